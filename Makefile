@@ -1,0 +1,40 @@
+# make demo   run the main job        make test    run the tests
+# make check  ruff and mypy --strict  make bench   run every benchmark
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := $(shell find src -type f -not -path '*/__pycache__/*')
+
+.PHONY: demo test check bench clean
+
+demo: .venv/installed
+	@$(BIN)/onoff demo
+
+test: .venv/installed
+	$(BIN)/pytest -n auto
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed
+	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+# Dependencies once, at the pinned versions; then the wheel of this tree, built again when a source file changes:
+# what is tested is what would be published.
+.venv/dependencies: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit("onoff needs Python 3.11 or later: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing the pinned dependencies into .venv (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt ".[dev]"
+	@touch $@
+
+.venv/installed: .venv/dependencies $(SOURCES) README.md LICENSE
+	@rm -rf dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	@touch $@
+
+clean:
+	rm -rf .venv dist

@@ -1,0 +1,62 @@
+"""ON-OFF privacy: fetch from an untrusted server with perfect privacy that is switched ON and OFF at will."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
+    from onoff.errors import ChainError, ContextError, NotUnique, OnoffError
+    from onoff.exact import ExactPosterior
+    from onoff.limits import Bounds, bounds
+    from onoff.posterior import Posterior
+    from onoff.symmetric import symmetric_inner, symmetric_outer
+
+__version__: str
+
+# Names are loaded when first used: `onoff --help` must not wait for the numerical libraries. No module may bear
+# the name of a public function, since importing it would hide the function.
+_HOME = {
+    "Bounds": "limits",
+    "Chain": "chain",
+    "ChainError": "errors",
+    "ContextError": "errors",
+    "ExactPosterior": "exact",
+    "NotUnique": "errors",
+    "OnoffError": "errors",
+    "Posterior": "posterior",
+    "symmetric_inner": "symmetric",
+    "symmetric_outer": "symmetric",
+    "bounds": "limits",
+}
+
+__all__ = [
+    "Bounds",
+    "Chain",
+    "ChainError",
+    "ContextError",
+    "ExactPosterior",
+    "NotUnique",
+    "OnoffError",
+    "Posterior",
+    "bounds",
+    "symmetric_inner",
+    "symmetric_outer",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("onoff-privacy")
+    if name not in _HOME:
+        raise AttributeError(f"module 'onoff' has no attribute {name!r}")
+    value = getattr(import_module(f"onoff.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,131 @@
+"""Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import ChainError
+
+FORMAT, VERSION = "onoff-chain", 1
+
+
+def read(path: str | PathLike[str]) -> tuple[list[list[float]], list[str]]:
+    """The matrix and the names in a file; their values are checked by `Chain`."""
+    file = Path(path)
+    parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
+    if parse is None:
+        raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ChainError(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ChainError(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise ChainError(f"{file}: begins with a byte-order mark; save it as UTF-8 without BOM", row=0)
+    return parse(text, file)
+
+
+def write(path: str | PathLike[str], matrix: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Write atomically: a reader sees the old file or the new one, whole."""
+    file = Path(path)
+    rows = [[float(p) for p in row] for row in matrix]
+    if file.suffix.lower() == ".json":
+        text = json.dumps({"format": FORMAT, "version": VERSION, "names": list(names), "matrix": rows}) + "\n"
+    elif file.suffix.lower() == ".csv":
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([repr(p) for p in row] for row in rows)
+        text = buffer.getvalue()
+    else:
+        raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
+    write_atomically(file, text.encode())
+
+
+def write_atomically(file: Path, data: bytes) -> None:
+    """Put `data` at `file` by renaming a finished, synced sibling over it."""
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ChainError(f"{file}: not JSON (line {error.lineno}: {error.msg})", row=error.lineno) from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ChainError(f'{file}: not a chain file: "format" must be "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise ChainError(
+            f"{file}: version {data.get('version')!r} of the chain format is not known here (only {VERSION}); "
+            "upgrade onoff-privacy",
+            value=data.get("version"),
+        )
+    matrix, names = data.get("matrix"), data.get("names")
+    if not isinstance(matrix, list) or not isinstance(names, list):
+        raise ChainError(f'{file}: "matrix" must be a list of rows and "names" a list of strings')
+    for number, row in enumerate(matrix):
+        if not isinstance(row, list) or len(row) != len(matrix):
+            raise ChainError(f"{file}: row {number} does not have {len(matrix)} numbers", row=number, value=row)
+        for value in row:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ChainError(f"{file}: row {number} has {value!r}: a number is needed", row=number, value=value)
+    return matrix, names
+
+
+def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
+    try:
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
+    except csv.Error as error:
+        raise ChainError(f"{file}: not CSV ({error})") from None
+    if not lines:
+        raise ChainError(f"{file}: is empty; a header of names and one row for each are needed")
+    names, body = lines[0], lines[1:]
+    if len(body) != len(names):
+        raise ChainError(f"{file}: {len(names)} names in the header but {len(body)} rows below it", value=len(body))
+    matrix: list[list[float]] = []
+    for number, cells in enumerate(body):
+        if len(cells) != len(names):
+            raise ChainError(
+                f"{file}: row {number} ({names[number]!r}) has {len(cells)} cells, the header {len(names)}",
+                row=number,
+                value=len(cells),
+            )
+        row: list[float] = []
+        for cell in cells:
+            try:
+                row.append(float(cell))
+            except ValueError:
+                raise ChainError(
+                    f"{file}: row {number} ({names[number]!r}) has {cell!r}: a number is needed",
+                    row=number,
+                    value=cell,
+                ) from None
+        matrix.append(row)
+    return matrix, names

@@ -1,0 +1,123 @@
+"""The command line. Numerical libraries are imported inside the commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onoff.errors import OnoffError
+
+app = typer.Typer(
+    name="onoff",
+    help="ON-OFF privacy: fetch from an untrusted server with perfect privacy that you switch ON and OFF.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
+
+
+def main() -> None:
+    """Run the command; an error is one line on stderr and exit code 2, never a traceback."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(error.format_message() if hasattr(error, "format_message") else str(error))
+    except (OnoffError, OSError) as error:
+        _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    if code == 130:  # Typer turns Ctrl-C into this code
+        print("onoff: stopped", file=sys.stderr)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> None:
+    print("onoff: error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("onoff-privacy"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command(epilog="Example: onoff rates chain.csv --lags 1-10 --plot rates.png")
+def rates(
+    chain: ChainFile,
+    lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+) -> None:
+    """What a request costs at each lag: everything, the paper's scheme, the outer bound."""
+    from onoff import report
+    from onoff.chain import Chain
+
+    wanted = _parse_lags(lags)
+    if plot is not None:
+        report.check_picture(plot)
+    rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"))
+    if as_json:
+        print(json.dumps([row.as_dict() for row in rows], indent=2))
+    else:
+        report.print_rates(rows)
+    if plot is not None:
+        report.plot_rates(rows, plot)
+        print(f"drawn: {plot}", file=sys.stderr)
+
+
+@app.command(epilog="Example: onoff reproduce --out figures")
+def reproduce(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the files; made if it is not there.")],
+) -> None:
+    """Redraw Figure 2 of the paper as PNG and SVG, with its numbers as CSV."""
+    from onoff import figures
+
+    for file in figures.reproduce(out):
+        print(file)
+
+
+@app.command(epilog="Example: onoff demo --steps 500")
+def demo(
+    steps: Annotated[int, typer.Option(min=2, max=100_000, help="How many requests the reader makes.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
+) -> None:
+    """A simulated reader of eight news channels toggles privacy; what is downloaded, against the bounds."""
+    from onoff import report
+    from onoff.demo import simulate
+
+    with report.progress("reading")(steps) as advance:
+        result = simulate(steps, seed, advance)
+    report.print_demo(result)
+
+
+def _parse_lags(text: str) -> list[int]:
+    """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions."""
+    lags: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            lags.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        lags = set()
+    if not lags or min(lags) < 0 or max(lags) > 100_000:
+        raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to 100000)")
+    return sorted(lags)

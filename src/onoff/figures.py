@@ -1,0 +1,168 @@
+"""Figure 2 of the paper: the symmetric chain of three sources (2a) and its rates over alpha (2b) and time (2c)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.chain import Chain
+from onoff.limits import bounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SOURCES = 3
+LAGS = range(1, 7)
+ALPHAS_OVER_TIME = (0.25, 0.6)
+PALETTE = {"inner": "#0072bd", "outer": "#d62728", "optimum": "#228b22"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure: the rate `y` at each `x`."""
+
+    key: str
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+def alphas(step: float) -> tuple[float, ...]:
+    """The paper's grid for Figure 2b: from 0 to 1/3 by `step`, then from 1/3 on; 1 itself is left out."""
+    third = 1 / 3
+    below = np.arange(0, third, step)
+    above = np.arange(third, 1, step)
+    return tuple(float(a) for a in np.concatenate([below, above]))
+
+
+def figure_2b() -> list[Curve]:
+    """R^I and R^O at lag 1 as alpha goes from 0 to 1."""
+    return [
+        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _rates(a, 1)["inner"]),
+        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _rates(a, 1)["outer"]),
+    ]
+
+
+def figure_2c() -> list[Curve]:
+    """R^I and R^O over time for one alpha of each regime."""
+    return [
+        _curve(f"{key}, alpha={alpha:g}", f"${symbol}$, $\\alpha={alpha:g}$", LAGS, lambda t: _rates(alpha, t)[key])  # noqa: B023
+        for alpha in ALPHAS_OVER_TIME
+        for key, symbol in (("inner", "R^I"), ("outer", "R^O"))
+    ]
+
+
+def _rates(alpha: float, lag: float) -> dict[str, float]:
+    both = bounds(Chain.symmetric(SOURCES, alpha).posterior(int(lag)))
+    return {"inner": both.inner_rate, "outer": both.outer_rate}
+
+
+def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], float]) -> Curve:
+    points = [(float(x), float(rate(x))) for x in xs]
+    return Curve(key, label, tuple(x for x, _ in points), tuple(y for _, y in points))
+
+
+def reproduce(directory: Path, progress: Callable[[str], None] = lambda name: None) -> list[Path]:
+    """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    progress("2a")
+    files += _save(draw_chain(), directory / "figure-2a")
+    for name, curves, x_label in (
+        ("2b", figure_2b(), r"$\alpha$, the probability to stay"),
+        ("2c", figure_2c(), "time since privacy was last ON (steps)"),
+    ):
+        progress(name)
+        files += _save(draw_curves(curves, x_label), directory / f"figure-{name}")
+        files.append(write_csv(curves, directory / f"figure-{name}.csv"))
+    return files
+
+
+def write_csv(curves: Sequence[Curve], file: Path) -> Path:
+    """A tidy table: curve, x, rate, cost. Numbers with all their digits."""
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["curve", "x", "rate", "cost"])
+        for curve in curves:
+            writer.writerows([curve.key, repr(x), repr(y), repr(1 / y)] for x, y in zip(curve.x, curve.y, strict=True))
+    return file
+
+
+def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
+    """Rates as lines: the bound broad and pale, the schemes thin with markers on top, so that equal ones show."""
+    figure, axes = _canvas()
+    dashes: dict[str, str] = {}
+    for curve in curves:
+        kind, _, family = curve.key.partition(", ")
+        line = dashes.setdefault(family, ("-", "--")[len(dashes) % 2])
+        look = {"linewidth": 4, "alpha": 0.4} if kind == "outer" else {"marker": "o", "markersize": 4, "zorder": 3}
+        axes.plot(curve.x, curve.y, line, color=PALETTE[kind], label=curve.label, **look)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("rate (messages wanted per download)")
+    axes.set_ylim(0.3, 1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def draw_chain() -> Figure:
+    """Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    from matplotlib.patches import Circle, FancyArrowPatch
+
+    def arrow(start: NDArray[np.float64], end: NDArray[np.float64], bend: float) -> FancyArrowPatch:
+        style = f"arc3,rad={bend}"
+        return FancyArrowPatch(tuple(start), tuple(end), connectionstyle=style, color="black", arrowstyle="-|>",
+                               mutation_scale=14)  # fmt: skip
+
+    def write(place: NDArray[np.float64], text: str) -> None:
+        axes.text(place[0], place[1], text, ha="center", va="center", fontsize=14)
+
+    figure, axes = _canvas()
+    places = [np.array(p) for p in ((-1.5, 1.0), (1.5, 1.0), (0.0, -1.0))]
+    for place, name, outward in zip(places, "123", ((-1.0, 0.2), (1.0, 0.2), (0.0, -1.0)), strict=True):
+        direction = np.array(outward) / np.hypot(*outward)
+        side = np.array([-direction[1], direction[0]])
+        ends = [place + 0.33 * (direction * 0.8 + sign * side * 0.6) for sign in (1, -1)]
+        axes.add_patch(arrow(ends[0], ends[1], bend=-1.8))
+        write(place + 0.85 * direction, r"$\alpha$")
+        axes.add_patch(Circle(tuple(place), 0.33, facecolor="white", edgecolor="black"))
+        write(place, name)
+    for i, a in enumerate(places):
+        for j, b in enumerate(places):
+            if i != j:
+                unit = (b - a) / np.hypot(*(b - a))
+                normal = np.array([-unit[1], unit[0]])
+                axes.add_patch(arrow(a + 0.36 * unit + 0.08 * normal, b - 0.36 * unit + 0.08 * normal, bend=-0.18))
+                if (i, j) in ((0, 1), (1, 2), (2, 0)):
+                    middle = (a + b) / 2 + 0.6 * normal
+                    write(middle, r"$\frac{1-\alpha}{2}$")
+    axes.set_xlim(-3, 3)
+    axes.set_ylim(-2.6, 2.2)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return figure
+
+
+def _canvas() -> tuple[Figure, Axes]:
+    """A figure of its own, without the global state of pyplot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.8), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    from matplotlib import rc_context
+
+    files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    with rc_context({"svg.hashsalt": "onoff"}):  # with no date either, the same numbers give the same file
+        for file in files:
+            figure.savefig(file, dpi=200, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return files

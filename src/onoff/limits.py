@@ -1,0 +1,84 @@
+"""Theorem 1 of the paper: what its scheme needs at most (inner) and what every scheme needs at least (outer)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.exact import ExactPosterior
+from onoff.posterior import Posterior
+
+BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Costs 1/R in messages per request (equations 10 and 11), with the paper's lambda and theta.
+
+    `lam[i-1]` is lambda_i of equation 8 for i = 1..min(n, m): the sum over sources of the i-th smallest
+    p(x | u). `peaks[x]` is max_u p(x | u); their sum, lambda_m, is `outer`. `theta[l-1]` is theta_l of equation
+    9 with every lambda replaced by min(lambda, 1), which changes nothing while all n^2 contexts are possible.
+    """
+
+    inner: float
+    outer: float
+    lam: NDArray[Any]
+    theta: NDArray[Any]
+    peaks: NDArray[Any]
+
+    @property
+    def inner_rate(self) -> float:
+        """The rate R^I that the paper's scheme reaches."""
+        return 1 / self.inner
+
+    @property
+    def outer_rate(self) -> float:
+        """The rate R^O that no scheme exceeds."""
+        return 1 / self.outer
+
+
+def bounds(posterior: Posterior | ExactPosterior) -> Bounds:
+    """Both bounds, streaming over the rows: O(n^2) memory. Fractions in, fractions out."""
+    n = posterior.n
+    smallest: list[NDArray[Any]] = []
+    waiting: list[NDArray[Any]] = []
+    peaks = None
+    for _, rows in posterior.blocks():
+        if len(rows):
+            top = rows.max(axis=0)
+            peaks = top if peaks is None else np.maximum(peaks, top)
+            waiting.append(rows)
+        if sum(map(len, waiting)) * n >= BATCH:
+            smallest, waiting = _merged(smallest, waiting, n), []
+    smallest = _merged(smallest, waiting, n) if waiting else smallest
+    assert peaks is not None, "a chain has a context at every lag"
+    lam: NDArray[Any] = np.array([np.sort(values) for values in smallest]).sum(axis=0)
+    theta = thetas(lam, n)
+    inner = (theta * np.arange(1, n + 1)).sum()
+    return Bounds(inner=inner, outer=peaks.sum(), lam=lam, theta=theta, peaks=peaks)
+
+
+def _merged(kept: list[NDArray[Any]], blocks: list[NDArray[Any]], n: int) -> list[NDArray[Any]]:
+    """For every source the (up to) n smallest values of p(x | u) seen so far, in any order."""
+    columns = np.ascontiguousarray(np.concatenate(blocks).T)
+    result = []
+    for x, column in enumerate(columns):
+        values = column
+        if kept:
+            few = column[column < kept[x].max()] if len(kept[x]) == n else column
+            values = np.concatenate([kept[x], few])
+        if len(values) > n:
+            values = np.sort(values)[:n] if values.dtype == object else np.partition(values, n - 1)[:n]
+        result.append(values)
+    return result
+
+
+def thetas(lam: NDArray[Any], n: int) -> NDArray[Any]:
+    """theta_1..theta_n from lambda_1.. (equation 9); levels beyond the number of contexts get nothing."""
+    one = lam[0] * 0 + 1
+    capped = np.minimum(lam[: n - 1], one)
+    capped = np.concatenate([capped, np.full(n - 1 - len(capped), one)])
+    return np.diff(capped, prepend=one - one, append=one)

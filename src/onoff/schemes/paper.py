@@ -1,0 +1,152 @@
+"""The paper's polynomial-time scheme (Section VI, Steps 1 to 5), for any posterior.
+
+Two things differ from a literal reading, none from the result. A row of the auxiliary matrix M is consumed from
+left to right, so it is kept as a line of cumulated sums and a position on it: extracting a value is cutting the
+next piece off. And an atom names only the contexts that yield something else than its owner: O(n) memory, not n^2.
+With fewer than n (n-1) + 1 possible contexts lambda_{n-1} <= 1 can fail; then the last level is a partial one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.exact import ExactPosterior
+from onoff.posterior import Posterior
+
+Array = NDArray[Any]
+
+
+class Atom(NamedTuple):
+    """A multiset Z of one mass, the same in every context (Step 4).
+
+    It holds `owner` and the sources `others`. The context `excepted[i]` yields `others[i]`; every other context
+    yields `owner`.
+    """
+
+    mass: Any
+    owner: int
+    others: NDArray[np.intp]
+    excepted: NDArray[np.intp]
+
+    @property
+    def multiset(self) -> tuple[int, ...]:
+        """Z = {zeta, x} of equation 44, sorted, with repetitions."""
+        return tuple(sorted([self.owner, *map(int, self.others)]))
+
+    def source(self, context: int) -> int:
+        """Which source the context of this index yields."""
+        hits = np.flatnonzero(self.excepted == context)
+        return int(self.others[hits[0]]) if len(hits) else self.owner
+
+
+@dataclass(frozen=True)
+class PaperScheme:
+    """The scheme's output: its atoms, and the mass `remainder[u, x]` that goes to the full set (equation 49)."""
+
+    posterior: Posterior | ExactPosterior
+    atoms: tuple[Atom, ...]
+    remainder: Array
+    full_mass: Any
+
+    def joint(self, context: int) -> Iterator[tuple[tuple[int, ...], int, Any]]:
+        """p(z, x | u) as triples (multiset z, source x, mass), for one context; a multiset may come repeatedly."""
+        for atom in self.atoms:
+            yield atom.multiset, atom.source(context), atom.mass
+        full = tuple(range(self.posterior.n))
+        for x in np.flatnonzero(self.remainder[context]):
+            yield full, int(x), self.remainder[context, x]
+
+    def sizes(self) -> Array:
+        """P(|Z| = l) for l = 1..n. Proposition 4: it equals theta."""
+        n = self.posterior.n
+        masses: Array = np.full(n, self.full_mass * 0, dtype=self.remainder.dtype)
+        for atom in self.atoms:
+            masses[len(atom.others)] += atom.mass
+        masses[n - 1] += self.full_mass
+        return masses
+
+    def law(self) -> dict[tuple[int, ...], Any]:
+        """The law of the query Q = Set(Z): sorted sets and their masses."""
+        masses: dict[tuple[int, ...], Any] = {}
+        for atom in self.atoms:
+            key = tuple(sorted(set(atom.multiset)))
+            masses[key] = masses.get(key, 0) + atom.mass
+        if self.full_mass > 0:
+            full = tuple(range(self.posterior.n))
+            masses[full] = masses.get(full, 0) + self.full_mass
+        return masses
+
+    @property
+    def cost(self) -> Any:
+        """E|Q|, at most E|Z| = the inner bound."""
+        return sum((len(query) * mass for query, mass in self.law().items()), start=self.full_mass * 0)
+
+
+def paper(posterior: Posterior | ExactPosterior, progress: Callable[[int, int], None] | None = None) -> PaperScheme:
+    """Build the scheme. `progress(done, levels)` is called after each level. Fractions in, fractions out."""
+    rows: Array = posterior.rows
+    n = posterior.n
+    order, thresholds = _thresholds(rows)
+    levels = len(thresholds) - 1
+    budget = np.maximum(rows - thresholds[-1], 0 * rows[0, 0])  # Step 1: the matrix M, equation 35
+    line = budget.cumsum(axis=1)
+    position = np.zeros_like(line[:, 0]) + 0 * rows[0, 0]
+    # Rounding may carry a cut past the end of its line; it then belongs to the last source that has any budget.
+    last_positive = n - 1 - np.argmax((budget > 0)[:, ::-1], axis=1)
+    atoms: list[Atom] = []
+    for level in range(1, levels + 1):
+        for x in range(n):
+            mass = thresholds[level, x] - thresholds[level - 1, x]
+            if mass > 0:
+                excepted = order[: level - 1, x]
+                for value, others in _cut(line[excepted], position[excepted], mass, last_positive[excepted]):
+                    atoms.append(Atom(value, x, others, excepted))
+                position[excepted] += mass  # equation 39
+        if progress is not None:
+            progress(level, levels)
+    remainder = np.diff(np.maximum(line, position[:, None]), axis=1, prepend=position[:, None])
+    return PaperScheme(posterior, tuple(atoms), remainder, _at_least_zero(1 - thresholds[-1].sum()))
+
+
+def _thresholds(rows: Array) -> tuple[NDArray[np.intp], Array]:
+    """u_{x,i} (context indices, column x) and the levels lambda_{x,0} = 0, lambda_{x,1}, ... that the scheme uses.
+
+    The paper uses lambda_{x,1..n-1}. Only the levels whose sum lambda_l is at most 1 can be used whole; if the
+    sum passes 1 before level n-1, a last level is placed between two, where the sum is exactly 1.
+    """
+    m, n = rows.shape
+    used = min(n, m)
+    order = np.argsort(rows, axis=0, kind="stable")[:used]
+    values = np.take_along_axis(rows, order, axis=0)
+    zero = 0 * rows[:1]
+    thresholds = np.concatenate([zero, values])
+    sums = thresholds.sum(axis=1)
+    whole = int(np.searchsorted(sums[: min(n - 1, m) + 1], 1, side="right")) - 1
+    if whole == min(n - 1, m) or sums[whole] == 1:
+        return order, thresholds[: whole + 1]
+    share = (1 - sums[whole]) / (sums[whole + 1] - sums[whole])
+    partial = thresholds[whole] + share * (thresholds[whole + 1] - thresholds[whole])
+    return order, np.concatenate([thresholds[: whole + 1], partial[None]])
+
+
+def _cut(lines: Array, starts: Array, mass: Any, last: NDArray[np.intp]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+    """Steps 2 and 3: cut `mass` off every line at once, at each boundary met on any of them (Figure 3).
+
+    Line i is a row of M laid out as adjacent blocks, block e ending at lines[i, e]. Yields the pieces: their
+    length nu, and on every line the block (source) that the piece lies in.
+    """
+    ends = lines - starts[:, None]
+    inner = ends[(ends > 0) & (ends < mass)]
+    cuts = np.concatenate([[0 * mass], np.unique(inner), [mass]])
+    for k in range(len(cuts) - 1):
+        block = (ends <= cuts[k]).sum(axis=1).astype(np.intp)
+        yield cuts[k + 1] - cuts[k], np.minimum(block, last)
+
+
+def _at_least_zero(value: Any) -> Any:
+    return max(value, 0 * value)

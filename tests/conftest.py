@@ -1,0 +1,25 @@
+"""Settings of all tests: repeatable Hypothesis runs, and no silent skips where everything should be installed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+IN_CI = os.environ.get("CI") == "true"
+
+settings.register_profile(
+    "onoff", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("onoff")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """In CI a skip is a failure: what the tests need is installed there."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where nothing may be skipped: {report.longrepr}"
+    return report

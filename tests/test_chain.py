@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onoff import Chain, ChainError, NotUnique, OnoffError
+from onoff.testing import chains
+
+GOOD = [[0.5, 0.5], [0.25, 0.75]]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ([[0.5, 0.5]], "shape (1, 2)"),
+        ([[1.0]], "at least 2"),
+        ([], "shape"),
+        ([[0.5, 0.5], [0.5]], "rectangle"),
+        ([[0.5, "x"], [0.5, 0.5]], "rectangle"),
+        ([[0.5, float("nan")], [0.5, 0.5]], "row 0"),
+        ([[0.5, 0.5], [float("inf"), 0.5]], "row 1"),
+        ([[0.5, 0.5], [-0.25, 1.25]], "row 1 ('b') has the negative entry"),
+        ([[0.5, 0.5], [0.5, 0.4]], "row 1 ('b') sums to 0.9"),
+        ([[0.5, 0.5], [0.5, 0.5 + 2e-9]], "row 1"),
+        ([[0.5, 0.5], [0.5, 10**400]], "rectangle"),
+    ],
+)
+def test_a_matrix_that_is_no_chain_is_refused_in_words(matrix, words):
+    with pytest.raises(ChainError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        Chain(matrix, ["a", "b"] if len(matrix) == 2 else None)
+
+
+def test_errors_carry_the_offending_row_and_value():
+    with pytest.raises(ChainError) as caught:
+        Chain([[0.5, 0.5], [0.5, 0.25]])
+    assert (caught.value.row, caught.value.value) == (1, 0.75)
+    assert isinstance(caught.value, OnoffError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "a"], ["a"], ["a", ""], ["a", " b"], ["a", "b\n"], ["a", 3], "ab", ["a", "\ufeffb"]]
+)
+def test_bad_names_are_refused(names):
+    with pytest.raises(ChainError):
+        Chain(GOOD, names)
+
+
+def test_names_default_to_the_indices_and_can_be_looked_up():
+    chain = Chain(GOOD)
+    assert chain.names == ("0", "1")
+    assert Chain(GOOD, ["left", "right"]).index("right") == 1
+    with pytest.raises(ChainError, match="no source is called 'up'"):
+        Chain(GOOD, ["left", "right"]).index("up")
+
+
+def test_a_chain_is_frozen_and_keeps_no_reference_to_its_input():
+    matrix = np.array(GOOD)
+    chain = Chain(matrix)
+    matrix[0] = [1, 0]
+    assert chain.P[0, 0] == 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        chain.P[0, 0] = 1
+    with pytest.raises(AttributeError, match="frozen"):
+        chain.P = matrix
+    with pytest.raises(AttributeError, match="frozen"):
+        del chain.names
+
+
+def test_rows_nearly_one_are_renormalised_and_rows_at_one_are_untouched():
+    off = np.array([[0.5, 0.5 + 5e-10], [0.1, 0.9]])
+    chain = Chain(off)
+    assert abs(Fraction(chain.P[0, 0]) + Fraction(chain.P[0, 1]) - 1) <= Fraction(2, 2**52)
+    assert chain.P[0, 0] < 0.5
+    assert (chain.P[1] == off[1]).all()
+
+
+@given(chains())
+def test_validation_is_idempotent(chain):
+    again = Chain(chain.P, chain.names)
+    assert (again.P == chain.P).all()
+    assert again == chain
+    assert hash(again) == hash(chain)
+
+
+def test_symmetric():
+    assert Chain.symmetric(3, 0.5).P.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+    for n, alpha in ((1, 0.5), (3, -0.1), (3, 1.1), (3, float("nan"))):
+        with pytest.raises(ChainError):
+            Chain.symmetric(n, alpha)
+
+
+def test_from_counts():
+    chain = Chain.from_counts([[3, 0], [1, 1]], ["a", "b"])
+    assert chain.P.tolist() == [[0.8, 0.2], [0.5, 0.5]]
+    assert Chain.from_counts([[3, 0], [1, 1]], ["a", "b"], smoothing=0).P[0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1.0])
+def test_a_source_without_outgoing_counts_is_an_error(smoothing):
+    with pytest.raises(ChainError, match=r"row 1 \('b'\) has no outgoing counts") as caught:
+        Chain.from_counts([[3, 1], [0, 0]], ["a", "b"], smoothing)
+    assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("bad", [[[1, -1], [1, 1]], [[1, float("nan")], [1, 1]], [[1, 1]]])
+def test_bad_counts_are_refused(bad):
+    with pytest.raises(ChainError):
+        Chain.from_counts(bad)
+    with pytest.raises(ChainError, match="smoothing"):
+        Chain.from_counts([[1, 1], [1, 1]], smoothing=-1)
+
+
+@given(chains(max_sources=6), st.integers(0, 5))
+def test_power_is_repeated_multiplication(chain, k):
+    expected = np.eye(chain.n)
+    for _ in range(k):
+        expected = expected @ chain.P
+    assert np.allclose(chain.power(k), expected, rtol=1e-12, atol=0)
+
+
+def test_a_negative_power_is_refused():
+    with pytest.raises(ChainError):
+        Chain(GOOD).power(-1)
+
+
+@given(chains())
+def test_the_stationary_distribution_is_stationary_or_not_unique(chain):
+    try:
+        pi = chain.stationary()
+    except NotUnique as error:
+        a, b = error.classes[:2]
+        reach = np.linalg.matrix_power((chain.P > 0) + np.eye(chain.n), chain.n) > 0
+        assert not reach[a, b]
+        assert not reach[b, a]
+    else:
+        assert pi.min() >= 0
+        assert abs(pi.sum() - 1) < 1e-12
+        assert np.allclose(pi @ chain.P, pi, rtol=1e-9, atol=1e-300)
+
+
+def test_stationary_of_a_transient_source_and_of_a_nearly_frozen_chain():
+    assert Chain([[0.5, 0.5], [0.0, 1.0]]).stationary().tolist() == [0, 1]
+    slow = Chain([[1 - 2e-15, 2e-15], [1e-15, 1 - 1e-15]]).stationary()
+    assert abs(slow[1] / slow[0] - 2) < 1e-12
+
+
+def test_simulate_follows_the_chain():
+    chain = Chain([[0.0, 1.0, 0.0], [0.3, 0.0, 0.7], [1.0, 0.0, 0.0]])
+    path = chain.simulate(20_000, np.random.default_rng(1))
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (path[:-1], path[1:]), 1)
+    assert (counts[chain.P == 0] == 0).all()
+    # Six standard deviations: a false alarm with probability below 1e-8.
+    assert abs(counts[1, 0] / counts[1].sum() - 0.3) < 6 * np.sqrt(0.21 / counts[1].sum())
+    assert chain.simulate(5, np.random.default_rng(1), start=2).tolist()[:3] == [2, 0, 1]
+    assert chain.simulate(0, np.random.default_rng(1)).tolist() == []
+    with pytest.raises(ChainError):
+        chain.simulate(-1, np.random.default_rng(1))
+    with pytest.raises(ChainError):
+        chain.simulate(5, np.random.default_rng(1), start=3)
+
+
+def test_simulating_needs_a_start_where_the_stationary_distribution_is_not_unique():
+    frozen = Chain(np.eye(2))
+    with pytest.raises(NotUnique):
+        frozen.simulate(3, np.random.default_rng(1))
+    assert frozen.simulate(3, np.random.default_rng(1), start=1).tolist() == [1, 1, 1]
+
+
+def test_the_fingerprint_is_stable_and_tells_chains_apart():
+    chain = Chain(GOOD, ["a", "b"])
+    # Written down once: it must be the same on every machine and in every version.
+    assert chain.fingerprint == "ae7678c336609887b38d8caccf96d8cce1c3e59e558ef9702cf33e09437eda4f"
+    assert Chain(GOOD, ["a", "c"]).fingerprint != chain.fingerprint
+    assert Chain([[0.5, 0.5], [0.75, 0.25]], ["a", "b"]).fingerprint != chain.fingerprint
+    assert Chain([[1, 0], [0, 1]]).fingerprint == Chain([[1, -0.0], [0, 1]]).fingerprint
+    assert pickle.loads(pickle.dumps(chain)) == chain
+
+
+@given(chains(), st.sampled_from([".json", ".csv", ".JSON"]))
+def test_saving_and_loading_is_exact_to_the_bit(tmp_path_factory, chain, suffix):
+    file = tmp_path_factory.mktemp("chain") / f"chain{suffix}"
+    named = Chain(chain.P, [f'{i}, the "{i}th" ü' for i in range(chain.n)])
+    named.save(file)
+    loaded = Chain.load(file)
+    assert loaded.P.tobytes() == named.P.tobytes()
+    assert loaded.names == named.names
+    assert loaded.fingerprint == named.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("c.csv", b"", "is empty"),
+        ("c.csv", b"a,b\n0.5,0.5\n", "2 names in the header but 1 rows"),
+        ("c.csv", b"a,b\n0.5,0.5\n0.5\n", "row 1 .* has 1 cells"),
+        ("c.csv", b"a,b\n0.5,x\n0.5,0.5\n", "row 0 .* has 'x'"),
+        ("c.csv", b"a,b\n0.5,nan\n0.5,0.5\n", "row 0 .*nan"),
+        ("c.csv", b"a,a\n0.5,0.5\n0.5,0.5\n", "both called 'a'"),
+        ("c.csv", b"\xef\xbb\xbfa,b\n0.5,0.5\n0.5,0.5\n", "byte-order mark"),
+        ("c.csv", b"a,b\n0.5,0.5\xff\n0.5,0.5\n", "not UTF-8"),
+        ("c.csv", b'a,"b\n0.5,0.5\n', "not CSV"),
+        ("c.json", b"{", "not JSON"),
+        ("c.json", b"[1]", "format"),
+        ("c.json", b'{"format": "onoff-chain", "version": 9}', "version 9"),
+        ("c.json", b'{"format": "onoff-chain", "version": 1, "names": ["a", "b"]}', "matrix"),
+        ("c.json", b'{"format": "onoff-chain", "version": 1, "names": ["a", "b"], "matrix": [[1, 0]]}', "row 0"),
+        ("c.json", b'{"format": "onoff-chain", "version": 1, "names": [], "matrix": [[1, 0], [true, 0]]}', "row 1"),
+        ("c.txt", b"", "ends in .json or .csv"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_in_words(tmp_path, name, data, words):
+    file = tmp_path / name
+    file.write_bytes(data)
+    with pytest.raises(ChainError, match=words):
+        Chain.load(file)
+
+
+def test_a_missing_file_and_a_bad_ending(tmp_path):
+    with pytest.raises(ChainError, match="cannot be read"):
+        Chain.load(tmp_path / "none.csv")
+    with pytest.raises(ChainError, match="ends in"):
+        Chain(GOOD).save(tmp_path / "chain.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    file = tmp_path / "chain.json"
+    Chain(GOOD).save(file)
+    before = file.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        Chain([[1, 0], [0, 1]]).save(file)
+    assert file.read_bytes() == before
+    assert [f.name for f in tmp_path.iterdir()] == ["chain.json"]
+    assert json.loads(before)["format"] == "onoff-chain"
