@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onoff import products
 from onoff.errors import ChainError, NotUnique
 
 if TYPE_CHECKING:
@@ -119,10 +120,10 @@ class Chain:
         return {name: i for i, name in enumerate(self.names)}
 
     def power(self, k: int) -> Matrix:
-        """P^k. Every factor is non-negative, so each entry has a relative error of at most (k-1) n 2^-52."""
+        """P^k, every entry with a small relative error (`onoff.products.power`)."""
         if k < 0:
             raise ChainError(f"the exponent is {k}: it must be at least 0", value=k)
-        return np.linalg.matrix_power(self.P, k)
+        return products.power(self.P, k)
 
     def posterior(self, lag: int) -> Posterior:
         """p(request | last, next) at this lag, in floats."""

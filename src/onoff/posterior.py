@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff import wide
+from onoff import products
 from onoff.errors import ContextError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Support:
         self.chain = chain
         self.lag = int(lag)
         self._edges = chain.P > 0
-        self._reached = wide.boolean_power(self._edges, self.lag)
+        self._reached = products.boolean_power(self._edges, self.lag)
 
     @property
     def n(self) -> int:
@@ -39,7 +39,7 @@ class Support:
     @cached_property
     def contexts(self) -> NDArray[np.intp]:
         """All possible contexts as rows (last, next), in lexicographic order."""
-        return np.argwhere(wide.boolean_power(self._edges, self.lag + 1))
+        return np.argwhere(products.boolean_power(self._edges, self.lag + 1))
 
     def possible(self, last: int, next: int) -> NDArray[np.bool_]:
         """The requests of positive probability in a context; an error if the context is impossible."""
@@ -67,22 +67,22 @@ class Posterior(Support):
     def __init__(self, chain: Chain, lag: int) -> None:
         super().__init__(chain, lag)
         self._power = chain.power(self.lag)
-        self._wide: tuple[wide.Wide, wide.Wide] | None = None
+        self._wide: tuple[products.Wide, products.Wide] | None = None
         smallest = self._power[self._reached].min(initial=1.0) * chain.P[self._edges].min()
         if self.lag and smallest < SAFE:
-            self._wide = wide.power(chain.P, self.lag), wide.widen(chain.P.T)
+            self._wide = products.wide_power(chain.P, self.lag), products.widen(chain.P.T)
 
     @property
     def relative_error(self) -> float:
         """A proved bound on |computed - exact| / exact of every p(x | u) above 2^-1000; exact at lag 0.
 
-        The factors are non-negative: each of the lag - 1 products behind P^lag adds at most n 2^-53 to first
-        order, the product and the sum of a row n + 1 more; numerator and denominator both count, and the last
-        factor 1.01 covers the higher orders.
+        The factors are non-negative: P^lag is off by (lag - 1) gamma(summands), numerator and denominator alike,
+        and forming, adding and dividing n products meets fewer than n + 3 roundings more.
         """
         if self.lag == 0:
             return 0.0
-        return 2.0 * (self.lag * self.n + 2) * 2.0**-53 * 1.01
+        walk = (self.lag - 1) * products.gamma(self.n if self._wide else products.summands(self.n))
+        return 2.02 * walk + products.gamma(self.n + 3)
 
     def row(self, last: int, next: int) -> NDArray[np.float64]:
         """p(. | last, next) in O(n); an error if the context is impossible."""
@@ -108,9 +108,9 @@ class Posterior(Support):
             weights = self._power[last] * self.chain.P.T[nexts]
         else:
             left, right = self._wide
-            weights, _ = wide.scaled_products(
-                wide.Wide(left.mantissa[last], left.exponent[last]),
-                wide.Wide(right.mantissa[nexts], right.exponent[nexts]),
+            weights, _ = products.scaled_products(
+                products.Wide(left.mantissa[last], left.exponent[last]),
+                products.Wide(right.mantissa[nexts], right.exponent[nexts]),
             )
         result: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
         return result

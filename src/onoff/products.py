@@ -1,0 +1,110 @@
+"""Products of non-negative matrices: with a small proved error, without underflow, and their exact support.
+
+Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
+gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNIT = 2.0**-53
+ZERO_EXPONENT = -(2**60)  # the exponent of an exact zero: below that of any product of positive floats
+Factor = TypeVar("Factor")
+
+
+def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """a @ b, summed in blocks of about sqrt(n): sums of `summands(n)` terms in sequence instead of n."""
+    width = _block(len(b))
+    total: NDArray[np.float64] = a[:, :width] @ b[:width]
+    for start in range(width, len(b), width):
+        total += a[:, start : start + width] @ b[start : start + width]
+    return total
+
+
+def power(matrix: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """matrix^k; every entry has a relative error of at most max(k - 1, 0) * gamma(summands(n))."""
+    return _power(matrix, k, product) if k else np.eye(len(matrix))
+
+
+def summands(n: int) -> int:
+    """How many roundings a sum of n products in blocks meets at most."""
+    width = _block(n)
+    return width + -(-n // width)
+
+
+def gamma(terms: float) -> float:
+    """An upper bound on the relative error of `terms` roundings in sequence."""
+    return terms * UNIT / (1 - 2 * terms * UNIT)
+
+
+def _block(n: int) -> int:
+    return math.isqrt(n - 1) + 1
+
+
+def _power(base: Factor, k: int, multiply: Callable[[Factor, Factor], Factor]) -> Factor:
+    """base^k for k >= 1 by repeated squaring."""
+    result: Factor | None = None
+    while True:
+        if k & 1:
+            result = base if result is None else multiply(result, base)
+        k >>= 1
+        if not k:
+            assert result is not None
+            return result
+        base = multiply(base, base)
+
+
+def boolean_power(support: NDArray[np.bool_], k: int) -> NDArray[np.bool_]:
+    """Which pairs are joined by a walk of exactly k steps. Products are clipped to 0/1: exact for any n below 2^24."""
+
+    def multiply(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+        return (a @ b > 0).astype(np.float32)
+
+    return _power(support.astype(np.float32), k, multiply) > 0 if k else np.eye(len(support), dtype=bool)
+
+
+class Wide(NamedTuple):
+    """An array of non-negative numbers `mantissa` * 2^`exponent`, mantissa 0 or in [1/2, 1)."""
+
+    mantissa: NDArray[np.float64]
+    exponent: NDArray[np.int64]
+
+
+def widen(values: NDArray[np.float64]) -> Wide:
+    mantissa, exponent = np.frexp(values)
+    return Wide(mantissa, np.where(mantissa > 0, exponent.astype(np.int64), ZERO_EXPONENT))
+
+
+def scaled_products(a: Wide, b: Wide) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The products a * b along the last axis as plain floats, and the power of two each line was divided by.
+
+    The largest product of a line is scaled into [1/4, 1); only products 2^-1022 times smaller flush to zero.
+    """
+    exponent = a.exponent + b.exponent
+    top = exponent.max(axis=-1, keepdims=True)
+    shift = np.maximum(exponent - top, -1100).astype(np.int32)
+    return np.ldexp(a.mantissa * b.mantissa, shift), top[..., 0]
+
+
+def matmul(a: Wide, b: Wide) -> Wide:
+    """The matrix product, a row at a time: n^2 memory and a relative error of n 2^-52 in every entry."""
+    n = len(a.mantissa)
+    mantissa, exponent = np.empty((n, n)), np.empty((n, n), dtype=np.int64)
+    columns = Wide(b.mantissa.T, b.exponent.T)
+    for i in range(n):
+        terms, top = scaled_products(Wide(a.mantissa[i], a.exponent[i]), columns)
+        total, shift = np.frexp(terms.sum(axis=-1))
+        mantissa[i] = total
+        exponent[i] = np.where(total > 0, top + shift, ZERO_EXPONENT)
+    return Wide(mantissa, exponent)
+
+
+def wide_power(matrix: NDArray[np.float64], k: int) -> Wide:
+    """matrix^k for k >= 1, each entry with an exponent of its own."""
+    return _power(widen(matrix), k, matmul)
