@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
-    from onoff.errors import ChainError, ContextError, NotUnique, OnoffError
+    from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
     from onoff.exact import ExactPosterior
     from onoff.limits import Bounds, bounds
+    from onoff.plans import Plan
     from onoff.posterior import Posterior
+    from onoff.raceplan import RacePlan
     from onoff.symmetric import symmetric_inner, symmetric_outer
+    from onoff.tableplan import TablePlan
 
 __version__: str
 
@@ -25,7 +28,11 @@ _HOME = {
     "ExactPosterior": "exact",
     "NotUnique": "errors",
     "OnoffError": "errors",
+    "Plan": "plans",
+    "PlanError": "errors",
     "Posterior": "posterior",
+    "RacePlan": "raceplan",
+    "TablePlan": "tableplan",
     "symmetric_inner": "symmetric",
     "symmetric_outer": "symmetric",
     "bounds": "limits",
@@ -39,7 +46,11 @@ __all__ = [
     "ExactPosterior",
     "NotUnique",
     "OnoffError",
+    "Plan",
+    "PlanError",
     "Posterior",
+    "RacePlan",
+    "TablePlan",
     "bounds",
     "symmetric_inner",
     "symmetric_outer",

@@ -3,7 +3,8 @@
     OnoffError
     ├── ChainError         a matrix, its names or its file is not a Markov chain
     │   └── NotUnique      the chain has no unique stationary distribution
-    └── ContextError       a context or request that the chain calls impossible
+    ├── ContextError       a context or request that the chain calls impossible
+    └── PlanError          a plan cannot be made as asked, or fails its own checks
 
 An error carries the offending data as attributes, so that a program need not read the message.
 """
@@ -40,3 +41,7 @@ class ContextError(OnoffError, ValueError):
         self.last = last
         self.next = next
         self.request = request
+
+
+class PlanError(OnoffError, ValueError):
+    """A plan cannot be made as asked, does not fit, or its file fails its own checks."""

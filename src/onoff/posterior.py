@@ -30,7 +30,7 @@ class Support:
         self.chain = chain
         self.lag = int(lag)
         self._edges = chain.P > 0
-        self._reached = products.boolean_power(self._edges, self.lag)
+        self.reached = products.boolean_power(self._edges, self.lag)
 
     @property
     def n(self) -> int:
@@ -46,7 +46,7 @@ class Support:
         for role, source in (("last", last), ("next", next)):
             if not 0 <= source < self.n:
                 raise ContextError(f"{role} is {source}: the sources are 0 to {self.n - 1}", last=last, next=next)
-        mask: NDArray[np.bool_] = self._reached[last] & self._edges[:, next]
+        mask: NDArray[np.bool_] = self.reached[last] & self._edges[:, next]
         if not mask.any():
             names = self.chain.names
             raise ContextError(
@@ -57,20 +57,38 @@ class Support:
             )
         return mask
 
+    def check(self, request: int, last: int, next: int) -> None:
+        """An error unless the request can happen in the context."""
+        possible = self.possible(last, next)
+        if not (0 <= request < self.n and possible[request]):
+            name = self.chain.names[request] if 0 <= request < self.n else request
+            raise ContextError(
+                f"the request {name!r} is impossible between last={self.chain.names[last]!r} and "
+                f"next={self.chain.names[next]!r} at lag {self.lag}; smooth the chain if it can happen",
+                last=last,
+                next=next,
+                request=request,
+            )
+
 
 class Posterior(Support):
     """p(j | i, k) = P^lag[i, j] P[j, k] / P^(lag+1)[i, k] for the context (last, next) = (i, k).
 
-    Lag 0 is the ON case: the request is `last` itself. Only P^lag is kept; `rows` is built when asked for.
+    Lag 0 is the ON case: the request is `last` itself. Only P^lag, `walk`, is kept; `rows` is built when asked for.
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
         super().__init__(chain, lag)
-        self._power = chain.power(self.lag)
+        self.walk = chain.power(self.lag)
         self._wide: tuple[products.Wide, products.Wide] | None = None
-        smallest = self._power[self._reached].min(initial=1.0) * chain.P[self._edges].min()
+        smallest = self.walk[self.reached].min(initial=1.0) * chain.P[self._edges].min()
         if self.lag and smallest < SAFE:
             self._wide = products.wide_power(chain.P, self.lag), products.widen(chain.P.T)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether products of probabilities underflow here, so that rows are computed with exponents."""
+        return self._wide is not None
 
     @property
     def relative_error(self) -> float:
@@ -83,6 +101,11 @@ class Posterior(Support):
             return 0.0
         walk = (self.lag - 1) * products.gamma(self.n if self._wide else products.summands(self.n))
         return 2.02 * walk + products.gamma(self.n + 3)
+
+    @property
+    def total_variation(self) -> float:
+        """A proved bound on the total variation between a computed row and the exact one."""
+        return 0.51 * self.relative_error + self.n * 2.0**-999
 
     def row(self, last: int, next: int) -> NDArray[np.float64]:
         """p(. | last, next) in O(n); an error if the context is impossible."""
@@ -105,7 +128,7 @@ class Posterior(Support):
 
     def _normalised_block(self, last: int, nexts: NDArray[np.intp]) -> NDArray[np.float64]:
         if self._wide is None:
-            weights = self._power[last] * self.chain.P.T[nexts]
+            weights = self.walk[last] * self.chain.P.T[nexts]
         else:
             left, right = self._wide
             weights, _ = products.scaled_products(

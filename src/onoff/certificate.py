@@ -1,0 +1,137 @@
+"""Proofs that no scheme costs less: lower bounds recomputed here, in integers and fractions, rounded down.
+
+For any multipliers mu_C >= 0 of sets C of sources, with pi(C) = max_u p(C | u) and c(q) the length of q,
+
+    sum_C mu_C pi(C) + min_q ( c(q) - sum_{C : q meets C} mu_C )  <=  the cost of every realisable law,
+
+since such a law meets C with probability at least pi(C). The minimum runs over all non-empty sets q: it is computed
+over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solver only proposes the multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.limits import outer_bound
+from onoff.posterior import Posterior
+from onoff.rounding import down
+
+SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
+TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
+Cuts = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A lower bound and what proves it.
+
+    `kind` is "outer" (the paper's outer bound: singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
+    the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources), in units of
+    2^-SHIFT.
+    """
+
+    kind: str
+    bound: float
+    cuts: tuple[tuple[int, ...], ...] = ()
+    weights: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
+
+
+def outer_certificate(posterior: Posterior, lengths: Sequence[float] | None = None) -> Certificate:
+    """The outer bound."""
+    return Certificate("outer", outer_bound(posterior, lengths))
+
+
+def cut_certificate(
+    cuts: Cuts,
+    multipliers: NDArray[np.float64],
+    reached: NDArray[np.float64],
+    error: float,
+    lengths: NDArray[np.float64],
+    time_limit: float,
+) -> tuple[Certificate, NDArray[np.bool_]]:
+    """The bound from a pool of cuts, and the set q that limits it.
+
+    `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`.
+    """
+    weights = np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT).astype(np.int64)
+    used = weights > 0
+    cuts, weights, reached = cuts[used], weights[used], reached[used]
+    prices = [int(Fraction(c) * 2**SHIFT) for c in lengths.tolist()]  # rounded down: it stays a bound
+    if cuts.shape[1] <= TABLE_LIMIT:
+        worst, limiting = _least_in_table(cuts, weights, prices)
+    else:
+        worst, limiting = _least_by_solver(cuts, weights, prices, time_limit)
+    certain = 1 - Fraction(error)
+    total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
+    pool = tuple(tuple(map(int, np.flatnonzero(cut))) for cut in cuts)
+    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), pool, tuple(map(int, weights))), limiting
+
+
+def size_certificate(multipliers: NDArray[np.float64], reached: NDArray[np.float64], error: float) -> Certificate:
+    """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n, unit lengths.
+
+    A set of k sources meets a random set of c with probability 1 - binom(n-c, k) / binom(n, k).
+    """
+    n = len(reached)
+    weights = [int(w) for w in np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT)]
+    missed = [[Fraction(comb(n - c, k), comb(n, k)) for c in range(1, n + 1)] for k in range(1, n + 1)]
+    worst = min(
+        Fraction(k * 2**SHIFT) - sum(w * (1 - m) for w, m in zip(weights, missed[k - 1], strict=True) if w)
+        for k in range(1, n + 1)
+    )
+    certain = 1 - Fraction(error)
+    total = worst + sum(w * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
+    return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
+
+
+def _least_in_table(cuts: Cuts, weights: NDArray[np.int64], prices: list[int]) -> tuple[int, NDArray[np.bool_]]:
+    """min over non-empty q of price(q) - weight of the cuts it meets, over all 2^n sets, exactly."""
+    n = cuts.shape[1]
+    if sum(prices) + int(weights.sum()) >= 2**62:
+        raise OverflowError("the multipliers and lengths are too large for 64-bit integers")
+    inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
+    np.add.at(inside, cuts @ (1 << np.arange(n)), weights)
+    value = np.zeros(1 << n, dtype=np.int64)
+    for x in range(n):
+        halves, sums = inside.reshape(-1, 2, 1 << x), value.reshape(-1, 2, 1 << x)
+        halves[:, 1] += halves[:, 0]
+        sums[:, 1] = sums[:, 0] + prices[x]
+    value += inside[::-1]  # a cut is missed iff it lies in the complement, whose index is reversed
+    least = 1 + int(value[1:].argmin())
+    return int(value[least]) - int(weights.sum()), (least >> np.arange(n)) & 1 > 0
+
+
+def _least_by_solver(
+    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], time_limit: float
+) -> tuple[int, NDArray[np.bool_]]:
+    """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
+    from ortools.sat.python import cp_model
+
+    n = cuts.shape[1]
+    model = cp_model.CpModel()
+    chosen = [model.new_bool_var("") for _ in range(n)]
+    met = [model.new_bool_var("") for _ in range(len(cuts))]
+    for cut, flag in zip(cuts, met, strict=True):
+        model.add_bool_or([chosen[x] for x in np.flatnonzero(cut)] + [~flag])
+    model.add_bool_or(chosen)
+    model.minimize(cp_model.LinearExpr.weighted_sum(chosen + met, prices + [-int(w) for w in weights]))
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit
+    solver.parameters.num_workers = 2
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return -int(weights.sum()), np.ones(n, dtype=bool)  # the trivial bound: every cut met at no price
+    best = np.array([solver.boolean_value(flag) for flag in chosen])
+    # The bound is reported as a float; one unit in its last place is given away.
+    bound = solver.best_objective_bound
+    return int(np.floor(bound - abs(bound) * 2.0**-50)) - 1, best

@@ -1,0 +1,77 @@
+"""Plans as files: one JSON document with its chain, its own checksum, and everything needed to check it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onoff.chain import Chain
+from onoff.chainfile import write_atomically
+from onoff.errors import OnoffError, PlanError
+
+if TYPE_CHECKING:
+    from onoff.plans import Plan
+
+FORMAT, VERSION = "onoff-plan", 1
+
+
+def write(path: str | PathLike[str], plan: Plan, body: dict[str, Any]) -> None:
+    """Write the plan atomically; `body` is what its scheme adds."""
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "scheme": plan.scheme,
+        "lag": plan.lag,
+        "lengths": plan.lengths,
+        "names": plan.chain.names,
+        "matrix": plan.chain.P.tolist(),
+        **body,
+    }
+    write_atomically(Path(path), json.dumps({**data, "checksum": _checksum(data)}).encode() + b"\n")
+
+
+def read(path: str | PathLike[str]) -> Plan:
+    """Read a plan; `PlanError` names the check that fails."""
+    file = Path(path)
+    try:
+        data = json.loads(file.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise PlanError(f"{file}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise PlanError(f"{file}: not a plan file ({error})") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here")
+    if data.pop("checksum", None) != _checksum(data):
+        raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
+    try:
+        return _plan(data)
+    except (KeyError, TypeError, ValueError, OnoffError) as error:
+        raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    from onoff.certificate import Certificate
+    from onoff.raceplan import RacePlan
+    from onoff.tableplan import TablePlan
+
+    chain = Chain(data["matrix"], data["names"])
+    lengths = None if data["lengths"] is None else tuple(float(c) for c in data["lengths"])
+    if data["scheme"] == RacePlan.scheme:
+        low, high = data["interval"]
+        return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"], lengths)
+    proof = data["certificate"]
+    certificate = Certificate(proof["kind"], proof["bound"], tuple(map(tuple, proof["cuts"])), tuple(proof["weights"]))
+    sets = tuple(tuple(query) for query in data["sets"])
+    return TablePlan(
+        data["scheme"], chain, data["lag"], sets, tuple(data["masses"]), data["denominator"], certificate, lengths
+    )

@@ -1,0 +1,87 @@
+"""What every plan offers, whatever its scheme."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from os import PathLike
+from typing import Protocol, runtime_checkable
+
+from onoff.chain import Chain
+from onoff.clocks import RandBelow
+from onoff.errors import PlanError
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """How queries are drawn at one lag and every larger one (a plan for lag L is exactly private at all lags >= L).
+
+    `cost` is the expected download per request: messages, or the unit of `lengths`. `lower_bound` is proved for every
+    scheme, and `gap` is cost / lower_bound - 1. `rounding` is a proved bound on the total variation, per step, between
+    the law of the query in any context and one fixed law; `rounding_at` gives it for a larger lag.
+    """
+
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def chain(self) -> Chain: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def lengths(self) -> tuple[float, ...] | None: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def lower_bound(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def rounding(self) -> float: ...
+    def rounding_at(self, lag: int) -> float: ...
+    def draw(
+        self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
+    ) -> tuple[int, ...]: ...
+    def save(self, path: str | PathLike[str]) -> None: ...
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Plan:
+        """Read a plan of any scheme; `PlanError` if the file fails its own checks."""
+        from onoff.planfile import read
+
+        return read(path)
+
+
+def serving_lag(plan: Plan, lag: int | None) -> int:
+    """The lag to serve: the plan's own by default, never a smaller one."""
+    if lag is None:
+        return plan.lag
+    if lag < plan.lag:
+        raise PlanError(
+            f"a plan for lag {plan.lag} is not private at the smaller lag {lag}: use one for lag {lag} or less"
+        )
+    return lag
+
+
+def checked_lengths(lengths: Sequence[float] | None, n: int) -> tuple[float, ...] | None:
+    """Message lengths as a tuple of positive finite floats, or None."""
+    if lengths is None:
+        return None
+    checked = tuple(float(length) for length in lengths)
+    if len(checked) != n:
+        raise PlanError(f"{len(checked)} lengths were given for {n} sources")
+    for x, length in enumerate(checked):
+        if not (math.isfinite(length) and length > 0):
+            raise PlanError(f"the length of source {x} is {length!r}: a positive number is needed")
+    return checked
+
+
+def check_basics(plan: Plan) -> None:
+    """What every plan must satisfy to be built at all."""
+    if isinstance(plan.lag, bool) or not isinstance(plan.lag, int) or plan.lag < 0:
+        raise PlanError(f"the lag is {plan.lag!r}: a whole number of at least 0 is needed")
+    checked_lengths(plan.lengths, plan.n)
+    if not (math.isfinite(plan.lower_bound) and plan.lower_bound > 0):
+        raise PlanError(f"the lower bound is {plan.lower_bound!r}: a positive number is needed")
