@@ -57,20 +57,22 @@ def cut_certificate(
     reached: NDArray[np.float64],
     error: float,
     lengths: NDArray[np.float64],
+    must: Cuts,
     time_limit: float,
 ) -> tuple[Certificate, NDArray[np.bool_]]:
     """The bound from a pool of cuts, and the set q that limits it.
 
-    `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`.
+    `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
+    contexts: a set that misses one has no mass in any realisable law, so q runs over the sets that meet them all.
     """
     weights = np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT).astype(np.int64)
     used = weights > 0
     cuts, weights, reached = cuts[used], weights[used], reached[used]
     prices = [int(Fraction(c) * 2**SHIFT) for c in lengths.tolist()]  # rounded down: it stays a bound
     if cuts.shape[1] <= TABLE_LIMIT:
-        worst, limiting = _least_in_table(cuts, weights, prices)
+        worst, limiting = _least_in_table(cuts, weights, prices, must)
     else:
-        worst, limiting = _least_by_solver(cuts, weights, prices, time_limit)
+        worst, limiting = _least_by_solver(cuts, weights, prices, must, time_limit)
     certain = 1 - Fraction(error)
     total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
     pool = tuple(tuple(map(int, np.flatnonzero(cut))) for cut in cuts)
@@ -94,25 +96,31 @@ def size_certificate(multipliers: NDArray[np.float64], reached: NDArray[np.float
     return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
 
 
-def _least_in_table(cuts: Cuts, weights: NDArray[np.int64], prices: list[int]) -> tuple[int, NDArray[np.bool_]]:
-    """min over non-empty q of price(q) - weight of the cuts it meets, over all 2^n sets, exactly."""
+def _least_in_table(
+    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts
+) -> tuple[int, NDArray[np.bool_]]:
+    """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]
     if sum(prices) + int(weights.sum()) >= 2**62:
         raise OverflowError("the multipliers and lengths are too large for 64-bit integers")
     inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
     np.add.at(inside, cuts @ (1 << np.arange(n)), weights)
     value = np.zeros(1 << n, dtype=np.int64)
+    barred = np.zeros(1 << n, dtype=bool)  # becomes whether a set contains a support, so that its complement misses it
+    barred[must @ (1 << np.arange(n))] = True
     for x in range(n):
-        halves, sums = inside.reshape(-1, 2, 1 << x), value.reshape(-1, 2, 1 << x)
+        halves, sums, bars = (array.reshape(-1, 2, 1 << x) for array in (inside, value, barred))
         halves[:, 1] += halves[:, 0]
         sums[:, 1] = sums[:, 0] + prices[x]
+        bars[:, 1] |= bars[:, 0]
     value += inside[::-1]  # a cut is missed iff it lies in the complement, whose index is reversed
+    value[barred[::-1]] = np.iinfo(np.int64).max
     least = 1 + int(value[1:].argmin())
     return int(value[least]) - int(weights.sum()), (least >> np.arange(n)) & 1 > 0
 
 
 def _least_by_solver(
-    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], time_limit: float
+    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts, time_limit: float
 ) -> tuple[int, NDArray[np.bool_]]:
     """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
     from ortools.sat.python import cp_model
@@ -123,7 +131,8 @@ def _least_by_solver(
     met = [model.new_bool_var("") for _ in range(len(cuts))]
     for cut, flag in zip(cuts, met, strict=True):
         model.add_bool_or([chosen[x] for x in np.flatnonzero(cut)] + [~flag])
-    model.add_bool_or(chosen)
+    for needed in [np.ones(n, dtype=bool), *must]:
+        model.add_bool_or([chosen[x] for x in np.flatnonzero(needed)])
     model.minimize(cp_model.LinearExpr.weighted_sum(chosen + met, prices + [-int(w) for w in weights]))
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit

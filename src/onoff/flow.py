@@ -52,10 +52,17 @@ class Network:
         return np.asarray(self._solver.flows(self._edge_arcs), dtype=np.int64)
 
     def cut(self) -> NDArray[np.bool_]:
-        """The sources on the root's side of a minimum cut: a violated C if the supply did not all arrive."""
-        nodes = np.asarray(self._solver.get_source_side_min_cut())
+        """The fewest sources on the root's side of a minimum cut: a violated C if the supply did not all arrive."""
+        return self._sources_in(self._solver.get_source_side_min_cut())
+
+    def largest_cut(self) -> NDArray[np.bool_]:
+        """The most sources on the root's side of a minimum cut."""
+        return ~self._sources_in(self._solver.get_sink_side_min_cut())
+
+    def _sources_in(self, nodes: list[int]) -> NDArray[np.bool_]:
+        index = np.asarray(nodes, dtype=np.intp) - FIRST_SOURCE
         side = np.zeros(self.n, dtype=bool)
-        side[nodes[(nodes >= FIRST_SOURCE) & (nodes < FIRST_SOURCE + self.n)] - FIRST_SOURCE] = True
+        side[index[(index >= 0) & (index < self.n)]] = True
         return side
 
 

@@ -29,24 +29,34 @@ class Support:
             raise ValueError(f"the lag is {lag!r}: a whole number of at least 0 is needed")
         self.chain = chain
         self.lag = int(lag)
-        self._edges = chain.P > 0
-        self.reached = products.boolean_power(self._edges, self.lag)
+        self.edges = chain.P > 0
+        self.reached = products.boolean_power(self.edges, self.lag)
 
     @property
     def n(self) -> int:
         return self.chain.n
 
     @cached_property
+    def joined(self) -> NDArray[np.bool_]:
+        """joined[last, next]: whether the context is possible."""
+        return products.boolean_power(self.edges, self.lag + 1)
+
+    @cached_property
     def contexts(self) -> NDArray[np.intp]:
         """All possible contexts as rows (last, next), in lexicographic order."""
-        return np.argwhere(products.boolean_power(self._edges, self.lag + 1))
+        return np.argwhere(self.joined)
+
+    def patterns(self, last: int) -> NDArray[np.bool_]:
+        """The distinct sets of possible requests in the contexts with this `last`."""
+        masks = self.reached[last] & self.edges[:, self.joined[last]].T
+        return np.unique(masks, axis=0)
 
     def possible(self, last: int, next: int) -> NDArray[np.bool_]:
         """The requests of positive probability in a context; an error if the context is impossible."""
         for role, source in (("last", last), ("next", next)):
             if not 0 <= source < self.n:
                 raise ContextError(f"{role} is {source}: the sources are 0 to {self.n - 1}", last=last, next=next)
-        mask: NDArray[np.bool_] = self.reached[last] & self._edges[:, next]
+        mask: NDArray[np.bool_] = self.reached[last] & self.edges[:, next]
         if not mask.any():
             names = self.chain.names
             raise ContextError(
@@ -81,7 +91,7 @@ class Posterior(Support):
         super().__init__(chain, lag)
         self.walk = chain.power(self.lag)
         self._wide: tuple[products.Wide, products.Wide] | None = None
-        smallest = self.walk[self.reached].min(initial=1.0) * chain.P[self._edges].min()
+        smallest = self.walk[self.reached].min(initial=1.0) * chain.P[self.edges].min()
         if self.lag and smallest < SAFE:
             self._wide = products.wide_power(chain.P, self.lag), products.widen(chain.P.T)
 
@@ -110,29 +120,32 @@ class Posterior(Support):
     def row(self, last: int, next: int) -> NDArray[np.float64]:
         """p(. | last, next) in O(n); an error if the context is impossible."""
         self.possible(last, next)
-        block: NDArray[np.float64] = self._normalised_block(last, np.array([next]))
-        return block.reshape(-1)
+        return self._normalised(np.array([last]), np.array([next])).reshape(-1)
+
+    def rows_before(self, next: int) -> NDArray[np.float64]:
+        """The rows of all possible contexts with this `next`, in the order of `last`."""
+        lasts = np.flatnonzero(self.joined[:, next])
+        return self._normalised(lasts, np.full(len(lasts), next))
 
     def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
         """For each `last`: its possible contexts and their rows. n^2 numbers at a time."""
-        contexts = self.contexts
-        starts = np.searchsorted(contexts[:, 0], np.arange(self.n + 1))
         for last in range(self.n):
-            block = contexts[starts[last] : starts[last + 1]]
-            yield block, self._normalised_block(last, block[:, 1])
+            nexts = np.flatnonzero(self.joined[last])
+            lasts = np.full(len(nexts), last)
+            yield np.stack([lasts, nexts], axis=1), self._normalised(lasts, nexts)
 
     @cached_property
     def rows(self) -> NDArray[np.float64]:
         """All rows, in the order of `contexts`: m x n floats. Built only when asked for; prefer `blocks`."""
         return np.concatenate([rows for _, rows in self.blocks()])
 
-    def _normalised_block(self, last: int, nexts: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _normalised(self, lasts: NDArray[np.intp], nexts: NDArray[np.intp]) -> NDArray[np.float64]:
         if self._wide is None:
-            weights = self.walk[last] * self.chain.P.T[nexts]
+            weights = self.walk[lasts] * self.chain.P.T[nexts]
         else:
             left, right = self._wide
             weights, _ = products.scaled_products(
-                products.Wide(left.mantissa[last], left.exponent[last]),
+                products.Wide(left.mantissa[lasts], left.exponent[lasts]),
                 products.Wide(right.mantissa[nexts], right.exponent[nexts]),
             )
         result: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
