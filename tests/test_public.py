@@ -18,10 +18,12 @@ PUBLIC = {
     "OnoffError",
     "Plan",
     "PlanError",
+    "Planner",
     "Posterior",
     "RacePlan",
     "TablePlan",
     "bounds",
+    "plan",
     "symmetric_inner",
     "symmetric_outer",
 }

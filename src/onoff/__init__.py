@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
     from onoff.exact import ExactPosterior
     from onoff.limits import Bounds, bounds
+    from onoff.planner import Planner
+    from onoff.planning import plan
     from onoff.plans import Plan
     from onoff.posterior import Posterior
     from onoff.raceplan import RacePlan
@@ -30,9 +32,11 @@ _HOME = {
     "OnoffError": "errors",
     "Plan": "plans",
     "PlanError": "errors",
+    "Planner": "planner",
     "Posterior": "posterior",
     "RacePlan": "raceplan",
     "TablePlan": "tableplan",
+    "plan": "planning",
     "symmetric_inner": "symmetric",
     "symmetric_outer": "symmetric",
     "bounds": "limits",
@@ -48,10 +52,12 @@ __all__ = [
     "OnoffError",
     "Plan",
     "PlanError",
+    "Planner",
     "Posterior",
     "RacePlan",
     "TablePlan",
     "bounds",
+    "plan",
     "symmetric_inner",
     "symmetric_outer",
 ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onoff.flow import Network, supplies
 from onoff.law import Law, merged
 
-PARALLEL = 3000  # flows from which two processes pay for their start
+PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
 Rows = NDArray[np.float64]
 
 
@@ -76,7 +76,7 @@ class Repair:
             self.fix(blocks[k][i])
 
     def _shortfalls(self, blocks: Sequence[Rows]) -> list[list[int]]:
-        if sum(map(len, blocks)) < PARALLEL:
+        if sum(map(len, blocks)) * int(self.law.member.sum()) < PARALLEL:
             return [[self.shortfall(row) for row in rows] for rows in blocks]
         from joblib import Parallel, cpu_count, delayed
 

@@ -1,0 +1,146 @@
+"""The cheapest plan for any lag, at once; better ones are computed by a process in the background.
+
+A plan serves every larger lag exactly, so a growing grid of lags is enough and nothing is approximated. Until a plan
+is there the one of a smaller lag serves, and before the first the race does: no query ever waits.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from onoff.chain import Chain
+from onoff.errors import PlanError
+from onoff.limits import outer_bound
+from onoff.planning import OPTIMAL_LIMIT, plan
+from onoff.plans import Plan
+from onoff.planstore import PlanStore
+from onoff.posterior import Posterior
+from onoff.raceplan import race_plan
+
+FIRST_DRAWS = 16  # behind the first estimate of the race's cost
+POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
+POLISH_SECONDS = 300.0
+FAR = 4096  # the lag at which the rest of the decay is judged
+WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this share
+
+
+class Planner:
+    """Plans for one chain. `best(lag)` never waits; `close()` (or `with`) ends the process in the background.
+
+    Which plan is used when depends on the clock, never on the requests.
+    """
+
+    def __init__(
+        self, chain: Chain, directory: str | Path | None = None, lengths: tuple[float, ...] | None = None
+    ) -> None:
+        self.store = PlanStore(chain, None if directory is None else Path(directory), lengths)
+        self._loaded: dict[int, tuple[int, Plan]] = {}
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._reach = 0
+        self._first: Plan = race_plan(chain, 1, self.store.lengths, draws=FIRST_DRAWS)
+        self.best(1)
+
+    def best(self, lag: int) -> Plan:
+        """The cheapest plan at hand whose lag is at most this one."""
+        if lag < 1:
+            raise PlanError(f"the lag is {lag}: plans are for lags of at least 1 (while ON, ask for everything)")
+        self._refresh()
+        self._compute(lag)
+        fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
+        return min([*fitting, self._first], key=lambda plan: (plan.cost, -plan.lag))
+
+    def wait(self, lag: int, timeout: float) -> Plan:
+        """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.best(lag)
+            if not self._running and self._reach >= lag:
+                break
+            time.sleep(0.02)
+        return self.best(lag)
+
+    def close(self) -> None:
+        """End the background; finished plans stay on disk."""
+        if self._worker is not None:
+            self._worker.terminate()
+            self._worker.wait()
+        self._worker = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refresh(self) -> None:
+        """Load what the background, or another process, has written since."""
+        for lag, written in self.store.lags().items():
+            if self._loaded.get(lag, (0, None))[0] != written:
+                try:
+                    self._loaded[lag] = written, self.store.load(lag)
+                except PlanError:
+                    self._loaded.pop(lag, None)  # damaged: the background makes it anew
+
+    @property
+    def _running(self) -> bool:
+        return self._worker is not None and self._worker.poll() is None
+
+    def _compute(self, lag: int) -> None:
+        """Have the background reach this lag, unless it has or is at it."""
+        if lag <= self._reach or self._running:
+            return
+        self._reach = lag
+        command = [sys.executable, "-m", "onoff.planner", str(self.store.directory), str(lag)]
+        self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def grid() -> Iterator[int]:
+    """1, 2, 3, 5, 8, 13, ...: lags worth a plan of their own."""
+    a, b = 1, 2
+    while True:
+        yield a
+        a, b = b, a + b
+
+
+def compute(store: PlanStore, reach: int) -> None:
+    """Make the plans of the grid up to the first lag at or beyond `reach`, as long as the cost can still fall.
+
+    The optimum never rises with the lag, and what it can still fall to is at least the outer bound at a far lag.
+    """
+    floor = outer_bound(Posterior(store.chain, FAR), store.lengths)
+    for lag in grid():
+        finished = lag in store.lags() and _satisfied(store, lag)
+        if not finished:
+            if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
+                store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
+            store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=POLISH_SECONDS))
+        if lag >= reach or store.load(lag).cost <= floor * (1 + WORTH):
+            return
+
+
+def _satisfied(store: PlanStore, lag: int) -> bool:
+    """Whether the plan at hand is as good as another attempt would make it."""
+    try:
+        return store.load(lag).scheme != "comb" or store.chain.n > OPTIMAL_LIMIT
+    except PlanError:
+        return False
+
+
+def main() -> None:
+    """The background: `python -m onoff.planner DIRECTORY REACH`. One process at a time computes for a store."""
+    store = PlanStore.open(Path(sys.argv[1]))
+    with store.lock() as mine:
+        if mine:
+            compute(store, int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

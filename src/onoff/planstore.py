@@ -1,0 +1,93 @@
+"""Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
+
+    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock
+
+Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onoff.chain import Chain
+from onoff.chainfile import write_atomically
+from onoff.errors import PlanError
+from onoff.plans import Plan, checked_lengths
+
+
+def default_directory() -> Path:
+    """Where plans are kept unless told otherwise: the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onoff" / "plans"
+
+
+class PlanStore:
+    """The plans of one chain with one choice of lengths."""
+
+    def __init__(self, chain: Chain, directory: Path | None = None, lengths: tuple[float, ...] | None = None) -> None:
+        self.chain = chain
+        self.lengths = checked_lengths(lengths, chain.n)
+        key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
+        self.directory = (directory or default_directory()) / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (self.directory / "chain.json").exists():
+            write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
+            chain.save(self.directory / "chain.json")
+
+    @classmethod
+    def open(cls, directory: Path) -> PlanStore:
+        """The store that lives in exactly this directory."""
+        chain = Chain.load(directory / "chain.json")
+        lengths = json.loads((directory / "lengths.json").read_text())
+        store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
+        if store.directory.name != directory.name:
+            raise PlanError(
+                f"{directory}: its name does not fit the chain in it; give the plans a directory of their own"
+            )
+        return store
+
+    def path(self, lag: int) -> Path:
+        return self.directory / f"lag-{lag}.plan.json"
+
+    def lags(self) -> dict[int, int]:
+        """The lags that have a plan, each with the time its file was written (in nanoseconds)."""
+        found = {}
+        for file in self.directory.glob("lag-*.plan.json"):
+            number = file.name.removeprefix("lag-").removesuffix(".plan.json")
+            if number.isdecimal():
+                found[int(number)] = file.stat().st_mtime_ns
+        return found
+
+    def load(self, lag: int) -> Plan:
+        """The plan for this lag; `PlanError` if it is damaged or belongs to another chain."""
+        plan = Plan.load(self.path(lag))
+        if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
+            raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
+        return plan
+
+    def save(self, plan: Plan) -> None:
+        """Keep the plan, unless a cheaper one for its lag is there."""
+        if plan.chain != self.chain or plan.lengths != self.lengths:
+            raise PlanError("this plan is for another chain or other lengths than the store")
+        try:
+            if self.load(plan.lag).cost <= plan.cost:
+                return
+        except PlanError:
+            pass  # none yet, or a damaged one: replace it
+        plan.save(self.path(plan.lag))
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Whether this process may compute now; released when it ends, however it ends."""
+        with (self.directory / "lock").open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True

@@ -1,0 +1,120 @@
+"""The planner with its real background process, and plans shared on disk."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from onoff import Chain, PlanError, Planner, plan
+from onoff.planner import compute, grid
+from onoff.planstore import PlanStore, default_directory
+from oracles import random_chain
+
+
+@pytest.fixture
+def chain():
+    return Chain(np.random.default_rng(8).dirichlet(np.full(6, 2.0), 6))
+
+
+def test_the_first_query_does_not_wait_and_plans_arrive(chain, tmp_path):
+    with Planner(chain, tmp_path) as planner:
+        first = planner.best(1)
+        assert first.scheme == "race"
+        assert 2 in first.draw(2, 0, 1)
+        best = planner.wait(4, timeout=60)
+        assert best.scheme == "optimal"
+        assert best.lag <= 4
+        assert best.cost <= plan(chain, best.lag).cost * (1 + 2e-6)
+        assert 2 in best.draw(2, 0, 1, lag=4)
+        assert planner.best(1).lag == 1
+    assert planner.best(1).scheme == "optimal"  # closed: what is on disk still serves
+    planner.close()
+
+
+def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    for lag in (1, 2, 5):
+        store.save(plan(chain, lag))
+    with Planner(chain, tmp_path) as planner:
+        assert [planner.best(lag).lag for lag in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 5]
+        costs = [planner.best(lag).cost for lag in range(1, 8)]
+        assert costs == sorted(costs, reverse=True)
+        with pytest.raises(PlanError, match="at least 1"):
+            planner.best(0)
+
+
+def test_planning_stops_where_the_cost_stops_falling(tmp_path):
+    fast = Chain(0.2 * np.eye(4) + 0.8 * np.full((4, 4), 0.25))
+    store = PlanStore(fast, tmp_path)
+    compute(store, reach=1000)
+    assert max(store.lags()) < 20
+    frozen = PlanStore(Chain(np.eye(3)), tmp_path)
+    compute(frozen, reach=1000)  # never mixes: every plan is everything, at once
+    assert sorted(frozen.lags()) == [1]
+
+
+def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "3"]
+    workers = [subprocess.Popen(command) for _ in range(2)]
+    assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
+    assert set(store.lags()) == {1, 2, 3}
+    with store.lock() as mine, store.lock() as theirs:
+        assert mine
+        assert not theirs
+
+
+def test_a_killed_background_leaves_only_whole_plans(tmp_path):
+    chain = random_chain("dense", 45, 1)
+    store = PlanStore(chain, tmp_path)
+    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "8"]
+    worker = subprocess.Popen(command)
+    deadline = time.monotonic() + 60
+    while not store.lags() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    worker.kill()
+    worker.wait()
+    for lag in store.lags():
+        assert store.load(lag).lag == lag
+    with store.lock() as mine:
+        assert mine
+
+
+def test_a_damaged_plan_is_made_anew(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    store.path(1).write_text("{}")
+    with Planner(chain, tmp_path) as planner:
+        assert planner.best(1).scheme == "race"
+        assert planner.wait(1, timeout=60).scheme == "optimal"
+    assert store.load(1).gap <= 1e-6
+
+
+def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    store.save(plan(chain, 1))
+    store.save(plan(chain, 1, "everything"))
+    assert store.load(1).scheme == "optimal"
+    with pytest.raises(PlanError, match="another chain"):
+        store.save(plan(Chain.symmetric(6, 0.5), 1))
+    plan(Chain.symmetric(6, 0.5), 2).save(store.path(2))
+    with pytest.raises(PlanError, match="another chain"):
+        store.load(2)
+    assert PlanStore(chain, tmp_path, (1.0,) * 6).directory != store.directory
+    assert PlanStore.open(store.directory).chain == chain
+    store.directory.rename(tmp_path / "elsewhere")
+    with pytest.raises(PlanError, match="renamed"):
+        PlanStore.open(tmp_path / "elsewhere")
+
+
+def test_plans_are_kept_in_the_users_cache_by_default(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_directory() == tmp_path / "onoff" / "plans"
+
+
+def test_the_grid_grows():
+    assert list(itertools.islice(grid(), 7)) == [1, 2, 3, 5, 8, 13, 21]
