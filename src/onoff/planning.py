@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from onoff.certificate import Certificate, outer_certificate
 from onoff.chain import Chain
@@ -57,12 +58,20 @@ def plan(
     if scheme == "race" or (scheme == "auto" and chain.n > COMB_LIMIT and posterior.lag > 0):
         return race_plan(chain, lag, checked)
     deadline = math.inf if time_limit is None else time.monotonic() + time_limit
-    with threadpool_limits(1, user_api="blas"):  # the matrices are small: more threads only wait for each other
+    with _threads().limit(limits=1, user_api="blas"):  # the matrices are small: more threads only wait
         name, law, certificate = _table(posterior, scheme, checked, gap, deadline, tell)
     sets = tuple(tuple(map(int, np.flatnonzero(row))) for row in law.member)
     result = TablePlan(name, chain, posterior.lag, sets, tuple(law.mass.tolist()), law.total, certificate, checked)
     tell(result.cost, result.lower_bound)
     return result
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Looking for the libraries takes 10 ms: once is enough."""
+    import scipy.linalg  # noqa: F401 (what is loaded now is found)
+
+    return ThreadpoolController()
 
 
 def _table(
