@@ -45,3 +45,52 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
+
+
+class SessionError(OnoffError):
+    """The client was asked for something that its rules forbid."""
+
+
+class PendingRequest(SessionError):
+    """A request is pending, and another one was made (or none is, and one was to be finished)."""
+
+    def __init__(self, message: str, *, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class Announced(SessionError):
+    """Another request than the announced one was made after a query that depends on the announcement."""
+
+    def __init__(self, message: str, *, announced: int) -> None:
+        super().__init__(message)
+        self.announced = announced
+
+
+class JournalError(OnoffError):
+    """The journal is damaged, foreign, restored or cannot be written. Nothing was sent."""
+
+
+class JournalLocked(JournalError):
+    """Another process is using the journal."""
+
+
+class TransportError(OnoffError):
+    """The server could not be asked."""
+
+
+class Unavailable(TransportError):
+    """No whole answer arrived; the same query may be sent again."""
+
+
+class RefusedByServer(TransportError):
+    """The server refuses the request; sending it again would not help."""
+
+
+class SourceError(OnoffError):
+    """The server has no message for the wanted source; the step is finished. `status` and `body` are what it said."""
+
+    def __init__(self, message: str, *, status: int, body: bytes) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body

@@ -1,0 +1,173 @@
+"""The client: what a caller asks for, through the session, the journal and a transport, in that order.
+
+    draw (session) -> on disk (journal) -> a fixed time after the call -> on the wire (transport) -> checked
+    -> message and end of step on disk -> the caller
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from onoff import session
+from onoff.chain import Chain
+from onoff.clocks import RandBelow
+from onoff.errors import ChainError, SourceError, Unavailable
+from onoff.journal import Journal, Stored
+from onoff.planner import Planner
+from onoff.session import Pending
+from onoff.transport import Transport
+
+Result = TypeVar("Result")
+
+DELAY = 0.05  # seconds from call to send: longer than any draw and its commit
+
+
+@dataclass(frozen=True)
+class Message:
+    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
+
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet.
+    """
+
+    source: str
+    body: bytes
+    step: int
+    private: bool
+    made_private: bool
+    query: tuple[str, ...]
+    round: int | None
+
+
+class Client:
+    """Fetches the latest message of one of the sources of a chain. Use as `async with Client(...) as client`.
+
+    `attempts` bounds how often a query is sent, always the same bytes, with a pause that doubles from `backoff`
+    seconds on. The query leaves `delay` seconds after the call whatever was asked; if drawing took longer, at the next
+    multiple of it.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        transport: Transport,
+        journal: str | Path,
+        planner: Planner,
+        *,
+        delay: float = DELAY,
+        attempts: int = 5,
+        backoff: float = 0.2,
+        first_ever: bool = False,
+        randbelow: RandBelow = secrets.randbelow,
+    ) -> None:
+        if planner.store.chain != chain:
+            raise ChainError("the planner is for another chain than the client")
+        self.chain, self.transport, self.planner = chain, transport, planner
+        self.delay, self.attempts, self.backoff = delay, attempts, backoff
+        self._path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self._opened: Journal | None = None
+
+    async def __aenter__(self) -> Self:
+        """Learn what the server offers and open the journal; both must fit the chain."""
+        await self._retried(self.transport.connect)
+        names = self.transport.names
+        if sorted(names) != sorted(self.chain.names):
+            unknown = sorted(set(names) ^ set(self.chain.names))[:5]
+            raise ChainError(f"the server's sources are not those of the chain: {', '.join(unknown)} differ")
+        places = {name: i for i, name in enumerate(names)}
+        self._on_wire = [places[name] for name in self.chain.names]
+        self._opened = Journal(self._path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        await self.transport.close()
+
+    @property
+    def journal(self) -> Journal:
+        if self._opened is None:
+            raise RuntimeError("use the client in `async with`")
+        return self._opened
+
+    async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
+        """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
+
+        Without `next`, or at the start of a stream, the request is made ON whatever was asked.
+        """
+        clock = asyncio.get_running_loop().time
+        called = clock()
+        request = self.chain.index(source)
+        following = None if next is None else self.chain.index(next)
+        lag = session.next_lag(self.journal.state, following, private)
+        plan = self.planner.best(lag) if lag else None
+        state, pending = session.begin(
+            self.journal.state, self.chain, request, following, private, plan, self._randbelow
+        )
+        costs = (float(self.chain.n),) * 2 if plan is None else (plan.cost, plan.lower_bound)
+        self.journal.begin(state, pending, *costs)
+        slots = max(1, math.ceil((clock() - called) / self.delay)) if self.delay > 0 else 0
+        await asyncio.sleep(max(0.0, called + slots * self.delay - clock()))
+        return await self._complete(pending)
+
+    async def resume(self) -> Message | None:
+        """Finish a pending request, if there is one; the latest message, from the disk if it had arrived."""
+        pending = self.journal.state.pending
+        if pending is not None:
+            return await self._complete(pending)
+        stored = self.journal.latest()
+        if stored is None:
+            return None
+        steps = [step for step in self.journal.steps() if step["step"] == stored.step]
+        private, asked = bool(steps[0]["private"]), bool(steps[0]["asked_private"])
+        return self._message(stored, tuple(steps[0]["query"]), private, private and not asked)
+
+    async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
+        """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
+
+        Left early, the announcement of the next request stays in force.
+        """
+        upcoming = iter(items)
+        current = next(upcoming, None)
+        while current is not None:
+            following = next(upcoming, None)
+            yield await self.get(current[0], None if following is None else following[0], current[1])
+            current = following
+
+    async def _complete(self, pending: Pending) -> Message:
+        """Send the pending query until it is answered whole, and put the end of the step on disk."""
+        order = sorted(range(len(pending.query)), key=lambda i: self._on_wire[pending.query[i]])
+        on_wire = tuple(self._on_wire[pending.query[i]] for i in order)
+        step = self.journal.state.step
+        answer, attempts = await self._retried(lambda: self.transport.fetch(step, on_wire))
+        wanted = on_wire.index(self._on_wire[pending.request])
+        content = answer.contents[wanted]
+        stored = Stored(step, pending.request, content.status, content.round, content.body)
+        self.journal.finish(session.finish(self.journal.state), stored, answer.size, attempts)
+        return self._message(stored, pending.query, pending.private, pending.private and not pending.asked_private)
+
+    async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
+        """Call until it works: what it gave and how often it was called. Pauses depend on the attempt only."""
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return await ask(), attempt
+            except Unavailable:
+                if attempt == self.attempts:
+                    raise
+                await asyncio.sleep(self.backoff * 2 ** (attempt - 1))
+        raise AssertionError("at least one attempt is made")
+
+    def _message(self, stored: Stored, query: tuple[int, ...], private: bool, made_private: bool) -> Message:
+        name = self.chain.names[stored.source]
+        if stored.status != 200:
+            raise SourceError(f"the server answered {stored.status} for {name!r}", status=stored.status, body=stored.body)
+        names = tuple(self.chain.names[i] for i in query)
+        return Message(name, stored.body, stored.step, private, made_private, names, stored.round)

@@ -1,0 +1,92 @@
+"""`onoff plan`: make plans for many lags and keep each as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.commands.parsing import parse_lags
+from onoff.errors import PlanError
+
+if TYPE_CHECKING:
+    from onoff.planning import Scheme
+    from onoff.plans import Plan
+    from onoff.planstore import PlanStore
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
+
+
+def plan(
+    chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plans are kept, under the chain's fingerprint.")],
+    lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
+    scheme: Annotated[str, typer.Option(help="auto, optimal, comb, race, paper or everything.")] = "auto",
+    gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each lag.")] = None,
+    lengths: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
+    ] = None,
+) -> None:
+    """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
+    from typing import cast
+
+    from onoff.chain import Chain
+    from onoff.planning import plan as make
+    from onoff.planstore import PlanStore
+    from onoff.report import plan_progress, print_plans
+
+    wanted = parse_lags(lags)
+    loaded = Chain.load(chain)
+    store = PlanStore(loaded, out, None if lengths is None else read_lengths(lengths, loaded.names))
+    plans: list[Plan] = []
+    try:
+        with plan_progress(wanted) as shown:
+            for lag in wanted:
+                found = _kept(store, lag, gap, scheme)
+                if found is None:
+                    found = make(
+                        loaded,
+                        lag,
+                        cast("Scheme", scheme),
+                        lengths=store.lengths,
+                        gap=gap,
+                        time_limit=time_limit,
+                        progress=shown.improved(lag),
+                    )
+                    store.save(found)
+                plans.append(found)
+                shown.done(lag, found)
+    except KeyboardInterrupt:
+        print(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}", file=sys.stderr)
+        raise
+    print_plans(plans)
+    print(store.directory)
+
+
+def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The lengths in a JSON object {name: length}, in the order of the chain."""
+    try:
+        data = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
+    if not isinstance(data, dict) or set(data) != set(names):
+        raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
+    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
+        raise PlanError(f"{file}: every length must be a number")
+    return tuple(float(data[name]) for name in names)
+
+
+def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
+    """A plan on disk that is as good as what is asked for."""
+    try:
+        found = store.load(lag)
+    except PlanError:
+        return None
+    wanted = found.scheme == scheme or (scheme in ("auto", "optimal") and found.scheme == "optimal")
+    return found if wanted and (found.gap <= gap or scheme not in ("auto", "optimal")) else None

@@ -1,0 +1,221 @@
+"""The client's state on disk: one SQLite file, one transaction before a query is sent and one when it is answered.
+
+What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
+0600, deleted messages are overwritten. A lock keeps a second process out. Beside it, `NAME.lock` bears the number of
+the newest transaction: a journal that is older than its own lock was restored from a backup, and one that lives in
+another inode than it was made in was copied. Both would ask again for what was already asked: they are refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onoff.errors import JournalError, JournalLocked
+from onoff.session import Pending, State
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE steps (
+    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
+    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
+    cost REAL NOT NULL, lower_bound REAL NOT NULL, bytes INTEGER, attempts INTEGER
+) STRICT;
+CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, body BLOB NOT NULL) STRICT;
+"""
+AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The latest message as it lies on disk."""
+
+    step: int
+    source: int
+    status: int
+    round: int | None
+    body: bytes
+
+
+class Journal:
+    """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there."""
+
+    def __init__(self, path: str | Path, chain: str, catalogue: str, first_ever: bool = False) -> None:
+        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough."""
+        self.path = Path(path)
+        self._lock = self._locked()
+        try:
+            self.created = not self.path.exists()
+            with self._explained():
+                if self.created:
+                    self._create(chain, catalogue, State(unsettled=0 if first_ever else 1))
+                self._database = _connect(self.path)
+                self._check(chain, catalogue)
+                self.state = State.from_dict(json.loads(self._meta("state")))
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, state: State, pending: Pending, cost: float, lower_bound: float) -> None:
+        """Put a drawn query on disk, before it goes on the wire."""
+        row = (
+            *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
+            *(json.dumps(pending.query), pending.request, pending.next, cost, lower_bound),
+        )
+        with self._transaction(state):
+            self._database.execute(
+                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, lower_bound) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+    def finish(self, state: State, message: Stored, size: int, attempts: int) -> None:
+        """Put the wanted message and the end of its step on disk, before the caller sees it; forget the one before."""
+        with self._transaction(state):
+            self._database.execute("DELETE FROM message")
+            self._database.execute(
+                "INSERT INTO message VALUES (?, ?, ?, ?, ?)",
+                (message.step, message.source, message.status, message.round, message.body),
+            )
+            row = (size, attempts, message.step)
+            self._database.execute("UPDATE steps SET bytes = ?, attempts = ? WHERE step = ?", row)
+
+    def latest(self) -> Stored | None:
+        """The message of the last finished step."""
+        with self._explained():
+            row = self._database.execute("SELECT step, source, status, round, body FROM message").fetchone()
+        return None if row is None else Stored(*row)
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """All steps so far, oldest first: status, lag, plan, query, request, costs, bytes, attempts."""
+        with self._explained():
+            cursor = self._database.execute("SELECT * FROM steps ORDER BY step")
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                record = dict(zip(names, row, strict=True))
+                yield {**record, "query": json.loads(record["query"])}
+
+    def totals(self) -> dict[str, float]:
+        """Sums over the finished steps."""
+        sums = "COUNT(*), SUM(bytes), SUM(cost), SUM(lower_bound), SUM(attempts), SUM(private)"
+        with self._explained():
+            row = self._database.execute(f"SELECT {sums} FROM steps WHERE bytes IS NOT NULL").fetchone()
+        names = ("steps", "bytes", "cost", "lower_bound", "attempts", "private")
+        return {name: value or 0 for name, value in zip(names, row, strict=True)}
+
+    def recall(self, key: str) -> str | None:
+        """A note made by `note`."""
+        with self._explained():
+            row = self._database.execute("SELECT value FROM meta WHERE key = ?", (f"note {key}",)).fetchone()
+        return None if row is None else str(row[0])
+
+    def note(self, key: str, value: str) -> None:
+        """Keep a note of the caller's."""
+        with self._transaction(self.state):
+            self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"note {key}", value))
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        if hasattr(self, "_database"):
+            self._database.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def _transaction(self, state: State) -> Iterator[None]:
+        """All or nothing, with the new state; the state in memory changes only once the disk has it."""
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                number = int(self._meta("transaction")) + 1
+                changes = [(json.dumps(state.as_dict()), "state"), (str(number), "transaction")]
+                self._database.executemany("UPDATE meta SET value = ? WHERE key = ?", changes)
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+        self.state = state
+        os.pwrite(self._lock, f"{number:020d}\n".encode(), 0)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors in our words."""
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            raise JournalError(f"{self.path}: cannot be used ({error}); nothing was sent") from error
+        except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
+            raise JournalError(f"{self.path}: the journal is damaged ({error}); {AFRESH}") from error
+
+    def _locked(self) -> int:
+        """A descriptor of the lock file, held for as long as the journal is open."""
+        name = self.path.with_name(self.path.name + ".lock")
+        try:
+            descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be used ({error.strerror}); nothing was sent") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise JournalLocked(f"{self.path}: another process is using this journal; wait for it to end") from None
+        return descriptor
+
+    def _create(self, chain: str, catalogue: str, state: State) -> None:
+        sealed = os.pread(self._lock, 32, 0).strip()
+        start = int(sealed) if sealed.isdigit() else 0  # a journal was here before: count on, so that it stays refused
+        unfinished = self.path.with_name(self.path.name + ".new")
+        unfinished.unlink(missing_ok=True)  # of a process that was killed here
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        meta = {
+            "version": str(VERSION),
+            "chain": chain,
+            "catalogue": catalogue,
+            "inode": str(unfinished.stat().st_ino),
+            "transaction": str(start),
+            "state": json.dumps(state.as_dict()),
+        }
+        database = _connect(unfinished)
+        try:
+            database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
+            database.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        finally:
+            database.close()  # moves everything from the write-ahead log into the file
+        os.rename(unfinished, self.path)
+
+    def _check(self, chain: str, catalogue: str) -> None:
+        if self._database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("the file fails SQLite's check")
+        if int(self._meta("version")) != VERSION:
+            raise JournalError(f"{self.path}: version {self._meta('version')} of the journal is not known here")
+        for key, value in (("chain", chain), ("catalogue", catalogue)):
+            if self._meta(key) != value:
+                raise JournalError(f"{self.path}: belongs to another {key} ({self._meta(key)[:12]}...); {AFRESH}")
+        if int(self._meta("inode")) != self.path.stat().st_ino:
+            raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")
+        sealed = os.pread(self._lock, 32, 0).strip()
+        if sealed.isdigit() and int(sealed) > int(self._meta("transaction")):
+            raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
+
+    def _meta(self, key: str) -> str:
+        row = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise sqlite3.DatabaseError(f"{key} is missing")
+        return str(row[0])
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        database.execute(f"PRAGMA {pragma}")
+    return database

@@ -1,0 +1,84 @@
+"""Any HTTP server: a catalogue of n URLs at one origin; a set is fetched URL by URL, over one connection."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from onoff.errors import CatalogueError
+from onoff.transport import Answer, Content
+from onoff.transport.connection import open_connection, read
+
+BODY_LIMIT = 64 * 2**20
+
+
+class HttpTransport:
+    """The sources of a JSON file {name: URL}. A status other than 200 is that source's message, not an error."""
+
+    def __init__(self, sources: dict[str, str], timeout: float = 30.0, body_limit: int = BODY_LIMIT) -> None:
+        self._sources = dict(sources)
+        self._limit = body_limit
+        origin = _common_origin(self._sources)
+        self._http: httpx.AsyncClient = open_connection(origin, timeout)
+
+    @classmethod
+    def load(cls, file: str | Path) -> HttpTransport:
+        """Read the catalogue from a file."""
+        try:
+            data = json.loads(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CatalogueError(f"{file}: cannot be read as JSON ({error})") from None
+        if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
+            raise CatalogueError(f"{file}: an object with a URL for each name is needed")
+        return cls(data)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._sources)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of names, URLs and their order."""
+        return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
+
+    async def connect(self) -> None:
+        """Nothing: the catalogue is the client's own."""
+
+    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's signature)
+        """GET every URL of the set in its order, each body to its end, whatever the statuses are."""
+        urls = list(self._sources.values())
+        contents = []
+        for source in sources:
+            status, body = await read(self._http, self._http.build_request("GET", urls[source]), self._limit)
+            contents.append(Content(status, body))
+        return Answer(tuple(contents), sum(len(content.body) for content in contents))
+
+    async def measure(self) -> dict[str, int]:
+        """The length of every body, by fetching all of them: it can serve as the cost of a source in planning."""
+        answer = await self.fetch(0, tuple(range(len(self.names))))
+        return {name: max(1, len(content.body)) for name, content in zip(self.names, answer.contents, strict=True)}
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _common_origin(sources: dict[str, str]) -> str:
+    if len(sources) < 2:
+        raise CatalogueError("at least 2 sources are needed")
+    if len(set(sources.values())) != len(sources):
+        raise CatalogueError("two sources have the same URL")
+    origins = set()
+    for name, url in sources.items():
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
+            raise CatalogueError(f"the URL of {name!r} is {url!r}: http(s)://host/path is needed")
+        origins.add((parts.scheme, parts.netloc))
+    if len(origins) > 1:
+        shown = " and ".join(f"{scheme}://{place}" for scheme, place in sorted(origins)[:2])
+        raise CatalogueError(f"all URLs must be at one origin: here are {shown}")
+    scheme, place = origins.pop()
+    return f"{scheme}://{place}"

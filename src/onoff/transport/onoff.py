@@ -1,0 +1,73 @@
+"""Our own server: one round trip, frames of equal length, each with its checksum."""
+
+from __future__ import annotations
+
+import httpx
+
+from onoff.errors import AnswerError, CatalogueError, RefusedByServer, Unavailable
+from onoff.transport import Answer, Content
+from onoff.transport.connection import open_connection, read
+from onoff.wire import Catalogue, Query, decode_answer
+
+CATALOGUE_LIMIT = 64 * 2**20
+PROBLEM_LIMIT = 64 * 2**10
+
+
+class OnoffTransport:
+    """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request."""
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+        self.url = url.rstrip("/")
+        headers = None if token is None else {"authorization": f"Bearer {token}"}
+        self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
+        self._catalogue: Catalogue | None = None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        if self._catalogue is None:
+            raise RuntimeError("connect first")
+        return self._catalogue
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.catalogue.names
+
+    @property
+    def fingerprint(self) -> str:
+        return self.catalogue.fingerprint
+
+    async def connect(self) -> None:
+        """Fetch the catalogue."""
+        status, body = await read(self._http, self._http.build_request("GET", "/v1/catalogue"), CATALOGUE_LIMIT)
+        if status != 200:
+            raise _refusal(status, body, "the catalogue")
+        try:
+            self._catalogue = Catalogue.parse(body)
+        except CatalogueError as error:
+            raise RefusedByServer(f"{self.url} does not serve a catalogue: {error}") from None
+
+    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer:
+        """Ask for the set; every frame is checked before any is given out."""
+        catalogue = self.catalogue
+        body = Query(catalogue.fingerprint, step, sources).encode()
+        request = self._http.build_request(
+            "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
+        )
+        status, answer = await read(self._http, request, max(PROBLEM_LIMIT, catalogue.frame_length * len(sources)))
+        if status != 200:
+            raise _refusal(status, answer, "the query")
+        try:
+            frames = decode_answer(catalogue, sources, answer)
+        except AnswerError as error:
+            raise Unavailable(f"{self.url}: {error}") from None
+        return Answer(tuple(Content(200, frame.message, frame.round) for frame in frames), len(answer))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:
+    """Server errors and overload may pass; anything else will not."""
+    text = " ".join(body[:300].decode("utf-8", "replace").split())
+    message = f"the server answered {status} to {what}: {text}"
+    return Unavailable(message) if status >= 500 or status in (408, 429) else RefusedByServer(message)
