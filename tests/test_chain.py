@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import os
 from fractions import Fraction
+import stat
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from onoff import Chain, ChainError, NotUnique, OnoffError
 from onoff.testing import chains
 
 GOOD = [[0.5, 0.5], [0.25, 0.75]]
+HEAD = b'{"format": "onoff-chain", "version": 1, '
 
 
 @pytest.mark.parametrize(
@@ -236,8 +240,54 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     Chain(GOOD).save(file)
     before = file.read_bytes()
     monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ChainError, match=r"chain.json: cannot be written \(disk full\)"):
         Chain([[1, 0], [0, 1]]).save(file)
     assert file.read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["chain.json"]
     assert json.loads(before)["format"] == "onoff-chain"
+        ("c.csv", b"a,b\n1_0,x\n0.5,0.5\n", "row 0 .* has '1_0'"),
+        ("c.json", b"[" * 100_000, "c.json: cannot be read as JSON"),
+        ("c.json", b"1" * 5000, "c.json: cannot be read as JSON"),
+        ("c.json", HEAD + b'"names": ["a", "b"], "matrix": [[1, 0], [0, ' + b"1" * 400 + b"]]}", "c.json: .*rectangle"),
+        ("c.json", HEAD + b'"names": [], "matrix": [[' + b"[" * 400 + b"]" * 400 + b"]]}", "row 0"),
+        ("c.json", HEAD + b'"names": ["a", "b"], "matrix": [[1, 0], [1, 1]]}', "c.json: row 1 .'b'. sums to 2"),
+    with pytest.raises(ChainError, match=r"nowhere/chain.csv: cannot be written \(No such file"):
+        Chain(GOOD).save(tmp_path / "nowhere" / "chain.csv")
+def test_errors_of_a_loaded_chain_carry_the_row_and_the_value(tmp_path):
+    file = tmp_path / "chain.csv"
+    file.write_text("a,b\n0.5,0.5\n0.5,0.25\n")
+    with pytest.raises(ChainError, match=r"chain.csv: row 1 \('b'\) sums to 0.75") as caught:
+        Chain.load(file)
+    assert (caught.value.row, caught.value.value) == (1, 0.75)
+
+
+def test_blank_lines_of_a_csv_are_skipped(tmp_path):
+    file = tmp_path / "chain.csv"
+    file.write_text("\na,b\n\n0.5,0.5\n0.25,0.75\n\n")
+    assert Chain.load(file) == Chain(GOOD, ["a", "b"])
+
+
+def test_saving_keeps_the_mode_of_a_file_and_follows_links(tmp_path):
+    file, link = tmp_path / "chain.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    for mode in (0o600, 0o664):
+        Chain(GOOD).save(link)
+        file.chmod(mode)
+        Chain([[1, 0], [0, 1]]).save(link)
+        assert link.is_symlink()
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+        assert Chain.load(file).P[0, 0] == 1
+
+
+def test_a_new_file_has_the_usual_mode_and_a_name_may_be_long(tmp_path):
+    (tmp_path / "usual").touch()
+    file = tmp_path / ("x" * 250 + ".csv")
+    Chain(GOOD).save(file)
+    assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+
+
+def test_saving_leaves_the_mask_of_the_process_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("another thread could make a file meanwhile"))
+    Chain(GOOD).save(tmp_path / "chain.csv")
+
+

@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from reprlib import repr as short
 from numpy.typing import ArrayLike, NDArray
 
 from onoff import products
@@ -206,7 +207,10 @@ class Chain:
         from onoff.chainfile import read
 
         matrix, names = read(path)
-        return cls(matrix, names)
+        try:
+            return cls(matrix, names)
+        except ChainError as error:
+            raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
@@ -259,7 +263,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     for row, name in enumerate(labels):
         if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
             raise ChainError(
-                f"the name of source {row} is {name!r}: a printable string without spaces at its ends is needed",
+                f"the name of source {row} is {short(name)}: a printable string without spaces at its ends is needed",
                 row=row,
                 value=name,
             )
