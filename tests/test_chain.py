@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff import Chain, ChainError, NotUnique, OnoffError
-from onoff.testing import chains
+from onoff.testing import chains, tiny_entries
 
 GOOD = [[0.5, 0.5], [0.25, 0.75]]
 HEAD = b'{"format": "onoff-chain", "version": 1, '
@@ -223,6 +223,32 @@ def test_saving_and_loading_is_exact_to_the_bit(tmp_path_factory, chain, suffix)
 def test_a_bad_file_is_refused_in_words(tmp_path, name, data, words):
     file = tmp_path / name
     file.write_bytes(data)
+@pytest.mark.parametrize("tiny", [1e-300, 1e-160, 5e-324])
+def test_stationary_where_the_weights_overflow(tiny):
+    chain = Chain([[0, 1, 0], [tiny, 0, 1], [0, tiny, 1]])
+    assert chain.stationary() == pytest.approx([tiny**2, tiny, 1], rel=1e-3 if tiny == 1e-160 else 1e-14, abs=0)
+    assert chain.simulate(3, np.random.default_rng(1)).tolist() == [2, 2, 2]
+
+
+def test_stationary_where_the_way_back_underflows():
+    # From 1 to 0 with probability 1e-400 only.
+    assert Chain([[0, 1, 0], [0, 1, 1e-200], [1e-200, 1, 0]]).stationary() == pytest.approx([0, 1, 1e-200], abs=0)
+
+
+@given(tiny_entries(3))
+def test_stationary_of_tiny_entries_is_right_to_the_last_digits(chain):
+    try:
+        pi = chain.stationary()
+    except NotUnique:
+        return
+    # The tree formula: pi_i is proportional to the sum over spanning trees towards i of their products.
+    P = [[Fraction(float(p)) for p in row] for row in chain.P]
+    trees = [P[j][i] * P[k][i] + P[j][k] * P[k][i] + P[k][j] * P[j][i] for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]
+    for found, weight in zip(pi, trees, strict=True):
+        exact = weight / sum(trees)
+        assert abs(Fraction(float(found)) - exact) <= exact / 10**14 + Fraction(1, 2**1074)
+
+
     with pytest.raises(ChainError, match=words):
         Chain.load(file)
 

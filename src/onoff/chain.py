@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -141,21 +143,18 @@ class Chain:
     def stationary(self) -> Matrix:
         """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
 
-        Grassmann-Taksar-Heyman elimination on the closed class: no subtraction, so that near-deterministic
-        chains keep their digits.
+        Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
+        or underflow, decimals with exponents that do not (slower). What is below 2^-1075 in the end becomes 0.
         """
         members = self._closed_class()
-        A = self.P[np.ix_(members, members)].copy()
-        size = len(members)
-        for k in range(size - 1, 0, -1):
-            A[:k, k] /= A[k, :k].sum()
-            A[:k, :k] += np.outer(A[:k, k], A[k, :k])
-        weights = np.zeros(size)
-        weights[0] = 1.0
-        for k in range(1, size):
-            weights[k] = weights[:k] @ A[:k, k]
+        A = self.P[np.ix_(members, members)]
         result = np.zeros(self.n)
-        result[members] = weights / weights.sum()
+        try:
+            with np.errstate(all="raise"):
+                result[members] = _eliminated(A)
+        except FloatingPointError:
+            with localcontext(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN):
+                result[members] = _eliminated(np.array([[Decimal(float(p)) for p in row] for row in A]))
         return result
 
     def _closed_class(self) -> NDArray[np.intp]:
@@ -291,3 +290,16 @@ def _cumulated(weights: Matrix) -> Matrix:
     sums = weights.cumsum(axis=-1)
     scaled: Matrix = sums / sums[..., -1:]
     return scaled
+def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
+    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
+    A, size = P.copy(), len(P)
+    for k in range(size - 1, 0, -1):
+        A[:k, k] /= A[k, :k].sum()
+        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    weights = np.ones_like(A[0])
+    for k in range(1, size):
+        weights[k] = (weights[:k] * A[:k, k]).sum()
+    distribution: NDArray[Any] = weights / weights.sum()
+    return distribution
+
+
