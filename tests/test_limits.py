@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, bounds, limits, symmetric_inner, symmetric_outer
+from onoff import Chain, ChainError, bounds, limits, symmetric_inner, symmetric_outer
 from onoff.symmetric import sigma
 from onoff.testing import chains
 
@@ -158,10 +158,10 @@ def test_example_1_of_the_paper():
 
 
 def test_closed_forms_refuse_nonsense():
-    for bad in ((1, 0.5, 1), (3, -0.1, 1), (3, 0.5, 0)):
-        with pytest.raises(ValueError, match="are needed"):
+    for bad in ((1, 0.5, 1), (3, -0.1, 1), (3, 0.5, 0), (3, 0.1, 1.5), (2.5, 0.5, 1), (3, "x", 1), (3, 0.5, "1")):
+        with pytest.raises(ChainError, match="are needed"):
             symmetric_outer(*bad)
-        with pytest.raises(ValueError, match="are needed"):
+        with pytest.raises(ChainError, match="are needed"):
             symmetric_inner(*bad)
     with pytest.raises(ValueError, match="sigma_6"):
         sigma(6, 3, 0.5, 1)
