@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.patches import Circle, FancyArrowPatch
+from matplotlib.patches import ArrowStyle, Circle, FancyArrowPatch
 
 from onoff import Chain, bounds, figures
 
@@ -77,7 +77,11 @@ def test_figure_2a_has_an_arrow_for_every_step_of_the_chain():
             ends = np.array(arrow._posA_posB)
             distances = np.linalg.norm(ends[:, None] - centres, axis=2)
             assert distances.min(axis=1).max() < 0.4, "an arrow ends at a circle"
-            steps.append(tuple(distances.argmin(axis=1).tolist()))
+            start, end = distances.argmin(axis=1).tolist()
+            gap = np.linalg.norm(centres[start] - centres[end])
+            assert start == end or np.linalg.norm(ends[0] - ends[1]) < gap - 0.6, "an arrow crosses no circle"
+            assert isinstance(arrow.get_arrowstyle(), ArrowStyle.CurveFilledB), "the head is at the end"
+            steps.append((start, end))
     assert sorted(steps) == [(i, j) for i in range(3) for j in range(3)]
     assert sorted(text.get_text() for text in axes.texts) == sorted(
         ["1", "2", "3"] + 3 * [r"$\alpha$"] + 3 * [r"$\frac{1-\alpha}{2}$"]

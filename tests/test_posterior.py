@@ -51,6 +51,12 @@ def test_underflow_at_large_lags(lag):
     assert abs(posterior.rows - exact.rows.astype(float)).max() < 1e-13
 
 
+def test_a_probability_of_ten_to_the_minus_5700_has_a_posterior():
+    # The only way from 0 to 19 in 19 steps: 1e-300 each.
+    chain = Chain(np.eye(20) + np.diag(np.full(19, 1e-300), 1))
+    assert chain.posterior(18).row(0, 19).tolist() == np.eye(20)[18].tolist()
+
+
 @pytest.mark.parametrize("n", [3, 7])
 def test_supports_of_a_large_lag_are_those_of_walks(n):
     # A clock of n - 1 and n steps joined in 0: for a lag of 300 there are more walks than a float32 can count.

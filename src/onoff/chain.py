@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable
-from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
 from numbers import Real
 from os import PathLike
@@ -154,7 +154,7 @@ class Chain:
             with np.errstate(all="raise"):
                 result[members] = _eliminated(A)
         except FloatingPointError:
-            with localcontext(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN):
+            with localcontext(Context(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN)):
                 result[members] = _eliminated(np.array([[Decimal(float(p)) for p in row] for row in A]))
         return result
 
