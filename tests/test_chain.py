@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import enum
 import json
+import os
 import pickle
+import stat
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff import Chain, ChainError, NotUnique, OnoffError
-from onoff.testing import chains
+from onoff.testing import chains, tiny_entries
 
+HEAD = b'{"format": "onoff-chain", "version": 1, '
 GOOD = [[0.5, 0.5], [0.25, 0.75]]
 
 
@@ -27,8 +32,15 @@ GOOD = [[0.5, 0.5], [0.25, 0.75]]
         ([[0.5, 0.5], [float("inf"), 0.5]], "row 1"),
         ([[0.5, 0.5], [-0.25, 1.25]], "row 1 ('b') has the negative entry"),
         ([[0.5, 0.5], [0.5, 0.4]], "row 1 ('b') sums to 0.9"),
-        ([[0.5, 0.5], [0.5, 0.5 + 2e-9]], "row 1"),
+        ([[0.5, 0.5], [0.5, 0.5 + 1.1e-9]], "row 1"),
+        ([[0.5, 0.5], [0.5, 0.5 - 1.1e-9]], "row 1"),
         ([[0.5, 0.5], [0.5, 10**400]], "rectangle"),
+        ([["0.5", "0.5"], ["0.5", "0.5"]], "real numbers"),
+        (np.array(GOOD, dtype=complex), "real numbers"),
+        (np.array([[0.5, np.complex128(0.5)], [Fraction(1, 2), 0.5]], dtype=object), "real numbers"),
+        (np.array([["1", 0], [0, 1]], dtype=object), "real numbers"),
+        ([[0.5, None], [0.5, 0.5]], "has nan in column 1"),
+        (np.ma.array(GOOD, mask=[[0, 1], [0, 0]]), "masked"),
     ],
 )
 def test_a_matrix_that_is_no_chain_is_refused_in_words(matrix, words):
@@ -45,7 +57,7 @@ def test_errors_carry_the_offending_row_and_value():
 
 
 @pytest.mark.parametrize(
-    "names", [["a", "a"], ["a"], ["a", ""], ["a", " b"], ["a", "b\n"], ["a", 3], "ab", ["a", "\ufeffb"]]
+    "names", [["a", "a"], ["a"], ["a", ""], ["a", " b"], ["a", "b\n"], ["a", 3], "ab", ["a", "\ufeffb"], 5]
 )
 def test_bad_names_are_refused(names):
     with pytest.raises(ChainError):
@@ -60,6 +72,49 @@ def test_names_default_to_the_indices_and_can_be_looked_up():
         Chain(GOOD, ["left", "right"]).index("up")
 
 
+def test_names_become_plain_strings():
+    class Colour(str, enum.Enum):  # noqa: UP042
+        RED = "red"
+
+    names = Chain(GOOD, [np.str_("blue"), Colour.RED]).names
+    assert names == ("blue", "red")
+    assert [type(name) for name in names] == [str, str]
+
+
+def test_numbers_of_any_kind_make_a_chain():
+    half = [[Fraction(1, 2), Decimal("0.5")], [1, False]]
+    assert Chain(half).P.tolist() == [[0.5, 0.5], [1, 0]]
+    assert Chain(np.asfortranarray(GOOD)) == Chain(GOOD)
+
+
+WRONG_TYPES = {
+    "posterior of a string": lambda c, rng: c.posterior("1"),
+    "posterior of a float": lambda c, rng: c.posterior(1.0),
+    "power of a float": lambda c, rng: c.power(1.5),
+    "power of a bool": lambda c, rng: c.power(True),
+    "symmetric with half a source": lambda c, rng: Chain.symmetric(2.5, 0.5),
+    "symmetric with a string": lambda c, rng: Chain.symmetric(3, "x"),
+    "smoothing nothing": lambda c, rng: Chain.from_counts(GOOD, smoothing=None),
+    "smoothing without end": lambda c, rng: Chain.from_counts(GOOD, smoothing=10**400),
+    "half a step": lambda c, rng: c.simulate(1.5, rng),
+    "a start between sources": lambda c, rng: c.simulate(3, rng, start=0.7),
+    "an index by a list": lambda c, rng: c.index(["0"]),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_wrong_types_are_refused_in_words(call):
+    with pytest.raises(ChainError, match=r" is (?:needed|called)|needs a whole number|sources are 0 to 1"):
+        call(Chain(GOOD), np.random.default_rng(1))
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    chain = Chain.symmetric(np.int64(3), 0.5)
+    assert (chain.power(np.int32(2)) == chain.power(2)).all()
+    assert chain.posterior(np.uint8(1)).lag == 1
+    assert chain.simulate(np.int64(1), np.random.default_rng(1), start=np.int64(2)).tolist() == [2]
+
+
 def test_a_chain_is_frozen_and_keeps_no_reference_to_its_input():
     matrix = np.array(GOOD)
     chain = Chain(matrix)
@@ -67,6 +122,9 @@ def test_a_chain_is_frozen_and_keeps_no_reference_to_its_input():
     assert chain.P[0, 0] == 0.5
     with pytest.raises(ValueError, match="read-only"):
         chain.P[0, 0] = 1
+    for array in (chain.P, chain.P.base):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.setflags(write=True)
     with pytest.raises(AttributeError, match="frozen"):
         chain.P = matrix
     with pytest.raises(AttributeError, match="frozen"):
@@ -79,6 +137,15 @@ def test_rows_nearly_one_are_renormalised_and_rows_at_one_are_untouched():
     assert abs(Fraction(chain.P[0, 0]) + Fraction(chain.P[0, 1]) - 1) <= Fraction(2, 2**52)
     assert chain.P[0, 0] < 0.5
     assert (chain.P[1] == off[1]).all()
+    # Four sources: off by three of the four units that are allowed, then by five.
+    near = np.full((4, 4), 0.25)
+    near[0, 3] += 3 * 2.0**-52
+    near[1, 3] -= 3 * 2.0**-52
+    near[2, 3] += 5 * 2.0**-52
+    found = Chain(near).P
+    assert (found[[0, 1, 3]] == near[[0, 1, 3]]).all()
+    assert (found[2] != near[2]).any()
+    assert Chain([[0.5, 0.5 + 0.9e-9], [0.5, 0.5 - 0.9e-9]]).n == 2
 
 
 @given(chains())
@@ -100,6 +167,11 @@ def test_from_counts():
     chain = Chain.from_counts([[3, 0], [1, 1]], ["a", "b"])
     assert chain.P.tolist() == [[0.8, 0.2], [0.5, 0.5]]
     assert Chain.from_counts([[3, 0], [1, 1]], ["a", "b"], smoothing=0).P[0].tolist() == [1, 0]
+
+
+def test_counts_as_large_and_as_small_as_floats_go():
+    assert Chain.from_counts([[1e308, 1e308], [1e-300, 3e-300]], smoothing=0).P.tolist() == [[0.5, 0.5], [0.25, 0.75]]
+    assert Chain.from_counts([[1.5e308, 1.5e308], [1, 1]], smoothing=1.5e308).P.tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])
@@ -151,6 +223,32 @@ def test_stationary_of_a_transient_source_and_of_a_nearly_frozen_chain():
     assert abs(slow[1] / slow[0] - 2) < 1e-12
 
 
+@pytest.mark.parametrize("tiny", [1e-300, 1e-160, 5e-324])
+def test_stationary_where_the_weights_overflow(tiny):
+    chain = Chain([[0, 1, 0], [tiny, 0, 1], [0, tiny, 1]])
+    assert chain.stationary() == pytest.approx([tiny**2, tiny, 1], rel=1e-3 if tiny == 1e-160 else 1e-14, abs=0)
+    assert chain.simulate(3, np.random.default_rng(1)).tolist() == [2, 2, 2]
+
+
+def test_stationary_where_the_way_back_underflows():
+    # From 1 to 0 with probability 1e-400 only.
+    assert Chain([[0, 1, 0], [0, 1, 1e-200], [1e-200, 1, 0]]).stationary() == pytest.approx([0, 1, 1e-200], abs=0)
+
+
+@given(tiny_entries(3))
+def test_stationary_of_tiny_entries_is_right_to_the_last_digits(chain):
+    try:
+        pi = chain.stationary()
+    except NotUnique:
+        return
+    # The tree formula: pi_i is proportional to the sum over spanning trees towards i of their products.
+    P = [[Fraction(float(p)) for p in row] for row in chain.P]
+    trees = [P[j][i] * P[k][i] + P[j][k] * P[k][i] + P[k][j] * P[j][i] for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]
+    for found, weight in zip(pi, trees, strict=True):
+        exact = weight / sum(trees)
+        assert abs(Fraction(float(found)) - exact) <= exact / 10**14 + Fraction(1, 2**1074)
+
+
 def test_simulate_follows_the_chain():
     chain = Chain([[0.0, 1.0, 0.0], [0.3, 0.0, 0.7], [1.0, 0.0, 0.0]])
     path = chain.simulate(20_000, np.random.default_rng(1))
@@ -165,6 +263,26 @@ def test_simulate_follows_the_chain():
         chain.simulate(-1, np.random.default_rng(1))
     with pytest.raises(ChainError):
         chain.simulate(5, np.random.default_rng(1), start=3)
+
+
+def test_simulating_starts_from_the_stationary_distribution():
+    chain, rng = Chain([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 1.0, 0.0]]), np.random.default_rng(5)
+    pi = chain.stationary()
+    starts = np.bincount([chain.simulate(1, rng)[0] for _ in range(3000)], minlength=3) / 3000
+    # Six standard deviations: a false alarm with probability below 1e-8.
+    assert (abs(starts - pi) < 6 * np.sqrt(pi * (1 - pi) / 3000)).all()
+    assert (abs(starts - np.full(3, 1 / 3)) > 0.05).any()
+
+
+@pytest.mark.parametrize(("draw", "path"), [(0.0, [1, 1, 1]), (1 - 2.0**-53, [2, 2, 2])])
+def test_simulating_with_extreme_draws_takes_no_impossible_step(draw, path):
+    class Stub:
+        def random(self, size=None):
+            return draw if size is None else np.full(size, draw)
+
+    third = 1 / 3
+    chain = Chain([[0, third, 2 * third, 0], [0, 0.1, 0.9, 0], [0, 0.7, 0.3, 0], [1, 0, 0, 0]])
+    assert chain.simulate(3, Stub()).tolist() == path
 
 
 def test_simulating_needs_a_start_where_the_stationary_distribution_is_not_unique():
@@ -202,12 +320,18 @@ def test_saving_and_loading_is_exact_to_the_bit(tmp_path_factory, chain, suffix)
         ("c.csv", b"a,b\n0.5,0.5\n", "2 names in the header but 1 rows"),
         ("c.csv", b"a,b\n0.5,0.5\n0.5\n", "row 1 .* has 1 cells"),
         ("c.csv", b"a,b\n0.5,x\n0.5,0.5\n", "row 0 .* has 'x'"),
+        ("c.csv", b"a,b\n1_0,x\n0.5,0.5\n", "row 0 .* has '1_0'"),
         ("c.csv", b"a,b\n0.5,nan\n0.5,0.5\n", "row 0 .*nan"),
         ("c.csv", b"a,a\n0.5,0.5\n0.5,0.5\n", "both called 'a'"),
         ("c.csv", b"\xef\xbb\xbfa,b\n0.5,0.5\n0.5,0.5\n", "byte-order mark"),
         ("c.csv", b"a,b\n0.5,0.5\xff\n0.5,0.5\n", "not UTF-8"),
         ("c.csv", b'a,"b\n0.5,0.5\n', "not CSV"),
         ("c.json", b"{", "not JSON"),
+        ("c.json", b"[" * 100_000, "c.json: cannot be read as JSON"),
+        ("c.json", b"1" * 5000, "c.json: cannot be read as JSON"),
+        ("c.json", HEAD + b'"names": ["a", "b"], "matrix": [[1, 0], [0, ' + b"1" * 400 + b"]]}", "c.json: .*rectangle"),
+        ("c.json", HEAD + b'"names": [], "matrix": [[' + b"[" * 400 + b"]" * 400 + b"]]}", "row 0"),
+        ("c.json", HEAD + b'"names": ["a", "b"], "matrix": [[1, 0], [1, 1]]}', "c.json: row 1 .'b'. sums to 2"),
         ("c.json", b"[1]", "format"),
         ("c.json", b'{"format": "onoff-chain", "version": 9}', "version 9"),
         ("c.json", b'{"format": "onoff-chain", "version": 1, "names": ["a", "b"]}', "matrix"),
@@ -228,7 +352,47 @@ def test_a_missing_file_and_a_bad_ending(tmp_path):
         Chain.load(tmp_path / "none.csv")
     with pytest.raises(ChainError, match="ends in"):
         Chain(GOOD).save(tmp_path / "chain.txt")
+    with pytest.raises(ChainError, match=r"nowhere/chain.csv: cannot be written \(No such file"):
+        Chain(GOOD).save(tmp_path / "nowhere" / "chain.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_a_loaded_chain_carry_the_row_and_the_value(tmp_path):
+    file = tmp_path / "chain.csv"
+    file.write_text("a,b\n0.5,0.5\n0.5,0.25\n")
+    with pytest.raises(ChainError, match=r"chain.csv: row 1 \('b'\) sums to 0.75") as caught:
+        Chain.load(file)
+    assert (caught.value.row, caught.value.value) == (1, 0.75)
+
+
+def test_blank_lines_of_a_csv_are_skipped(tmp_path):
+    file = tmp_path / "chain.csv"
+    file.write_text("\na,b\n\n0.5,0.5\n0.25,0.75\n\n")
+    assert Chain.load(file) == Chain(GOOD, ["a", "b"])
+
+
+def test_saving_keeps_the_mode_of_a_file_and_follows_links(tmp_path):
+    file, link = tmp_path / "chain.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    for mode in (0o600, 0o664):
+        Chain(GOOD).save(link)
+        file.chmod(mode)
+        Chain([[1, 0], [0, 1]]).save(link)
+        assert link.is_symlink()
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+        assert Chain.load(file).P[0, 0] == 1
+
+
+def test_a_new_file_has_the_usual_mode_and_a_name_may_be_long(tmp_path):
+    (tmp_path / "usual").touch()
+    file = tmp_path / ("x" * 250 + ".csv")
+    Chain(GOOD).save(file)
+    assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+
+
+def test_saving_leaves_the_mask_of_the_process_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("another thread could make a file meanwhile"))
+    Chain(GOOD).save(tmp_path / "chain.csv")
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
@@ -236,7 +400,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     Chain(GOOD).save(file)
     before = file.read_bytes()
     monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ChainError, match=r"chain.json: cannot be written \(disk full\)"):
         Chain([[1, 0], [0, 1]]).save(file)
     assert file.read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["chain.json"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import typer
 
-from onoff import Chain, bounds
+from onoff import Chain, bounds, demo, report
+from onoff.cli import _parse_lags
 from onoff.schemes.paper import paper
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -30,13 +32,52 @@ def chain_file(tmp_path):
     return file
 
 
-def test_rates_prints_a_table(chain_file):
-    done = run("rates", chain_file, "--lags", "1-3")
+@pytest.fixture
+def uneven(tmp_path):
+    """A chain whose scheme is cheaper than its inner bound, and dearer than the outer one."""
+    file = tmp_path / "uneven.csv"
+    Chain.from_counts([[18, 12, 13, 18], [11, 15, 16, 5], [5, 13, 13, 35], [18, 1, 10, 16]]).save(file)
+    return file
+
+
+def cells(output):
+    """The rows of a printed table, whatever lines it is drawn with."""
+    lines = [re.split(r"[│┃|]", line)[1:-1] for line in output.splitlines()]
+    return [[cell.strip() for cell in line] for line in lines if len(line) > 1]
+
+
+def test_rates_prints_a_table(uneven):
+    done = run("rates", uneven, "--lags", "1-2")
     assert done.returncode == 0
     assert done.stderr == ""
-    for number in ("3", "1.5974", "1.2857", "1.1275"):
-        assert number in done.stdout
-    assert "\x1b[" not in done.stdout
+    expected = []
+    for lag in (1, 2):
+        posterior = Chain.load(uneven).posterior(lag)
+        both, cost = bounds(posterior), paper(posterior).cost
+        assert both.outer + 0.01 < cost < both.inner - 0.01
+        expected.append([str(lag), "4", f"{cost:.4f}", f"{both.outer:.4f}"])
+    assert cells(done.stdout) == [["lag", "everything", "paper's scheme", "outer bound"], *expected]
+
+
+@pytest.mark.parametrize("command", [["rates", "CHAIN"], ["demo", "--steps", "5"], ["--help"], ["nonsense"]])
+def test_there_are_no_colour_codes_in_a_file(chain_file, command):
+    arguments = [chain_file if a == "CHAIN" else a for a in command]
+    done = run(*arguments, env={**os.environ, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_an_ascii_terminal_is_enough(tmp_path):
+    many, plain = tmp_path / "many.json", {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    Chain.symmetric(201, 0.5).save(many)
+    picture = tmp_path / "many.svg"
+    done = run("rates", many, "--lags", "1", "--plot", picture, env=plain)
+    assert (done.returncode, done.stderr) == (0, f"drawn: {picture}\n")
+    both = bounds(Chain.symmetric(201, 0.5).posterior(1))
+    assert cells(done.stdout)[-1] == ["1", "201", f"<= {both.inner:.4f}", f"{both.outer:.4f}"]
+    assert "paper's inner bound" in picture.read_text()  # matplotlib notes each text beside its glyphs
+    done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 8
 
 
 def test_rates_prints_json_with_all_digits(chain_file):
@@ -50,8 +91,6 @@ def test_rates_prints_json_with_all_digits(chain_file):
 
 
 def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypatch):
-    from onoff import report
-
     monkeypatch.setattr(report, "PAPER_LIMIT", 2)
     [row] = report.rates(Chain.load(chain_file), [1], report.progress("rates"))
     assert row.paper is None
@@ -78,7 +117,17 @@ def test_demo_tells_what_was_downloaded():
     done = run("demo", "--steps", "60", "--seed", "3")
     assert done.returncode == 0
     assert "every wanted message arrived: yes" in done.stdout
-    assert "downloading everything" in done.stdout
+    result = demo.simulate(60, 3)
+    values = {row[0]: row[1:] for row in cells(done.stdout)}
+    for name, messages in (
+        ("downloading everything", 480),
+        ("the paper's scheme, this run", result.downloaded),
+        ("the paper's scheme, expected", result.expected),
+        ("inner bound: the paper's scheme at most", result.inner),
+        ("outer bound: no scheme needs less", result.outer),
+    ):
+        assert values[name] == [f"{messages:.0f}", f"{messages / 60:.3f}"]
+    assert done.stdout.splitlines()[0].strip() == f"60 requests, privacy ON for {result.private_steps}"
     assert run("demo", "--steps", "60", "--seed", "3").stdout == done.stdout
 
 
@@ -90,21 +139,40 @@ def test_demo_tells_what_was_downloaded():
         (["rates", "CHAIN", "--lags", "three"], "list of lags"),
         (["rates", "CHAIN", "--lags", "5-1"], "list of lags"),
         (["rates", "CHAIN", "--lags", "-3"], "list of lags"),
+        (["rates", "CHAIN", "--lags", "1-3000000000"], "list of lags"),
+        (["rates", "CHAIN", "--plot", "PICTURES.png"], "is a directory"),
+        (["rates", "DEEP"], "cannot be read as JSON"),
+        (["rates", "LONG"], "cannot be read as JSON"),
         (["rates", "CHAIN", "--plot", "rates.txt"], "a picture ends in"),
         (["rates", "CHAIN", "--plot", "nowhere/rates.png"], "no directory"),
         (["reproduce"], "--out"),
         (["reproduce", "--out", "CHAIN"], "File exists"),
         (["demo", "--steps", "1"], "--steps"),
+        (["demo", "--steps", "100001"], "--steps"),
+        (["demo", "--seed", "-1"], "--seed"),
         (["nonsense"], "No such command"),
         (["--nonsense"], "No such option"),
     ],
 )
-def test_an_error_is_one_line_on_stderr_and_exit_code_2(chain_file, arguments, words):
-    done = run(*[chain_file if a == "CHAIN" else a for a in arguments])
+def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, arguments, words):
+    names = {"CHAIN": chain_file, "DEEP": "deep.json", "LONG": "long.json"}
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "long.json").write_text("1" * 5000)
+    (tmp_path / "PICTURES.png").mkdir()
+    done = run(*[names.get(a, a) for a in arguments], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
+
+
+def test_lags_are_lists_and_ranges():
+    assert _parse_lags("3") == [3]
+    assert _parse_lags("5, 1-3,2") == [1, 2, 3, 5]
+    assert _parse_lags("0,100000") == [0, 100_000]
+    for bad in ("5-1,7", "1--3,5", "1-", "-1", "", "1,", "1-2-3", "100001", "1-100001", "1_0", "1.5", "9" * 5000):
+        with pytest.raises(typer.BadParameter, match="list of lags"):
+            _parse_lags(bad)
 
 
 def test_every_command_has_help_with_an_example():
@@ -118,12 +186,26 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_ctrl_c_ends_in_a_line_not_in_a_traceback():
-    process = subprocess.Popen(
-        [ONOFF, "demo", "--steps", "100000"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert error == "onoff: stopped\n"
+    terminal, end = pty.openpty()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job hands down "ignore"
+    command = [ONOFF, "demo", "--steps", "100000"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env={**os.environ, "TERM": "xterm"})
+    signal.signal(signal.SIGINT, before)
+    os.close(end)
+    shown = b""
+    try:
+        while not re.search(rb"[1-9][0-9]*/100000", shown):  # the progress bar tells that it runs
+            shown += os.read(terminal, 4096)
+        process.send_signal(signal.SIGINT)
+        try:
+            while piece := os.read(terminal, 4096):
+                shown += piece
+        except OSError:  # the other end is closed
+            pass
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert shown.endswith(b"onoff: stopped\r\n")
+    assert b"Traceback" not in shown

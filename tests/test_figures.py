@@ -3,9 +3,11 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.patches import ArrowStyle, Circle, FancyArrowPatch
 
-from onoff import figures
+from onoff import Chain, bounds, figures
 
 PRINTED = Path(__file__).parent / "data"
 
@@ -42,4 +44,45 @@ def test_pictures_are_written_in_both_formats_and_are_repeatable(drawn, tmp_path
     figures.reproduce(tmp_path)
     for file in directory.glob("*.svg"):
         assert file.read_bytes() == (tmp_path / file.name).read_bytes()
-    assert r"(1-\alpha)" not in (directory / "figure-2a.svg").read_text()
+
+
+def test_the_numbers_have_costs_too(drawn):
+    with (drawn[0] / "figure-2c.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 24
+    assert all(abs(float(row["cost"]) * float(row["rate"]) - 1) < 1e-15 for row in rows)
+    first = bounds(Chain.symmetric(3, 0.25).posterior(1))
+    assert (float(rows[0]["cost"]), rows[0]["curve"]) == (pytest.approx(first.inner, rel=1e-15), "inner, alpha=0.25")
+
+
+def test_the_legends_tell_the_curves_apart():
+    def legend(curves):
+        [axes] = figures.draw_curves(curves, "x").axes
+        return [text.get_text() for text in axes.get_legend().get_texts()]
+
+    assert legend(figures.figure_2b()) == ["$R^I$, the paper's scheme", "$R^O$, upper bound"]
+    assert legend(figures.figure_2c()) == [
+        *(r"$R^I$, $\alpha=0.25$", r"$R^O$, $\alpha=0.25$"),
+        *(r"$R^I$, $\alpha=0.6$", r"$R^O$, $\alpha=0.6$"),
+    ]
+
+
+def test_figure_2a_has_an_arrow_for_every_step_of_the_chain():
+    [axes] = figures.draw_chain().axes
+    circles = [patch for patch in axes.patches if isinstance(patch, Circle)]
+    centres = np.array([circle.center for circle in circles])
+    steps = []
+    for arrow in axes.patches:
+        if isinstance(arrow, FancyArrowPatch):
+            ends = np.array(arrow._posA_posB)
+            distances = np.linalg.norm(ends[:, None] - centres, axis=2)
+            assert distances.min(axis=1).max() < 0.4, "an arrow ends at a circle"
+            start, end = distances.argmin(axis=1).tolist()
+            gap = np.linalg.norm(centres[start] - centres[end])
+            assert start == end or np.linalg.norm(ends[0] - ends[1]) < gap - 0.6, "an arrow crosses no circle"
+            assert isinstance(arrow.get_arrowstyle(), ArrowStyle.CurveFilledB), "the head is at the end"
+            steps.append((start, end))
+    assert sorted(steps) == [(i, j) for i in range(3) for j in range(3)]
+    assert sorted(text.get_text() for text in axes.texts) == sorted(
+        ["1", "2", "3"] + 3 * [r"$\alpha$"] + 3 * [r"$\frac{1-\alpha}{2}$"]
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, ContextError
+from onoff import Chain, ChainError, ContextError
 from onoff.testing import chains, tiny_entries
 
 lags = st.integers(0, 4)
@@ -23,11 +23,68 @@ def test_the_float_posterior_is_within_its_stated_error_of_the_exact_one(chain, 
             assert abs(Fraction(float(computed)) - true) <= bound * true
 
 
-@given(tiny_entries(4), st.integers(1, 12))
+@given(tiny_entries(4), st.integers(1, 20))
 def test_rows_stay_right_where_products_underflow(chain, lag):
     posterior, exact = chain.posterior(lag), chain.exact_posterior(lag)
     assert np.isfinite(posterior.rows).all()
     assert abs(posterior.rows - exact.rows.astype(float)).max() < 1e-13
+
+
+def test_products_just_above_underflow_keep_their_digits():
+    P = np.array([[1, 3e-160, 7e-160], [1e-161, 1, 3.3e-160], [0.3, 0.7, 3.1e-161]])
+    chain = Chain(P / P.sum(axis=1, keepdims=True))
+    posterior, exact = chain.posterior(1), chain.exact_posterior(1)
+    bound = Fraction(posterior.relative_error)
+    for computed, true in zip(posterior.rows.ravel(), exact.rows.ravel(), strict=True):
+        if true < Fraction(1, 2**1000):
+            continue
+        assert abs(Fraction(float(computed)) - true) <= bound * true
+
+
+@pytest.mark.parametrize("lag", [16, 21, 40])
+def test_underflow_at_large_lags(lag):
+    weights = np.array([[0, 1, 1e-200], [1, 0, 0], [1e-200, 0, 1]])
+    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
+    posterior, exact = chain.posterior(lag), chain.exact_posterior(lag)
+    assert posterior.scaled
+    assert (posterior.contexts == exact.contexts).all()
+    assert abs(posterior.rows - exact.rows.astype(float)).max() < 1e-13
+
+
+def test_a_probability_of_ten_to_the_minus_5700_has_a_posterior():
+    # The only way from 0 to 19 in 19 steps: 1e-300 each.
+    chain = Chain(np.eye(20) + np.diag(np.full(19, 1e-300), 1))
+    assert chain.posterior(18).row(0, 19).tolist() == np.eye(20)[18].tolist()
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_supports_of_a_large_lag_are_those_of_walks(n):
+    # A clock of n - 1 and n steps joined in 0: for a lag of 300 there are more walks than a float32 can count.
+    P = np.zeros((n, n))
+    P[np.arange(n), (np.arange(n) + 1) % n] = 1
+    P[n - 2, 0] += 1
+    chain = Chain.from_counts(P, smoothing=0)
+    for lag in (300, 301, 1000):
+        reached = np.eye(n, dtype=bool)
+        for _ in range(lag):
+            reached = (reached.astype(int) @ (P > 0).astype(int)) > 0
+        posterior = chain.posterior(lag)
+        assert (posterior.reached == reached).all()
+        assert np.isfinite(posterior.rows).all()
+
+
+def test_supports_of_a_large_lag_with_two_parts_that_alternate():
+    part = np.arange(8) % 2
+    chain = Chain.from_counts(part[:, None] != part, smoothing=0)
+    assert (chain.posterior(300).reached == (part[:, None] == part)).all()
+
+
+def test_the_stated_error_is_small_and_not_zero():
+    for n in (2, 10, 100):
+        for lag in (1, 2, 50):
+            error = Chain.symmetric(n, 0.5).posterior(lag).relative_error
+            assert n * 2.0**-53 < error < 1e-12
+    assert Chain.symmetric(3, 0.5).posterior(0).relative_error == 0
 
 
 def test_a_context_reached_only_through_underflow_keeps_its_row():
@@ -84,15 +141,24 @@ def test_impossible_contexts_are_errors_that_name_the_sources():
     with pytest.raises(ContextError, match=r"last='left', next='right'.*lag 1") as caught:
         posterior.row(0, 1)
     assert (caught.value.last, caught.value.next) == (0, 1)
-    with pytest.raises(ContextError, match="next is 2"):
-        posterior.row(0, 2)
+    for last, following, words in (
+        (0, 2, "next is 2"),
+        (-1, 0, "last is -1"),
+        ("0", 1, "last is '0'"),
+        (0.0, 1, "last is 0.0"),
+        (0, None, "next is None"),
+    ):
+        with pytest.raises(ContextError, match=words):
+            posterior.row(last, following)
+    with pytest.raises(ContextError, match=r"the request 1\.0 is impossible"):
+        posterior.check(1.0, 0, 0)
     with pytest.raises(ContextError, match="impossible"):
         chain.exact_posterior(1).row(0, 1)
 
 
 @pytest.mark.parametrize("lag", [-1, 1.5, True, "1"])
 def test_a_lag_is_a_whole_number(lag):
-    with pytest.raises(ValueError, match="the lag is"):
+    with pytest.raises(ChainError, match="the lag is"):
         Chain.symmetric(3, 0.5).posterior(lag)
 
 

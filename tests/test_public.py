@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import onoff
+
+ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
     "Bounds",
@@ -35,7 +40,7 @@ def test_the_public_names_are_the_announced_ones():
 
 
 def test_every_public_name_can_be_had_and_is_in_the_changelog():
-    changelog = (Path(__file__).parent.parent / "CHANGELOG.md").read_text()
+    changelog = (ROOT / "CHANGELOG.md").read_text()
     for name in PUBLIC:
         assert getattr(onoff, name).__name__ == name
         assert f"`{name}`" in changelog, f"{name} is public but not announced in CHANGELOG.md"
@@ -60,7 +65,37 @@ def test_importing_the_package_and_the_command_line_loads_no_numerical_library()
 
 
 def test_the_example_in_the_readme_runs():
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     example = readme.split("```python\n")[1].split("```")[0]
     done = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("everything 3, ")
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    commands = re.findall(r"^    \.venv/bin/onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
+    assert len(commands) >= 2
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for command in commands:
+        subprocess.run([Path(sys.executable).with_name("onoff"), *command.split()], check=True, cwd=tmp_path)
+    assert (tmp_path / "rates.png").stat().st_size > 1000
+
+
+def test_the_sample_chain_is_that_of_the_demo():
+    from onoff.demo import reader
+
+    assert onoff.Chain.load(ROOT / "examples" / "reader.csv") == reader()
+
+
+def test_a_deleted_source_file_is_a_reason_to_build_again(tmp_path):
+    old, built = 1_000_000_000, 1_000_000_100
+    files = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src/onoff/kept.py", "src/onoff/gone.py")
+    for name in (*files, ".venv/dependencies", ".venv/installed"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (old, old))
+    os.utime(tmp_path / ".venv" / "installed", (built, built))
+    question = ["make", "--question", "--file", ROOT / "Makefile", ".venv/installed"]
+    assert subprocess.run(question, cwd=tmp_path, check=False).returncode == 0
+    (tmp_path / "src" / "onoff" / "gone.py").unlink()
+    assert subprocess.run(question, cwd=tmp_path, check=False).returncode == 1

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
+from numbers import Real
 from os import PathLike
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from onoff import products
-from onoff.errors import ChainError, NotUnique
+from onoff.errors import ChainError, NotUnique, is_whole
 
 if TYPE_CHECKING:
     from onoff.exact import ExactPosterior
@@ -41,16 +45,14 @@ class Chain:
         if (matrix < 0).any():
             row, column = map(int, np.argwhere(matrix < 0)[0])
             raise ChainError(
-                f"row {row} ({labels[row]!r}) has the negative entry {matrix[row, column]!r} in column {column}: "
-                "probabilities are at least 0",
+                f"row {row} ({labels[row]!r}) has the negative entry {float(matrix[row, column])!r} in column {column}"
+                ": probabilities are at least 0",
                 row=row,
                 value=float(matrix[row, column]),
             )
-        matrix.setflags(write=True)
         for row in range(len(matrix)):
             matrix[row] = _normalised(matrix[row], row, labels[row])
-        matrix.setflags(write=False)
-        self.__dict__["P"] = matrix
+        self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
         self.__dict__["names"] = labels
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -62,9 +64,9 @@ class Chain:
     @classmethod
     def symmetric(cls, n: int, alpha: float, names: Iterable[str] | None = None) -> Self:
         """Definition 1 of the paper: alpha on the diagonal, (1 - alpha) / (n - 1) elsewhere."""
-        if n < 2:
-            raise ChainError(f"n is {n}: a chain needs at least 2 sources", value=n)
-        if not 0 <= alpha <= 1:
+        if not is_whole(n, 2):
+            raise ChainError(f"n is {n!r}: a chain needs a whole number of sources, at least 2", value=n)
+        if not (isinstance(alpha, Real) and 0 <= alpha <= 1):
             raise ChainError(f"alpha is {alpha!r}: a probability from 0 to 1 is needed", value=alpha)
         P = np.full((n, n), (1 - alpha) / (n - 1))
         np.fill_diagonal(P, alpha)
@@ -78,16 +80,16 @@ class Chain:
         """
         matrix = _checked_matrix(counts, what="the count matrix")
         labels = _checked_names(names, len(matrix))
-        if not (math.isfinite(smoothing) and smoothing >= 0):
+        if not (isinstance(smoothing, Real) and 0 <= smoothing <= sys.float_info.max):
             raise ChainError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed", value=smoothing)
         if (matrix < 0).any():
             row, column = map(int, np.argwhere(matrix < 0)[0])
             raise ChainError(
-                f"row {row} ({labels[row]!r}) has the negative count {matrix[row, column]!r} in column {column}",
+                f"row {row} ({labels[row]!r}) has the negative count {float(matrix[row, column])!r} in column {column}",
                 row=row,
                 value=float(matrix[row, column]),
             )
-        empty = np.flatnonzero(matrix.sum(axis=1) == 0)
+        empty = np.flatnonzero(~matrix.any(axis=1))
         if len(empty):
             row = int(empty[0])
             raise ChainError(
@@ -96,7 +98,9 @@ class Chain:
                 row=row,
                 value=0.0,
             )
-        smoothed = matrix + smoothing
+        # Powers of two bring each row near 1, so that no sum overflows; they change no digit.
+        _, exponent = np.frexp(np.maximum(matrix.max(axis=1, keepdims=True), float(smoothing)))
+        smoothed = np.ldexp(matrix, -exponent) + np.ldexp(float(smoothing), -exponent)
         return cls(smoothed / smoothed.sum(axis=1, keepdims=True), labels)
 
     @property
@@ -108,7 +112,7 @@ class Chain:
         """The index of the source called `name`."""
         try:
             return self._index[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise ChainError(
                 f"no source is called {name!r}: the sources are {', '.join(self.names[:12])}"
                 + (", ..." if self.n > 12 else ""),
@@ -120,9 +124,9 @@ class Chain:
         return {name: i for i, name in enumerate(self.names)}
 
     def power(self, k: int) -> Matrix:
-        """P^k, every entry with a small relative error (`onoff.products.power`)."""
-        if k < 0:
-            raise ChainError(f"the exponent is {k}: it must be at least 0", value=k)
+        """P^k, with a small relative error (`onoff.products.power`) in every entry that does not underflow."""
+        if not is_whole(k):
+            raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
         return products.power(self.P, k)
 
     def posterior(self, lag: int) -> Posterior:
@@ -140,21 +144,18 @@ class Chain:
     def stationary(self) -> Matrix:
         """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
 
-        Grassmann-Taksar-Heyman elimination on the closed class: no subtraction, so that near-deterministic
-        chains keep their digits.
+        Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
+        or underflow, decimals with exponents that do not (slower). What is below 2^-1075 in the end becomes 0.
         """
         members = self._closed_class()
-        A = self.P[np.ix_(members, members)].copy()
-        size = len(members)
-        for k in range(size - 1, 0, -1):
-            A[:k, k] /= A[k, :k].sum()
-            A[:k, :k] += np.outer(A[:k, k], A[k, :k])
-        weights = np.zeros(size)
-        weights[0] = 1.0
-        for k in range(1, size):
-            weights[k] = weights[:k] @ A[:k, k]
+        A = self.P[np.ix_(members, members)]
         result = np.zeros(self.n)
-        result[members] = weights / weights.sum()
+        try:
+            with np.errstate(all="raise"):
+                result[members] = _eliminated(A)
+        except FloatingPointError:
+            with localcontext(Context(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN)):
+                result[members] = _eliminated(np.array([[Decimal(float(p)) for p in row] for row in A]))
         return result
 
     def _closed_class(self) -> NDArray[np.intp]:
@@ -177,11 +178,14 @@ class Chain:
         return np.flatnonzero(label == closed[0])
 
     def simulate(self, steps: int, rng: np.random.Generator, start: int | None = None) -> NDArray[np.intp]:
-        """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution."""
-        if steps < 0:
-            raise ChainError(f"steps is {steps}: it must be at least 0", value=steps)
-        if start is not None and not 0 <= start < self.n:
-            raise ChainError(f"start is {start}: the sources are 0 to {self.n - 1}", value=start)
+        """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution.
+
+        Each step takes one draw of 53 bits: what is less likely than 2^-53 may never be seen.
+        """
+        if not is_whole(steps):
+            raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
+        if start is not None and not (is_whole(start) and start < self.n):
+            raise ChainError(f"start is {start!r}: the sources are 0 to {self.n - 1}", value=start)
         path = np.empty(steps, dtype=np.intp)
         if not steps:
             return path
@@ -206,7 +210,10 @@ class Chain:
         from onoff.chainfile import read
 
         matrix, names = read(path)
-        return cls(matrix, names)
+        try:
+            return cls(matrix, names)
+        except ChainError as error:
+            raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
@@ -229,8 +236,14 @@ class Chain:
 
 def _checked_matrix(values: ArrayLike, what: str) -> Matrix:
     """A fresh square float64 matrix of at least 2 finite rows; negative zeros become zeros."""
+    if np.ma.isMaskedArray(values):
+        raise ChainError(f"{what} is a masked array: fill in what is masked")
     try:
-        matrix = np.array(values, dtype=np.float64, order="C")
+        matrix = np.asarray(values)
+        kind = matrix.dtype.kind
+        if kind not in "biufO" or (kind == "O" and any(isinstance(v, str | bytes | complex) for v in matrix.flat)):
+            raise TypeError("real numbers are needed")
+        matrix = matrix.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ChainError(f"{what} is not a rectangle of numbers: {error}") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -240,7 +253,7 @@ def _checked_matrix(values: ArrayLike, what: str) -> Matrix:
     if not np.isfinite(matrix).all():
         row, column = map(int, np.argwhere(~np.isfinite(matrix))[0])
         raise ChainError(
-            f"row {row} of {what} has {matrix[row, column]!r} in column {column}: finite numbers are needed",
+            f"row {row} of {what} has {float(matrix[row, column])!r} in column {column}: finite numbers are needed",
             row=row,
             value=float(matrix[row, column]),
         )
@@ -252,14 +265,17 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
         return tuple(map(str, range(n)))
     if isinstance(names, str):
         raise ChainError(f"names is the string {names!r}: give a list of {n} names", value=names)
-    labels: Sequence[str] = tuple(names)
+    try:
+        labels = tuple(names)
+    except TypeError:
+        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names) from None
     if len(labels) != n:
         raise ChainError(f"{len(labels)} names were given for {n} sources", value=len(labels))
     seen: dict[str, int] = {}
     for row, name in enumerate(labels):
         if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
             raise ChainError(
-                f"the name of source {row} is {name!r}: a printable string without spaces at its ends is needed",
+                f"the name of source {row} is {short(name)}: a printable string without spaces at its ends is needed",
                 row=row,
                 value=name,
             )
@@ -267,7 +283,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
             raise ChainError(f"sources {seen[name]} and {row} are both called {name!r}: names are unique",
                              row=row, value=name)  # fmt: skip
         seen[name] = row
-    return tuple(labels)
+    return tuple(map(str.__str__, labels))
 
 
 def _normalised(row: Matrix, index: int, name: str) -> Matrix:
@@ -280,6 +296,19 @@ def _normalised(row: Matrix, index: int, name: str) -> Matrix:
             value=total,
         )
     return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
+
+
+def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
+    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
+    A, size = P.copy(), len(P)
+    for k in range(size - 1, 0, -1):
+        A[:k, k] /= A[k, :k].sum()
+        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    weights = np.ones_like(A[0])
+    for k in range(1, size):
+        weights[k] = (weights[:k] * A[:k, k]).sum()
+    distribution: NDArray[Any] = weights / weights.sum()
+    return distribution
 
 
 def _cumulated(weights: Matrix) -> Matrix:

@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as short
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,28 +52,35 @@ def write(path: str | PathLike[str], matrix: NDArray[np.float64], names: Sequenc
         text = buffer.getvalue()
     else:
         raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
-    write_atomically(file, text.encode())
+    try:
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
 
 
 def write_atomically(file: Path, data: bytes) -> None:
-    """Put `data` at `file` by renaming a finished, synced sibling over it."""
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    """Put `data` at `file` by renaming a finished, synced sibling over it.
+
+    Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
+    """
+    target = Path(os.path.realpath(file))
+    temporary = target.with_name(f".{secrets.token_hex(8)}")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                if mode is not None:
+                    os.fchmod(stream.fileno(), mode)
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(file)) from error
 
 
 def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
@@ -79,11 +88,13 @@ def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise ChainError(f"{file}: not JSON (line {error.lineno}: {error.msg})", row=error.lineno) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
+        raise ChainError(f"{file}: cannot be read as JSON ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ChainError(f'{file}: not a chain file: "format" must be "{FORMAT}"')
     if data.get("version") != VERSION:
         raise ChainError(
-            f"{file}: version {data.get('version')!r} of the chain format is not known here (only {VERSION}); "
+            f"{file}: version {short(data.get('version'))} of the chain format is not known here (only {VERSION}); "
             "upgrade onoff-privacy",
             value=data.get("version"),
         )
@@ -95,7 +106,9 @@ def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
             raise ChainError(f"{file}: row {number} does not have {len(matrix)} numbers", row=number, value=row)
         for value in row:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ChainError(f"{file}: row {number} has {value!r}: a number is needed", row=number, value=value)
+                raise ChainError(
+                    f"{file}: row {number} has {short(value)}: a number is needed", row=number, value=value
+                )
     return matrix, names
 
 
@@ -120,6 +133,8 @@ def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
         row: list[float] = []
         for cell in cells:
             try:
+                if "_" in cell:  # Python takes 1_000 for a number; a spreadsheet does not
+                    raise ValueError
                 row.append(float(cell))
             except ValueError:
                 raise ChainError(

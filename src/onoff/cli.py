@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,11 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+MAX_LAG = 100_000
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 
 
 def main() -> None:
     """Run the command; an error is one line on stderr and exit code 2, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without our letters is no reason to stop
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
@@ -38,7 +44,7 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     print("onoff: error: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(2)
 
@@ -60,7 +66,7 @@ def options(
         print(context.get_help())
 
 
-@app.command(epilog="Example: onoff rates chain.csv --lags 1-10 --plot rates.png")
+@app.command(epilog="Example: onoff rates examples/reader.csv --lags 1-10 --plot rates.png")
 def rates(
     chain: ChainFile,
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
@@ -76,7 +82,7 @@ def rates(
         report.check_picture(plot)
     rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"))
     if as_json:
-        print(json.dumps([row.as_dict() for row in rows], indent=2))
+        print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         report.print_rates(rows)
     if plot is not None:
@@ -112,12 +118,10 @@ def demo(
 def _parse_lags(text: str) -> list[int]:
     """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions."""
     lags: set[int] = set()
-    try:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            lags.update(range(int(first), int(last or first) + 1))
-    except ValueError:
-        lags = set()
-    if not lags or min(lags) < 0 or max(lags) > 100_000:
-        raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to 100000)")
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last <= MAX_LAG:
+            raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to {MAX_LAG})")
+        lags.update(range(first, last + 1))
     return sorted(lags)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.chain import Chain
-from onoff.limits import bounds
+from onoff.limits import Bounds, bounds
 from onoff.schemes.paper import PaperScheme, paper
 
 CHANNELS = ("world", "politics", "business", "technology", "science", "health", "sports", "culture")
@@ -34,6 +34,7 @@ class Simulation:
     downloaded: int
     everything: int
     expected: float
+    inner: float
     outer: float
     all_delivered: bool
 
@@ -57,24 +58,24 @@ def simulate(steps: int, seed: int, progress: Callable[[], None] = lambda: None)
     chain = reader()
     requests = [int(x) for x in chain.simulate(steps, rng)]
     private = statuses(steps, rng)
-    schemes: dict[int, PaperScheme] = {}
-    downloaded, expected, outer, delivered = 0, 0.0, 0.0, True
+    schemes: dict[int, tuple[PaperScheme, float, Bounds]] = {}
+    downloaded, expected, inner, outer, delivered = 0, 0.0, 0.0, 0.0, True
     for t, (request, lag, last) in enumerate(_with_lag(requests, private)):
+        if lag not in schemes:
+            made = paper(chain.posterior(lag))
+            schemes[lag] = made, float(made.cost), bounds(made.posterior)
+        scheme, cost, both = schemes[lag]
         if lag == 0:
             query: tuple[int, ...] = tuple(range(chain.n))
-            expected += chain.n
-            outer += chain.n
         else:
-            if lag not in schemes:
-                schemes[lag] = paper(chain.posterior(lag))
-            scheme = schemes[lag]
             query = _draw(scheme, request, last, requests[t + 1], rng)
-            expected += scheme.cost
-            outer += bounds(scheme.posterior).outer
+        expected += cost
+        inner += float(both.inner)
+        outer += float(both.outer)
         downloaded += len(query)
         delivered &= request in query
         progress()
-    return Simulation(steps, sum(private), downloaded, steps * chain.n, expected, outer, delivered)
+    return Simulation(steps, sum(private), downloaded, steps * chain.n, expected, inner, outer, delivered)
 
 
 def _with_lag(requests: list[int], private: list[bool]) -> Iterator[tuple[int, int, int]]:
@@ -86,9 +87,11 @@ def _with_lag(requests: list[int], private: list[bool]) -> Iterator[tuple[int, i
 
 
 def _draw(scheme: PaperScheme, request: int, last: int, next: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """A query from w(q | x, u) = p(q, x | u) / p(x | u)."""
+    """A query from w(q | x, u) = p(q, x | u) / p(x | u); everything, where rounding left that request no mass."""
     contexts = scheme.posterior.contexts
     context = int(np.flatnonzero((contexts == (last, next)).all(axis=1))[0])
     options = [(z, float(mass)) for z, x, mass in scheme.joint(context) if x == request]
+    if not options:
+        return tuple(range(scheme.posterior.n))
     weights = np.array([mass for _, mass in options])
     return tuple(sorted(set(options[int(rng.choice(len(options), p=weights / weights.sum()))][0])))

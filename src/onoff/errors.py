@@ -11,6 +11,14 @@ An error carries the offending data as attributes, so that a program need not re
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import TypeGuard
+
+
+def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
+    """Whether the value is a whole number of at least `least`, Python's or NumPy's; True and False are not numbers."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
 
 class OnoffError(Exception):
     """Base of all errors raised on purpose by onoff."""

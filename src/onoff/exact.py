@@ -40,8 +40,7 @@ class ExactPosterior(Support):
         """For each `last`: its possible contexts and their rows."""
         for last in range(self.n):
             block = self.contexts[self.contexts[:, 0] == last]
-            if len(block):
-                yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
+            yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
 
     @cached_property
     def rows(self) -> NDArray[Any]:

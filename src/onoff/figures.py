@@ -69,17 +69,15 @@ def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], fl
     return Curve(key, label, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
-def reproduce(directory: Path, progress: Callable[[str], None] = lambda name: None) -> list[Path]:
+def reproduce(directory: Path) -> list[Path]:
     """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
     directory.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    progress("2a")
     files += _save(draw_chain(), directory / "figure-2a")
     for name, curves, x_label in (
         ("2b", figure_2b(), r"$\alpha$, the probability to stay"),
         ("2c", figure_2c(), "time since privacy was last ON (steps)"),
     ):
-        progress(name)
         files += _save(draw_curves(curves, x_label), directory / f"figure-{name}")
         files.append(write_csv(curves, directory / f"figure-{name}.csv"))
     return files

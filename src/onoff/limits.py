@@ -17,13 +17,14 @@ from onoff.posterior import Posterior
 BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bounds:
     """Costs 1/R in messages per request (equations 10 and 11), with the paper's lambda and theta.
 
-    `lam[i-1]` is lambda_i of equation 8 for i = 1..min(n, m): the sum over sources of the i-th smallest
-    p(x | u). `peaks[x]` is max_u p(x | u); their sum, lambda_m, is `outer`. `theta[l-1]` is theta_l of equation
-    9 with every lambda replaced by min(lambda, 1), which changes nothing while all n^2 contexts are possible.
+    `lam[i-1]` is lambda_i of equation 8 for i = 1..n: the sum over sources of the i-th smallest p(x | u). (There
+    are at least n contexts, since every `last` has a successor.) `peaks[x]` is max_u p(x | u); their sum,
+    lambda_m, is `outer`. `theta[l-1]` is theta_l of equation 9 with every lambda replaced by min(lambda, 1),
+    which changes nothing while all n^2 contexts are possible.
     """
 
     inner: float
@@ -48,18 +49,16 @@ def bounds(posterior: Posterior | ExactPosterior) -> Bounds:
     n = posterior.n
     smallest: list[NDArray[Any]] = []
     waiting: list[NDArray[Any]] = []
-    peaks = None
+    tops: list[NDArray[Any]] = []
     for _, rows in posterior.blocks():
-        if len(rows):
-            top = rows.max(axis=0)
-            peaks = top if peaks is None else np.maximum(peaks, top)
-            waiting.append(rows)
+        tops.append(rows.max(axis=0))
+        waiting.append(rows)
         if sum(map(len, waiting)) * n >= BATCH:
             smallest, waiting = _merged(smallest, waiting, n), []
     smallest = _merged(smallest, waiting, n) if waiting else smallest
-    assert peaks is not None, "a chain has a context at every lag"
+    peaks: NDArray[Any] = np.max(tops, axis=0)
     lam: NDArray[Any] = np.array([np.sort(values) for values in smallest]).sum(axis=0)
-    theta = thetas(lam, n)
+    theta = thetas(lam)
     inner = (theta * np.arange(1, n + 1)).sum()
     return Bounds(inner=inner, outer=peaks.sum(), lam=lam, theta=theta, peaks=peaks)
 
@@ -106,9 +105,7 @@ def outer_bound(posterior: Posterior, lengths: Sequence[float] | None = None) ->
     return math.fsum(weights * top) * (1 - error)
 
 
-def thetas(lam: NDArray[Any], n: int) -> NDArray[Any]:
-    """theta_1..theta_n from lambda_1.. (equation 9); levels beyond the number of contexts get nothing."""
+def thetas(lam: NDArray[Any]) -> NDArray[Any]:
+    """theta_1..theta_n from lambda_1..lambda_n (equation 9)."""
     one = lam[0] * 0 + 1
-    capped = np.minimum(lam[: n - 1], one)
-    capped = np.concatenate([capped, np.full(n - 1 - len(capped), one)])
-    return np.diff(capped, prepend=one - one, append=one)
+    return np.diff(np.minimum(lam[:-1], one), prepend=one - one, append=one)

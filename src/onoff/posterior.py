@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff import products
-from onoff.errors import ContextError
+from onoff.errors import ChainError, ContextError, is_whole
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -25,8 +25,8 @@ class Support:
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
-        if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 0:
-            raise ValueError(f"the lag is {lag!r}: a whole number of at least 0 is needed")
+        if not is_whole(lag):
+            raise ChainError(f"the lag is {lag!r}: a whole number of at least 0 is needed", value=lag)
         self.chain = chain
         self.lag = int(lag)
         self.edges = chain.P > 0
@@ -54,8 +54,8 @@ class Support:
     def possible(self, last: int, next: int) -> NDArray[np.bool_]:
         """The requests of positive probability in a context; an error if the context is impossible."""
         for role, source in (("last", last), ("next", next)):
-            if not 0 <= source < self.n:
-                raise ContextError(f"{role} is {source}: the sources are 0 to {self.n - 1}", last=last, next=next)
+            if not (is_whole(source) and source < self.n):
+                raise ContextError(f"{role} is {source!r}: the sources are 0 to {self.n - 1}", last=last, next=next)
         mask: NDArray[np.bool_] = self.reached[last] & self.edges[:, next]
         if not mask.any():
             names = self.chain.names
@@ -70,8 +70,9 @@ class Support:
     def check(self, request: int, last: int, next: int) -> None:
         """An error unless the request can happen in the context."""
         possible = self.possible(last, next)
-        if not (0 <= request < self.n and possible[request]):
-            name = self.chain.names[request] if 0 <= request < self.n else request
+        known = is_whole(request) and request < self.n
+        if not (known and possible[request]):
+            name = self.chain.names[request] if known else request
             raise ContextError(
                 f"the request {name!r} is impossible between last={self.chain.names[last]!r} and "
                 f"next={self.chain.names[next]!r} at lag {self.lag}; smooth the chain if it can happen",
@@ -84,7 +85,8 @@ class Support:
 class Posterior(Support):
     """p(j | i, k) = P^lag[i, j] P[j, k] / P^(lag+1)[i, k] for the context (last, next) = (i, k).
 
-    Lag 0 is the ON case: the request is `last` itself. Only P^lag, `walk`, is kept; `rows` is built when asked for.
+    Lag 0 is the ON case: the request is `last` itself. A request below 2^-1075 has a float of 0: only `possible`
+    tells it from an impossible one. Only P^lag, `walk`, is kept; `rows` is built when asked for.
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:

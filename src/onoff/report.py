@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,8 +37,10 @@ class Rate:
     inner: float
     outer: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+def _console(stream: TextIO) -> Console:
+    """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
+    return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
 
 def progress(title: str) -> Bar:
@@ -45,7 +48,7 @@ def progress(title: str) -> Bar:
 
     @contextmanager
     def bar(total: int) -> Iterator[Advance]:
-        console = Console(stderr=True)
+        console = _console(sys.stderr)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
             task = shown.add_task(title, total=total)
@@ -72,21 +75,23 @@ def print_rates(rows: Sequence[Rate]) -> None:
     for heading in ("lag", "everything", "paper's scheme", "outer bound"):
         table.add_column(heading, justify="right")
     for row in rows:
-        cost = f"≤ {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
+        cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
         table.add_row(str(row.lag), str(row.everything), cost, f"{row.outer:.4f}")
-    Console().print(table)
+    _console(sys.stdout).print(table)
 
 
 def check_picture(file: Path) -> None:
     """Complain about the name before the work, not after it."""
     if file.suffix.lower() not in PICTURES:
         raise OnoffError(f"{file}: a picture ends in {', '.join(PICTURES)}")
+    if file.is_dir():
+        raise OnoffError(f"{file}: is a directory; name a file")
     if not file.parent.is_dir():
         raise OnoffError(f"{file}: there is no directory {file.parent}")
 
 
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
-    """Cost over lag for everything, the paper's scheme and the outer bound."""
+    """Cost over lag for everything, the paper's scheme (or its bound) and the outer bound."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -95,7 +100,8 @@ def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     lags = [row.lag for row in rows]
     axes.plot(lags, [row.everything for row in rows], color="gray", linestyle=":", label="everything")
     scheme = [row.inner if row.paper is None else row.paper for row in rows]
-    axes.plot(lags, scheme, color="#0072bd", marker="o", markersize=4, label="paper's scheme")
+    label = "paper's scheme" if rows[0].paper is not None else "paper's inner bound"
+    axes.plot(lags, scheme, color="#0072bd", marker="o", markersize=4, label=label)
     axes.plot(lags, [row.outer for row in rows], color="#d62728", linewidth=4, alpha=0.4, label="outer bound")
     axes.set_xlabel("lag (steps since privacy was last ON)")
     axes.set_ylabel("cost (messages per request)")
@@ -114,8 +120,9 @@ def print_demo(result: Simulation) -> None:
         ("downloading everything", result.everything),
         ("the paper's scheme, this run", result.downloaded),
         ("the paper's scheme, expected", result.expected),
+        ("inner bound: the paper's scheme at most", result.inner),
         ("outer bound: no scheme needs less", result.outer),
     ):
         table.add_row(name, f"{messages:.0f}", f"{messages / result.steps:.3f}")
-    Console().print(table)
+    _console(sys.stdout).print(table)
     print(f"every wanted message arrived: {'yes' if result.all_delivered else 'NO'}")

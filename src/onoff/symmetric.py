@@ -7,7 +7,10 @@ function accepts a float or a `Fraction` for alpha and answers in kind.
 from __future__ import annotations
 
 from fractions import Fraction
+from numbers import Real
 from typing import TypeVar
+
+from onoff.errors import ChainError, is_whole
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -62,5 +65,7 @@ def symmetric_inner(n: int, alpha: Number, lag: int) -> Number:
 
 
 def _check(n: int, alpha: Number, lag: int) -> None:
-    if n < 2 or lag < 1 or not 0 <= alpha <= 1:
-        raise ValueError(f"n={n}, alpha={alpha}, lag={lag}: n >= 2, 0 <= alpha <= 1 and lag >= 1 are needed")
+    if not (is_whole(n, 2) and is_whole(lag, 1) and isinstance(alpha, Real) and 0 <= alpha <= 1):
+        raise ChainError(
+            f"n={n!r}, alpha={alpha!r}, lag={lag!r}: whole numbers n >= 2 and lag >= 1 and 0 <= alpha <= 1 are needed"
+        )

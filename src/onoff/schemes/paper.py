@@ -44,9 +44,13 @@ class Atom(NamedTuple):
         return int(self.others[hits[0]]) if len(hits) else self.owner
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PaperScheme:
-    """The scheme's output: its atoms, and the mass `remainder[u, x]` that goes to the full set (equation 49)."""
+    """The scheme's output: its atoms, and the mass `remainder[u, x]` that goes to the full set (equation 49).
+
+    In floats a mass below 2^-52 may be lost in a sum, so that a request which is possible but that rare gets no
+    set at all; ask for everything then. The integer plans of `onoff.TablePlan` give every possible request a set.
+    """
 
     posterior: Posterior | ExactPosterior
     atoms: tuple[Atom, ...]
@@ -67,7 +71,7 @@ class PaperScheme:
         masses: Array = np.full(n, self.full_mass * 0, dtype=self.remainder.dtype)
         for atom in self.atoms:
             masses[len(atom.others)] += atom.mass
-        masses[n - 1] += self.full_mass
+        masses[n - 1] = self.full_mass  # an atom holds at most n - 1 sources
         return masses
 
     def law(self) -> dict[tuple[int, ...], Any]:
@@ -77,8 +81,7 @@ class PaperScheme:
             key = tuple(sorted(set(atom.multiset)))
             masses[key] = masses.get(key, 0) + atom.mass
         if self.full_mass > 0:
-            full = tuple(range(self.posterior.n))
-            masses[full] = masses.get(full, 0) + self.full_mass
+            masses[tuple(range(self.posterior.n))] = self.full_mass
         return masses
 
     @property
@@ -119,33 +122,32 @@ def _thresholds(rows: Array) -> tuple[NDArray[np.intp], Array]:
     The paper uses lambda_{x,1..n-1}. Only the levels whose sum lambda_l is at most 1 can be used whole; if the
     sum passes 1 before level n-1, a last level is placed between two, where the sum is exactly 1.
     """
-    m, n = rows.shape
-    used = min(n, m)
-    order = np.argsort(rows, axis=0, kind="stable")[:used]
+    n = rows.shape[1]
+    order = np.argsort(rows, axis=0, kind="stable")[:n]
     values = np.take_along_axis(rows, order, axis=0)
     zero = 0 * rows[:1]
     thresholds = np.concatenate([zero, values])
     sums = thresholds.sum(axis=1)
-    whole = int(np.searchsorted(sums[: min(n - 1, m) + 1], 1, side="right")) - 1
-    if whole == min(n - 1, m) or sums[whole] == 1:
+    whole = int(np.searchsorted(sums[:n], 1, side="right")) - 1
+    if whole == n - 1 or sums[whole] == 1:
         return order, thresholds[: whole + 1]
     share = (1 - sums[whole]) / (sums[whole + 1] - sums[whole])
     partial = thresholds[whole] + share * (thresholds[whole + 1] - thresholds[whole])
     return order, np.concatenate([thresholds[: whole + 1], partial[None]])
 
 
-def _cut(lines: Array, starts: Array, mass: Any, last: NDArray[np.intp]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+def _cut(lines: Array, starts: Array, mass: Any, final: NDArray[np.intp]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
     """Steps 2 and 3: cut `mass` off every line at once, at each boundary met on any of them (Figure 3).
 
     Line i is a row of M laid out as adjacent blocks, block e ending at lines[i, e]. Yields the pieces: their
-    length nu, and on every line the block (source) that the piece lies in.
+    length nu, and on every line the block (source) that the piece lies in, at most `final`.
     """
     ends = lines - starts[:, None]
     inner = ends[(ends > 0) & (ends < mass)]
     cuts = np.concatenate([[0 * mass], np.unique(inner), [mass]])
     for k in range(len(cuts) - 1):
         block = (ends <= cuts[k]).sum(axis=1).astype(np.intp)
-        yield cuts[k + 1] - cuts[k], np.minimum(block, last)
+        yield cuts[k + 1] - cuts[k], np.minimum(block, final)
 
 
 def _at_least_zero(value: Any) -> Any:
