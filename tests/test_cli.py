@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from onoff import Chain, bounds, demo, report
-from onoff.cli import _parse_lags
+from onoff import Chain, bounds, demo, plan, report
+from onoff.commands.parsing import parse_lags
 from onoff.schemes.paper import paper
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -55,8 +55,11 @@ def test_rates_prints_a_table(uneven):
         posterior = Chain.load(uneven).posterior(lag)
         both, cost = bounds(posterior), paper(posterior).cost
         assert both.outer + 0.01 < cost < both.inner - 0.01
-        expected.append([str(lag), "4", f"{cost:.4f}", f"{both.outer:.4f}"])
-    assert cells(done.stdout) == [["lag", "everything", "paper's scheme", "outer bound"], *expected]
+        best = plan(Chain.load(uneven), lag)
+        found = [f"{best.cost:.4f}", f"{best.gap:.0e}"]
+        expected.append([str(lag), "4", f"{cost:.4f}", *found, f"{both.outer:.4f}"])
+    headings = ["lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"]
+    assert cells(done.stdout) == [headings, *expected]
 
 
 @pytest.mark.parametrize("command", [["rates", "CHAIN"], ["demo", "--steps", "5"], ["--help"], ["nonsense"]])
@@ -73,7 +76,8 @@ def test_an_ascii_terminal_is_enough(tmp_path):
     done = run("rates", many, "--lags", "1", "--plot", picture, env=plain)
     assert (done.returncode, done.stderr) == (0, f"drawn: {picture}\n")
     both = bounds(Chain.symmetric(201, 0.5).posterior(1))
-    assert cells(done.stdout)[-1] == ["1", "201", f"<= {both.inner:.4f}", f"{both.outer:.4f}"]
+    row = cells(done.stdout)[-1]
+    assert (row[2], row[5]) == (f"<= {both.inner:.4f}", f"{both.outer:.4f}")
     assert "paper's inner bound" in picture.read_text()  # matplotlib notes each text beside its glyphs
     done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
     assert done.returncode == 0
@@ -88,6 +92,8 @@ def test_rates_prints_json_with_all_digits(chain_file):
     assert rows[1]["inner"] == bounds(posterior).inner
     assert rows[1]["paper"] == paper(posterior).cost
     assert rows[1]["everything"] == 3
+    assert abs(1 / rows[1]["optimum"] - 0.7978972) < 1e-6
+    assert 0 <= rows[1]["gap"] <= 1e-6
 
 
 def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypatch):
@@ -121,10 +127,10 @@ def test_demo_tells_what_was_downloaded():
     values = {row[0]: row[1:] for row in cells(done.stdout)}
     for name, messages in (
         ("downloading everything", 480),
-        ("the paper's scheme, this run", result.downloaded),
-        ("the paper's scheme, expected", result.expected),
-        ("inner bound: the paper's scheme at most", result.inner),
-        ("outer bound: no scheme needs less", result.outer),
+        ("the paper's scheme, expected", result.paper),
+        ("the optimal plan, expected", result.expected),
+        ("the optimal plan, this run", result.downloaded),
+        ("lower bound: no scheme needs less", result.lower_bound),
     ):
         assert values[name] == [f"{messages:.0f}", f"{messages / 60:.3f}"]
     assert done.stdout.splitlines()[0].strip() == f"60 requests, privacy ON for {result.private_steps}"
@@ -167,12 +173,12 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, ar
 
 
 def test_lags_are_lists_and_ranges():
-    assert _parse_lags("3") == [3]
-    assert _parse_lags("5, 1-3,2") == [1, 2, 3, 5]
-    assert _parse_lags("0,100000") == [0, 100_000]
+    assert parse_lags("3") == [3]
+    assert parse_lags("5, 1-3,2") == [1, 2, 3, 5]
+    assert parse_lags("0,100000") == [0, 100_000]
     for bad in ("5-1,7", "1--3,5", "1-", "-1", "", "1,", "1-2-3", "100001", "1-100001", "1_0", "1.5", "9" * 5000):
         with pytest.raises(typer.BadParameter, match="list of lags"):
-            _parse_lags(bad)
+            parse_lags(bad)
 
 
 def test_every_command_has_help_with_an_example():

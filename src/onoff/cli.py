@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from onoff.commands import plan
+from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
 app = typer.Typer(
@@ -23,7 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-MAX_LAG = 100_000
+plan.register(app)
+
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 
 
@@ -72,15 +74,16 @@ def rates(
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
 ) -> None:
-    """What a request costs at each lag: everything, the paper's scheme, the outer bound."""
+    """What a request costs at each lag: everything, the paper's scheme, the optimum with its gap, the outer bound."""
     from onoff import report
     from onoff.chain import Chain
 
-    wanted = _parse_lags(lags)
+    wanted = parse_lags(lags)
     if plot is not None:
         report.check_picture(plot)
-    rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"))
+    rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
@@ -113,15 +116,3 @@ def demo(
     with report.progress("reading")(steps) as advance:
         result = simulate(steps, seed, advance)
     report.print_demo(result)
-
-
-def _parse_lags(text: str) -> list[int]:
-    """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions."""
-    lags: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last <= MAX_LAG:
-            raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to {MAX_LAG})")
-        lags.update(range(first, last + 1))
-    return sorted(lags)

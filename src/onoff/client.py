@@ -1,7 +1,7 @@
 """The client: what a caller asks for, through the session, the journal and a transport, in that order.
 
-    draw (session) -> on disk (journal) -> a fixed time after the call -> on the wire (transport) -> checked
-    -> message and end of step on disk -> the caller
+draw (session) -> on disk (journal) -> a fixed time after the call -> on the wire (transport) -> checked
+-> message and end of step on disk -> the caller
 """
 
 from __future__ import annotations
@@ -168,6 +168,8 @@ class Client:
     def _message(self, stored: Stored, query: tuple[int, ...], private: bool, made_private: bool) -> Message:
         name = self.chain.names[stored.source]
         if stored.status != 200:
-            raise SourceError(f"the server answered {stored.status} for {name!r}", status=stored.status, body=stored.body)
+            raise SourceError(
+                f"the server answered {stored.status} for {name!r}", status=stored.status, body=stored.body
+            )
         names = tuple(self.chain.names[i] for i in query)
         return Message(name, stored.body, stored.step, private, made_private, names, stored.round)

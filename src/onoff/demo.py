@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.chain import Chain
-from onoff.limits import Bounds, bounds
-from onoff.schemes.paper import PaperScheme, paper
+from onoff.planning import plan
+from onoff.plans import Plan
+from onoff.schemes.paper import paper
 
 CHANNELS = ("world", "politics", "business", "technology", "science", "health", "sports", "culture")
 HABITS = (  # how often each channel (row) was followed by each other (column) in the reader's past
@@ -33,9 +34,9 @@ class Simulation:
     private_steps: int
     downloaded: int
     everything: int
+    paper: float
     expected: float
-    inner: float
-    outer: float
+    lower_bound: float
     all_delivered: bool
 
 
@@ -53,29 +54,25 @@ def statuses(steps: int, rng: np.random.Generator) -> list[bool]:
 
 
 def simulate(steps: int, seed: int, progress: Callable[[], None] = lambda: None) -> Simulation:
-    """Play the requests through the paper's scheme. A simulation: the seed makes it repeatable, never a secret."""
+    """Play the requests through optimal plans. A simulation: the seed makes it repeatable, never a secret."""
     rng = np.random.default_rng(seed)
     chain = reader()
     requests = [int(x) for x in chain.simulate(steps, rng)]
     private = statuses(steps, rng)
-    schemes: dict[int, tuple[PaperScheme, float, Bounds]] = {}
-    downloaded, expected, inner, outer, delivered = 0, 0.0, 0.0, 0.0, True
+    plans: dict[int, tuple[Plan, float]] = {}
+    downloaded, in_paper, expected, least, delivered = 0, 0.0, 0.0, 0.0, True
     for t, (request, lag, last) in enumerate(_with_lag(requests, private)):
-        if lag not in schemes:
-            made = paper(chain.posterior(lag))
-            schemes[lag] = made, float(made.cost), bounds(made.posterior)
-        scheme, cost, both = schemes[lag]
-        if lag == 0:
-            query: tuple[int, ...] = tuple(range(chain.n))
-        else:
-            query = _draw(scheme, request, last, requests[t + 1], rng)
-        expected += cost
-        inner += float(both.inner)
-        outer += float(both.outer)
+        if lag not in plans:
+            plans[lag] = plan(chain, lag), float(paper(chain.posterior(lag)).cost)
+        made, cost = plans[lag]
+        query = made.draw(request, last, requests[(t + 1) % steps], randbelow=lambda k: int(rng.integers(k)))
+        in_paper += cost
+        expected += made.cost
+        least += made.lower_bound
         downloaded += len(query)
         delivered &= request in query
         progress()
-    return Simulation(steps, sum(private), downloaded, steps * chain.n, expected, inner, outer, delivered)
+    return Simulation(steps, sum(private), downloaded, steps * chain.n, in_paper, expected, least, delivered)
 
 
 def _with_lag(requests: list[int], private: list[bool]) -> Iterator[tuple[int, int, int]]:
@@ -84,14 +81,3 @@ def _with_lag(requests: list[int], private: list[bool]) -> Iterator[tuple[int, i
     for request, status in zip(requests, private, strict=True):
         lag, last = (0, request) if status else (lag + 1, last)
         yield request, lag, last
-
-
-def _draw(scheme: PaperScheme, request: int, last: int, next: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """A query from w(q | x, u) = p(q, x | u) / p(x | u); everything, where rounding left that request no mass."""
-    contexts = scheme.posterior.contexts
-    context = int(np.flatnonzero((contexts == (last, next)).all(axis=1))[0])
-    options = [(z, float(mass)) for z, x, mass in scheme.joint(context) if x == request]
-    if not options:
-        return tuple(range(scheme.posterior.n))
-    weights = np.array([mass for _, mass in options])
-    return tuple(sorted(set(options[int(rng.choice(len(options), p=weights / weights.sum()))][0])))

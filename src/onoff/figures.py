@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.chain import Chain
-from onoff.limits import bounds
+from onoff.limits import Bounds, bounds
+from onoff.planning import plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,25 +44,33 @@ def alphas(step: float) -> tuple[float, ...]:
 
 
 def figure_2b() -> list[Curve]:
-    """R^I and R^O at lag 1 as alpha goes from 0 to 1."""
+    """R^I, R^O and the optimum at lag 1 as alpha goes from 0 to 1."""
     return [
-        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _rates(a, 1)["inner"]),
-        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _rates(a, 1)["outer"]),
+        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _bounds(a, 1).inner_rate),
+        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _bounds(a, 1).outer_rate),
+        _curve("optimum", "optimum", alphas(0.05), lambda a: _optimum(a, 1)),
     ]
 
 
 def figure_2c() -> list[Curve]:
-    """R^I and R^O over time for one alpha of each regime."""
-    return [
-        _curve(f"{key}, alpha={alpha:g}", f"${symbol}$, $\\alpha={alpha:g}$", LAGS, lambda t: _rates(alpha, t)[key])  # noqa: B023
-        for alpha in ALPHAS_OVER_TIME
-        for key, symbol in (("inner", "R^I"), ("outer", "R^O"))
-    ]
+    """R^I, R^O and the optimum over time for one alpha of each regime."""
+    curves = []
+    for alpha in ALPHAS_OVER_TIME:
+        name, shown = f", alpha={alpha:g}", f"$\\alpha={alpha:g}$"
+        curves += [
+            _curve("inner" + name, f"$R^I$, {shown}", LAGS, lambda t, a=alpha: _bounds(a, t).inner_rate),  # type: ignore[misc]
+            _curve("outer" + name, f"$R^O$, {shown}", LAGS, lambda t, a=alpha: _bounds(a, t).outer_rate),  # type: ignore[misc]
+            _curve("optimum" + name, f"optimum, {shown}", LAGS, lambda t, a=alpha: _optimum(a, t)),  # type: ignore[misc]
+        ]
+    return curves
 
 
-def _rates(alpha: float, lag: float) -> dict[str, float]:
-    both = bounds(Chain.symmetric(SOURCES, alpha).posterior(int(lag)))
-    return {"inner": both.inner_rate, "outer": both.outer_rate}
+def _bounds(alpha: float, lag: float) -> Bounds:
+    return bounds(Chain.symmetric(SOURCES, alpha).posterior(int(lag)))
+
+
+def _optimum(alpha: float, lag: float) -> float:
+    return 1 / plan(Chain.symmetric(SOURCES, alpha), int(lag), gap=1e-9).cost
 
 
 def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], float]) -> Curve:

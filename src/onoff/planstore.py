@@ -46,9 +46,7 @@ class PlanStore:
         lengths = json.loads((directory / "lengths.json").read_text())
         store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
         if store.directory.name != directory.name:
-            raise PlanError(
-                f"{directory}: its name does not fit the chain in it; give the plans a directory of their own"
-            )
+            raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
         return store
 
     def path(self, lag: int) -> Path:

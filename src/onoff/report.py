@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,16 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from onoff.chain import Chain
 from onoff.errors import OnoffError
 from onoff.limits import bounds
+from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
     from onoff.demo import Simulation
+    from onoff.plans import Plan
 
 PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 PICTURES = (".png", ".svg", ".pdf")
@@ -29,12 +40,18 @@ Bar = Callable[[int], AbstractContextManager[Advance]]
 
 @dataclass(frozen=True)
 class Rate:
-    """Costs in messages per request at one lag; `paper` is None where only its bound `inner` was computed."""
+    """Costs in messages per request at one lag; `paper` is None where only its bound `inner` was computed.
+
+    `optimum` is the cost of the plan found by `scheme`, at most `gap` above what any scheme could reach.
+    """
 
     lag: int
     everything: int
     paper: float | None
     inner: float
+    optimum: float
+    gap: float
+    scheme: str
     outer: float
 
 
@@ -57,26 +74,78 @@ def progress(title: str) -> Bar:
     return bar
 
 
-def rates(chain: Chain, lags: Sequence[int], bar: Bar) -> list[Rate]:
-    """The costs at each lag."""
+def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
+    """The costs at each lag, with at most `time_limit` seconds for each optimum."""
     rows = []
     with bar(len(lags)) as advance:
         for lag in lags:
             posterior = chain.posterior(lag)
             both = bounds(posterior)
             cost = float(paper(posterior).cost) if chain.n <= PAPER_LIMIT else None
-            rows.append(Rate(lag, chain.n, cost, float(both.inner), float(both.outer)))
+            best = plan(chain, lag, time_limit=time_limit)
+            found = best.cost, best.gap, best.scheme
+            rows.append(Rate(lag, chain.n, cost, float(both.inner), *found, float(both.outer)))
             advance()
     return rows
 
 
 def print_rates(rows: Sequence[Rate]) -> None:
     table = Table(title="messages per request", title_justify="left")
-    for heading in ("lag", "everything", "paper's scheme", "outer bound"):
+    for heading in ("lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"):
         table.add_column(heading, justify="right")
     for row in rows:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
-        table.add_row(str(row.lag), str(row.everything), cost, f"{row.outer:.4f}")
+        best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
+        table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
+    _console(sys.stdout).print(table)
+
+
+def percent(gap: float) -> str:
+    """A gap for people: small ones as a power of ten."""
+    return f"{gap:.0e}" if gap < 1e-4 else f"{100 * gap:.2f} %"
+
+
+class PlanProgress:
+    """A bar for each lag in work, with its gap going down."""
+
+    def __init__(self, bars: Progress, lags: Sequence[int]) -> None:
+        self._bars = bars
+        self._all = bars.add_task("plans", total=len(lags), gap="")
+        self._task: TaskID | None = None
+
+    def improved(self, lag: int) -> Callable[[float, float], None]:
+        """To be told of costs and bounds as they come."""
+        task = self._task = self._bars.add_task(f"lag {lag}", total=None, gap="")
+
+        def tell(cost: float, bound: float) -> None:
+            self._bars.update(task, gap=f"gap {percent(cost / bound - 1)}", refresh=True)
+
+        return tell
+
+    def done(self, lag: int, plan: Plan) -> None:  # noqa: ARG002 (what is done is told in full)
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+        self._bars.advance(self._all)
+
+
+@contextmanager
+def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
+    """Bars on stderr while plans are made; nothing off a terminal."""
+    console = _console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[gap]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        yield PlanProgress(bars, lags)
+
+
+def print_plans(plans: Sequence[Plan]) -> None:
+    table = Table(title="plans", title_justify="left")
+    for heading in ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step"):
+        table.add_column(heading, justify="right")
+    for made in plans:
+        rounding = f"2^{math.log2(made.rounding):.1f}"
+        cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
+        table.add_row(*cells)
     _console(sys.stdout).print(table)
 
 
@@ -91,7 +160,7 @@ def check_picture(file: Path) -> None:
 
 
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
-    """Cost over lag for everything, the paper's scheme (or its bound) and the outer bound."""
+    """Cost over lag for everything, the paper's scheme (or its bound), the optimum and the outer bound."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -102,6 +171,7 @@ def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     scheme = [row.inner if row.paper is None else row.paper for row in rows]
     label = "paper's scheme" if rows[0].paper is not None else "paper's inner bound"
     axes.plot(lags, scheme, color="#0072bd", marker="o", markersize=4, label=label)
+    axes.plot(lags, [row.optimum for row in rows], color="#228b22", marker="s", markersize=4, label="optimum")
     axes.plot(lags, [row.outer for row in rows], color="#d62728", linewidth=4, alpha=0.4, label="outer bound")
     axes.set_xlabel("lag (steps since privacy was last ON)")
     axes.set_ylabel("cost (messages per request)")
@@ -118,10 +188,10 @@ def print_demo(result: Simulation) -> None:
         table.add_column(heading, justify="right" if heading else "left")
     for name, messages in (
         ("downloading everything", result.everything),
-        ("the paper's scheme, this run", result.downloaded),
-        ("the paper's scheme, expected", result.expected),
-        ("inner bound: the paper's scheme at most", result.inner),
-        ("outer bound: no scheme needs less", result.outer),
+        ("the paper's scheme, expected", result.paper),
+        ("the optimal plan, expected", result.expected),
+        ("the optimal plan, this run", result.downloaded),
+        ("lower bound: no scheme needs less", result.lower_bound),
     ):
         table.add_row(name, f"{messages:.0f}", f"{messages / result.steps:.3f}")
     _console(sys.stdout).print(table)

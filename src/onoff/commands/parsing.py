@@ -13,9 +13,9 @@ def parse_lags(text: str) -> list[int]:
     """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions."""
     lags: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not 0 <= first <= last <= MOST:
+        if not first <= last <= MOST:
             raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to {MOST})")
         lags.update(range(first, last + 1))
     return sorted(lags)

@@ -1,0 +1,120 @@
+"""`onoff plan` as a process of its own: kept plans, Ctrl-C, lengths, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onoff import Chain, Planner, plan
+from onoff.planstore import PlanStore
+
+ONOFF = Path(sys.executable).with_name("onoff")
+
+
+def run(*arguments):
+    return subprocess.run([ONOFF, "plan", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    file = tmp_path / "chain.json"
+    Chain(np.random.default_rng(2).dirichlet(np.ones(5), 5), list("abcde")).save(file)
+    return file
+
+
+def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
+    done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans")
+    assert done.returncode == 0
+    chain = Chain.load(chain_file)
+    store = PlanStore(chain, tmp_path / "plans")
+    before = store.lags()
+    assert set(before) == {1, 2, 3}
+    assert done.stdout.splitlines()[-1] == str(store.directory)
+    assert f"{plan(chain, 2).cost:.4f}" in done.stdout
+    again = run(chain_file, "--lags", "1-4", "--out", tmp_path / "plans")
+    assert again.returncode == 0
+    assert {lag: store.lags()[lag] for lag in before} == before
+    assert 4 in store.lags()
+    with Planner(chain, tmp_path / "plans") as planner:
+        assert planner.best(3).scheme == "optimal"
+
+
+def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
+    lengths = {name: 100.0 * (i + 1) for i, name in enumerate("abcde")}
+    file = tmp_path / "lengths.json"
+    file.write_text(json.dumps(lengths))
+    assert run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file).returncode == 0
+    store = PlanStore(Chain.load(chain_file), tmp_path, tuple(lengths.values()))
+    assert store.load(2).cost == pytest.approx(plan(Chain.load(chain_file), 2, lengths=lengths.values()).cost, rel=1e-5)
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    file = tmp_path / "chain.json"
+    chain = Chain(np.random.default_rng(2).dirichlet(np.ones(20), 20))
+    chain.save(file)
+    store = PlanStore(chain, tmp_path / "plans")
+    command = [ONOFF, "plan", file, "--lags", "1-500", "--out", tmp_path / "plans"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(store.lags()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "of 500 plans are in" in error
+    assert "Traceback" not in error
+    assert len(store.lags()) >= 2
+    for lag in store.lags():
+        assert store.load(lag).gap <= 1e-6
+
+
+def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
+    ours, theirs = pty.openpty()
+    command = [ONOFF, "plan", chain_file, "--lags", "1-3", "--out", tmp_path / "plans"]
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        while process.poll() is None or not shown:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:
+                break
+    os.close(ours)
+    assert b"lag 1" in shown
+    assert b"gap" in shown
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--scheme", "best"], "no scheme 'best'"),
+        (["--lags", "9-1"], "list of lags"),
+        (["--gap", "-1"], "the gap is -1"),
+        (["--time-limit", "0"], "time limit is 0"),
+        (["--lengths", "none.json"], "cannot be read"),
+    ],
+)
+def test_errors_are_one_line(chain_file, tmp_path, arguments, words):
+    done = run(chain_file, "--out", tmp_path / "plans", *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '{"a": 1}', '{"a": 1, "b": 1, "c": 1, "d": 1, "e": "x"}', "{"])
+def test_bad_lengths_are_refused(chain_file, tmp_path, content):
+    file = tmp_path / "lengths.json"
+    file.write_text(content)
+    done = run(chain_file, "--out", tmp_path / "plans", "--lengths", file)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
