@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from onoff.commands import serve
 from onoff.errors import OnoffError
 
 app = typer.Typer(
@@ -19,6 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+serve.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

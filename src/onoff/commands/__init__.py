@@ -1,0 +1,1 @@
+"""Commands of `onoff`, one module for each topic; `onoff.cli` registers them."""
