@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from onoff.server.watch import Watcher
 from onoff.store import Store
 
 # A server that was killed leaves its port within a moment; who starts it again must not fail for that.
-_PORT_PATIENCE = 5.0
+_PORT_PATIENCE = 3.0
 _STOP_SECONDS = 10
 _LOOK_FOR_PARENT = 0.2
 
@@ -51,8 +51,20 @@ LOGGING: dict[str, Any] = {
 }
 
 
-def serve(settings: Settings, store: Store, *, host: str, port: int, workers: int, watch: Path | None) -> None:
-    """Serve until SIGTERM or SIGINT. When requests are answered, one line of JSON on stdout says where."""
+def serve(
+    settings: Settings,
+    store: Store,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    workers: int = 1,
+    watch: Path | None = None,
+    application: Callable[[Settings], Starlette] = create_app,
+) -> None:
+    """Serve until SIGTERM or SIGINT. When requests are answered, one line of JSON on stdout says where.
+
+    Each worker process makes its own `application`, which therefore must be a function of a module.
+    """
     with ExitStack() as stack:
         if workers > 1:
             os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
@@ -81,13 +93,13 @@ def serve(settings: Settings, store: Store, *, host: str, port: int, workers: in
             watching = _start(Watcher(watch, store).run, stop)
             stack.callback(watching.join)
             stack.callback(stop.set)
-        server.serve(target_loader=partial(_load, settings), wrap_loader=False)
+        server.serve(target_loader=partial(_load, application, settings), wrap_loader=False)
 
 
-def _load(settings: Settings) -> Starlette:
+def _load(application: Callable[[Settings], Starlette], settings: Settings) -> Starlette:
     """In a worker: the application."""
     _start(_end_with, os.getppid())
-    return create_app(settings)
+    return application(settings)
 
 
 def _end_with(parent: int) -> None:
