@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from onoff.server.board import Board
 from onoff.server.endpoints import Endpoints, QueryEndpoint
@@ -16,15 +17,30 @@ from onoff.server.settings import Settings
 from onoff.server.transcript import Transcript
 from onoff.store import open_store
 
+QUERY = "/v1/query"
 
-def create_app(settings: Settings) -> Starlette:
+
+class Application(Starlette):
+    """Starlette, but for the query itself, which goes straight to its endpoint."""
+
+    query: QueryEndpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == QUERY and scope["method"] == "POST":
+            await self.query(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def create_app(settings: Settings) -> Application:
     """The server for these settings. It opens the store and the transcript, and closes them at its end."""
     store = open_store(settings.store, settings.catalogue)
     transcript = Transcript(settings.transcript) if settings.transcript is not None else None
     board, metrics = Board(store), Metrics()
-    query, endpoints = QueryEndpoint(settings, board, metrics, transcript), Endpoints(settings, board, metrics)
+    problems, endpoints = ProblemResponses(metrics), Endpoints(settings, board, metrics)
+    query = QueryEndpoint(settings, board, metrics, problems, transcript)
     routes: list[BaseRoute] = [
-        Route("/v1/query", query, methods=["POST"]),
+        Route(QUERY, query, methods=["POST"]),  # for its other methods: 405
         Route("/v1/catalogue", endpoints.catalogue),
         Route("/v1/messages/{name:path}", endpoints.publish_message, methods=["PUT"]),
         Route("/v1/rounds", endpoints.publish_round, methods=["POST"]),
@@ -40,6 +56,7 @@ def create_app(settings: Settings) -> Starlette:
         if transcript is not None:
             transcript.close()
 
-    app = Starlette(routes=routes, exception_handlers=ProblemResponses(metrics).handlers, lifespan=lifespan)
+    app = Application(routes=routes, exception_handlers=problems.handlers, lifespan=lifespan)
+    app.query = query
     app.router.redirect_slashes = False  # a wrong path is an error, not another request
     return app

@@ -12,16 +12,17 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.server import metrics as exposition
 from onoff.server.board import Board
-from onoff.server.body import read_body
+from onoff.server.body import BodyReader
 from onoff.server.description import describe
 from onoff.server.metrics import Metrics
-from onoff.server.problems import Problem, unavailable
+from onoff.server.problems import Problem, ProblemResponses, log, unavailable
 from onoff.server.settings import Settings
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
 from onoff.wire import parse_publication, parse_query
 
 _NO_STORE = {"Cache-Control": "no-store"}
+_ANSWER_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
 def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
@@ -38,20 +39,41 @@ def require_json(headers: Headers) -> None:
 class QueryEndpoint:
     """Answers a set of sources with their frames, joined.
 
-    A plain ASGI application: this is the path that carries the load, and Starlette's request and response objects
-    would cost about as much as all that is done here.
+    A plain ASGI application that also answers its own errors: this is the path that carries the load, and Starlette's
+    routing, middleware, request and response would cost more than all that is done here.
     """
 
-    def __init__(self, settings: Settings, board: Board, metrics: Metrics, transcript: Transcript | None) -> None:
-        self._settings, self._board, self._metrics, self._transcript = settings, board, metrics, transcript
-        self._catalogue = settings.catalogue
+    def __init__(
+        self,
+        settings: Settings,
+        board: Board,
+        metrics: Metrics,
+        problems: ProblemResponses,
+        transcript: Transcript | None,
+    ) -> None:
+        self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
+        self._readers, self._catalogue = settings.readers, settings.catalogue
+        self._limit, self._bodies = settings.catalogue.query_limit, BodyReader(settings.body_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:
+            response = self._problems.response(error)
+            if response.status_code == 500:
+                log.exception("a query was not answered")
+            await response(scope, receive, send)
+            return
+        headers = [*_ANSWER_HEADERS, (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
         headers = Headers(scope=scope)
-        if self._settings.readers:
-            authorize(headers, self._settings.readers)
+        if self._readers:
+            authorize(headers, self._readers)
         require_json(headers)
-        body = await read_body(receive, self._catalogue.query_limit, self._settings.body_seconds)
+        body = await self._bodies.read(receive, self._limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
         if self._transcript is not None:
@@ -62,21 +84,9 @@ class QueryEndpoint:
                 raise unavailable(error, "transcript-unavailable") from error
         frames = (await self._board.current()).frames
         answer = b"".join([frames[source] for source in query.sources])
-        self._metrics.queries.inc()
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [
-                    (b"content-type", b"application/octet-stream"),
-                    (b"content-length", b"%d" % len(answer)),
-                    (b"cache-control", b"no-store"),
-                ],
-            }
-        )
-        await send({"type": "http.response.body", "body": answer})
+        return answer
 
 
 class Endpoints:
@@ -84,6 +94,7 @@ class Endpoints:
 
     def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
         self._settings, self._board, self._metrics = settings, board, metrics
+        self._bodies = BodyReader(settings.body_seconds)
         self._description = describe(settings.catalogue, readers_need_token=bool(settings.readers))
 
     async def catalogue(self, request: Request) -> Response:
@@ -97,15 +108,14 @@ class Endpoints:
         name, catalogue = request.path_params["name"], self._settings.catalogue
         if name not in catalogue.index:
             raise Problem(404, "unknown-source", f"There is no source {name[:200]!r}; see /v1/catalogue.")
-        message = await read_body(request.receive, catalogue.length, self._settings.body_seconds)
+        message = await self._bodies.read(request.receive, catalogue.length)
         return await self._publish({catalogue.index[name]: message})
 
     async def publish_round(self, request: Request) -> Response:
         """Several messages that readers get together or not at all."""
         authorize(request.headers, self._settings.publishers)
         require_json(request.headers)
-        limit = self._settings.catalogue.publication_limit
-        body = await read_body(request.receive, limit, self._settings.body_seconds)
+        body = await self._bodies.read(request.receive, self._settings.catalogue.publication_limit)
         return await self._publish(parse_publication(body, self._settings.catalogue))
 
     async def _publish(self, messages: dict[int, bytes]) -> Response:

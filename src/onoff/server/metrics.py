@@ -19,10 +19,12 @@ class Metrics:
 
     def __init__(self) -> None:
         mine = self._registry = CollectorRegistry()
-        self.queries = Counter("onoff_queries", "Queries answered.", registry=mine)
         self.frames = Counter("onoff_frames", "Frames sent in answers.", registry=mine)
         self.seconds = Histogram(
-            "onoff_query_seconds", "From a read query to its answer.", buckets=_BUCKETS, registry=mine
+            "onoff_query_seconds",
+            "Queries: from read to answered.",
+            buckets=_BUCKETS,
+            registry=mine,
         )
         self.rounds = Counter("onoff_rounds", "Rounds published over HTTP.", registry=mine)
         self.messages = Counter("onoff_messages", "Messages published over HTTP.", registry=mine)

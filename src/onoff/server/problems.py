@@ -41,51 +41,48 @@ def unavailable(error: StoreError | OSError, reason: str = "store-unavailable") 
 
 
 class ProblemResponses:
-    """Turns each kind of exception into its problem document, and counts it."""
+    """Turns each exception into its problem document, and counts it."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self.handlers: dict[Any, Any] = {
-            Problem: self._problem,
-            WireError: self._wire,
-            HTTPException: self._http,
-            ClientDisconnect: self._gone,
-            Exception: self._unexpected,
-        }
 
-    def _respond(self, problem: Problem, **members: object) -> Response:
+    def response(self, error: Exception) -> Response:
+        problem = _problem(error)
         self._metrics.problems.labels(problem.reason).inc()
         document = {
             "type": TYPE_PREFIX + problem.reason,
             "title": HTTPStatus(problem.status).phrase,
             "status": problem.status,
             "detail": problem.detail,
-            **members,
         }
+        if isinstance(error, CatalogueMismatch):
+            document["catalogue"] = error.expected
         # ASCII only: a detail may quote what the sender wrote, also half a surrogate pair.
         body = json.dumps(document).encode("ascii")
         headers = {"Cache-Control": "no-store", **problem.headers}
         return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
 
-    async def _problem(self, _: Request, error: Problem) -> Response:
-        return self._respond(error)
+    @property
+    def handlers(self) -> dict[Any, Any]:
+        """For Starlette: the same for every exception."""
 
-    async def _wire(self, _: Request, error: WireError) -> Response:
-        problem = Problem(_STATUS.get(error.reason, 422), error.reason, str(error))
-        if isinstance(error, CatalogueMismatch):
-            return self._respond(problem, catalogue=error.expected)
-        return self._respond(problem)
+        async def handle(_: Request, error: Exception) -> Response:
+            return self.response(error)
 
-    async def _http(self, _: Request, error: HTTPException) -> Response:
-        """Starlette's own: no such path, or a method that the path does not have."""
-        reasons = {404: "no-such-path", 405: "wrong-method"}
-        details = {404: "There is nothing here; see /openapi.json.", 405: "This path does not take this method."}
-        status = error.status_code
-        reason, detail = reasons.get(status, "refused"), details.get(status, error.detail)
-        return self._respond(Problem(status, reason, detail, error.headers))
+        return dict.fromkeys((Problem, WireError, HTTPException, ClientDisconnect, Exception), handle)
 
-    async def _gone(self, _: Request, __: ClientDisconnect) -> Response:
-        return self._respond(Problem(400, "sender-gone", "The body ended early."))  # counted; nobody reads it
 
-    async def _unexpected(self, _: Request, __: Exception) -> Response:
-        return self._respond(Problem(500, "internal-error", "The server made a mistake; its log has the details."))
+def _problem(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case WireError():
+            return Problem(_STATUS.get(error.reason, 422), error.reason, str(error))
+        case HTTPException(status_code=404):
+            return Problem(404, "no-such-path", "There is nothing here; see /openapi.json.")
+        case HTTPException(status_code=405):
+            return Problem(405, "wrong-method", "This path does not take this method.", error.headers)
+        case ClientDisconnect():
+            return Problem(400, "sender-gone", "The body ended early.")  # counted; nobody reads it
+        case _:
+            return Problem(500, "internal-error", "The server made a mistake; its log has the details.")
