@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import plan
+from onoff.commands import plan, serve
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 plan.register(app)
+serve.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

@@ -4,7 +4,24 @@
     ├── ChainError         a matrix, its names or its file is not a Markov chain
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
-    └── PlanError          a plan cannot be made as asked, or fails its own checks
+    ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    ├── SessionError       something that the rules of the client forbid
+    │   ├── PendingRequest     another request while one is pending
+    │   └── Announced          another request than the one that was announced
+    ├── JournalError       the client's state is damaged, foreign, restored or cannot be written
+    │   └── JournalLocked      another process is using it
+    ├── TransportError     the server could not be asked
+    │   ├── Unavailable        no whole answer arrived; the same query may be sent again
+    │   └── RefusedByServer    sending it again would not help
+    ├── SourceError        the server has no message for the wanted source
+    ├── WireError          bytes between client and server that do not follow the format
+    │   ├── CatalogueError     not a catalogue: its names, its message length or its document
+    │   ├── CatalogueMismatch  a query or publication made for another catalogue
+    │   ├── QueryError         not a query: empty, repeated, unsorted or unknown sources, or not canonical
+    │   ├── PublicationError   not a publication: an unknown source, or a message that is too long
+    │   └── AnswerError        an answer with a broken frame
+    └── StoreError         a store of messages that cannot be used: it is damaged or holds another catalogue
+        └── StoreUnavailable   it cannot be reached now; the same call may succeed later
 
 An error carries the offending data as attributes, so that a program need not read the message.
 """
@@ -102,3 +119,49 @@ class SourceError(OnoffError):
         super().__init__(message)
         self.status = status
         self.body = body
+class WireError(OnoffError, ValueError):
+    """Bytes that do not follow the wire format. `reason` is a fixed word for each kind of fault."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CatalogueError(WireError):
+    """The names, the message length or the document are not a catalogue."""
+
+    def __init__(self, message: str, *, reason: str = "not-a-catalogue") -> None:
+        super().__init__(message, reason=reason)
+
+
+class CatalogueMismatch(WireError):
+    """Made for the catalogue with fingerprint `found`, where `expected` is the one in force."""
+
+    def __init__(self, message: str, *, expected: str, found: str) -> None:
+        super().__init__(message, reason="other-catalogue")
+        self.expected = expected
+        self.found = found
+
+
+class QueryError(WireError):
+    """The bytes are not a query."""
+
+
+class PublicationError(WireError):
+    """The bytes are not a publication."""
+
+
+class AnswerError(WireError):
+    """The answer is broken. `faults` has (position, what is wrong) for every broken frame, in order."""
+
+    def __init__(self, message: str, *, reason: str, faults: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message, reason=reason)
+        self.faults = faults
+
+
+class StoreError(OnoffError):
+    """The store of messages cannot be used."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now; nothing was changed that was acknowledged. Try again later."""

@@ -1,1 +1,1 @@
-"""The commands that are more than a few lines, one module each."""
+"""Commands of `onoff`, one module for each topic; `onoff.cli` registers them."""

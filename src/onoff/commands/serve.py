@@ -1,0 +1,120 @@
+"""`onoff serve` and `onoff token`. The server is imported inside the command, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onoff.errors import OnoffError, StoreUnavailable
+from onoff.store import Store, open_store
+from onoff.wire import Catalogue
+
+PUBLISHERS, READERS = "ONOFF_PUBLISHERS", "ONOFF_READERS"
+LENGTH = 4096
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(serve)
+    app.command(epilog="Example: onoff token publishers.txt")(token)
+
+
+def serve(
+    *,
+    store: Annotated[str, typer.Option(metavar="FILE|URL", help="SQLite file, or redis://HOST:PORT/DB.")] = "onoff.db",
+    source: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A source; repeat for each.")] = None,
+    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="The sources, one name in a line.")] = None,
+    watch: Annotated[Path | None, typer.Option(metavar="DIR", help="Publish its files: one file, one source.")] = None,
+    length: Annotated[int | None, typer.Option(help=f"Bytes of the longest message (new store: {LENGTH}).")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8700,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Server processes.")] = 1,
+    publishers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Hashes of publishers' tokens (or in ${PUBLISHERS}).")
+    ] = None,
+    readers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); none: open.")
+    ] = None,
+    transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
+    body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
+) -> None:
+    """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
+
+    Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
+    """
+    from onoff.server.process import serve as run
+    from onoff.server.settings import Settings
+
+    opened = _open(store, _names(source, sources, watch), length)
+    settings = Settings(
+        store=store,
+        catalogue=opened.catalogue,
+        publishers=_hashes(publishers, PUBLISHERS),
+        readers=_hashes(readers, READERS),
+        transcript=transcript.absolute() if transcript is not None else None,
+        body_seconds=body_timeout,
+    )
+    if not settings.publishers and watch is None:
+        _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+    try:
+        run(settings, opened, host=host, port=port, workers=workers, watch=watch)
+    finally:
+        opened.close()
+
+
+def token(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Hashes of tokens; the new one is added.")],
+) -> None:
+    """Make a token: print it, once, and add its hash to a file for `onoff serve`."""
+    from onoff.server.tokens import append_hash, new_token
+
+    made = new_token()
+    append_hash(file, made)
+    print(made)
+
+
+def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
+    """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    if names is None and length is not None:
+        raise OnoffError("--length needs the sources: --source, --sources or --watch")
+    opened = open_store(target, None if names is None else Catalogue(names, LENGTH if length is None else length))
+    try:
+        opened.changes(0)
+        caveat = opened.caveat()
+        if caveat is not None:
+            _note(caveat)
+    except StoreUnavailable as error:
+        _note(f"{error}; readers get 503 until it is back")
+    return opened
+
+
+def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:
+    if source and sources is not None:
+        raise OnoffError("give the sources by --source or by --sources, not by both")
+    if source:
+        return tuple(source)
+    if sources is not None:
+        lines = sources.read_text(encoding="utf-8").splitlines()
+        return tuple(line.strip() for line in lines if line.strip())
+    if watch is not None:
+        from onoff.server.watch import source_names
+
+        return source_names(watch)
+    return None
+
+
+def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
+    from onoff.server.tokens import read_hashes
+
+    if file is not None:
+        return read_hashes(file.read_text(encoding="utf-8"), str(file))
+    if variable in os.environ:
+        return read_hashes(os.environ[variable], f"${variable}")
+    return ()
+
+
+def _note(message: str) -> None:
+    print(f"onoff: note: {message}", file=sys.stderr)

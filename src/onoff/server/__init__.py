@@ -1,0 +1,2 @@
+"""The server: latest messages of n sources, answered in sets. It imports none of the science: it cannot depend on what
+it must not know."""

@@ -1,0 +1,93 @@
+"""The frames of all sources, ready to be sent, and never older than the store by more than a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onoff.errors import StoreError
+from onoff.server.problems import unavailable
+from onoff.store import Store
+from onoff.wire import Frame
+
+# Others' publications are seen at most this much later, which is well within the promised second.
+MAX_AGE = 0.25
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All frames as of one round."""
+
+    round: int
+    frames: tuple[bytes, ...]
+
+
+class Board:
+    """A copy of the store's messages as frames, renewed when a reader comes and the last look is too old.
+
+    A reader gets frames of one snapshot, hence of one moment of the store. If the store cannot be reached the reader
+    is refused (503), since what we have may be old; the next one tries again.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._snapshot = self._empty()
+        self._seen = float("-inf")  # when the look began that confirmed the snapshot
+        self._published = float("-inf")  # when this process last published
+        self._look: asyncio.Task[None] | None = None
+
+    @property
+    def round(self) -> int:
+        """The latest round seen so far."""
+        return self._snapshot.round
+
+    async def current(self) -> Snapshot:
+        """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board."""
+        needed = max(time.monotonic() - MAX_AGE, self._published)
+        while self._seen < needed:  # twice at most: a look that was already under way, then one of our own
+            if self._look is None:
+                self._look = asyncio.create_task(self._renew())
+                self._look.add_done_callback(self._looked)
+            try:
+                # Shielded: others wait for the same look, and a reader that hangs up must not end it.
+                await asyncio.shield(self._look)
+            except StoreError as error:
+                raise unavailable(error) from error
+        return self._snapshot
+
+    async def publish(self, messages: Mapping[int, bytes]) -> int:
+        """Publish a round; from now on `current` contains it."""
+        try:
+            number = await asyncio.to_thread(self._store.publish, messages)
+        except StoreError as error:
+            raise unavailable(error) from error
+        self._published = time.monotonic()
+        return number
+
+    async def _renew(self) -> None:
+        began = time.monotonic()
+        self._snapshot = await asyncio.to_thread(self._next, self._snapshot)
+        self._seen = began
+
+    def _next(self, old: Snapshot) -> Snapshot:
+        changes = self._store.changes(old.round)
+        if changes.round == old.round:
+            return old
+        if changes.round < old.round:  # the store has lost rounds: what we have is no longer its state
+            changes = self._store.changes(0)
+            old = self._empty()
+        frames = list(old.frames)
+        for source, message in changes.messages.items():
+            frames[source] = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
+        return Snapshot(changes.round, tuple(frames))
+
+    def _empty(self) -> Snapshot:
+        catalogue = self._store.catalogue
+        return Snapshot(0, tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n)))
+
+    def _looked(self, look: asyncio.Task[None]) -> None:
+        self._look = None
+        if not look.cancelled():
+            look.exception()  # every reader may have hung up: an error is not "never retrieved"

@@ -1,0 +1,137 @@
+"""What the server does for each request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from onoff.server import metrics as exposition
+from onoff.server.board import Board
+from onoff.server.body import BodyReader
+from onoff.server.description import describe
+from onoff.server.metrics import Metrics
+from onoff.server.problems import Problem, ProblemResponses, log, unavailable
+from onoff.server.settings import Settings
+from onoff.server.tokens import matches
+from onoff.server.transcript import Transcript
+from onoff.wire import parse_publication, parse_query
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_ANSWER_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
+
+
+def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
+    if not matches(headers.get("authorization"), hashes):
+        detail = "A token is needed: Authorization: Bearer TOKEN."
+        raise Problem(401, "wrong-token", detail, {"WWW-Authenticate": "Bearer"})
+
+
+def require_json(headers: Headers) -> None:
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "wrong-media-type", "Send Content-Type: application/json.")
+
+
+class QueryEndpoint:
+    """Answers a set of sources with their frames, joined.
+
+    A plain ASGI application that also answers its own errors: this is the path that carries the load, and Starlette's
+    routing, middleware, request and response would cost more than all that is done here.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        board: Board,
+        metrics: Metrics,
+        problems: ProblemResponses,
+        transcript: Transcript | None,
+    ) -> None:
+        self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
+        self._readers, self._catalogue = settings.readers, settings.catalogue
+        self._limit, self._bodies = settings.catalogue.query_limit, BodyReader(settings.body_seconds)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:
+            response = self._problems.response(error)
+            if response.status_code == 500:
+                log.exception("a query was not answered")
+            await response(scope, receive, send)
+            return
+        headers = [*_ANSWER_HEADERS, (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+        headers = Headers(scope=scope)
+        if self._readers:
+            authorize(headers, self._readers)
+        require_json(headers)
+        body = await self._bodies.read(receive, self._limit)
+        began = time.perf_counter()
+        query = parse_query(body, self._catalogue)
+        if self._transcript is not None:
+            # Before the answer: an adversary has seen the query, whatever becomes of the answer.
+            try:
+                self._transcript.record(query, scope["client"][0] if scope.get("client") else None)
+            except OSError as error:
+                raise unavailable(error, "transcript-unavailable") from error
+        frames = (await self._board.current()).frames
+        answer = b"".join([frames[source] for source in query.sources])
+        self._metrics.frames.inc(len(query.sources))
+        self._metrics.seconds.observe(time.perf_counter() - began)
+        return answer
+
+
+class Endpoints:
+    """Everything but the query."""
+
+    def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
+        self._settings, self._board, self._metrics = settings, board, metrics
+        self._bodies = BodyReader(settings.body_seconds)
+        self._description = describe(settings.catalogue, readers_need_token=bool(settings.readers))
+
+    async def catalogue(self, request: Request) -> Response:
+        if self._settings.readers:
+            authorize(request.headers, self._settings.readers)
+        return Response(self._settings.catalogue.document, headers=_NO_STORE, media_type="application/json")
+
+    async def publish_message(self, request: Request) -> Response:
+        """The body is the message."""
+        authorize(request.headers, self._settings.publishers)
+        name, catalogue = request.path_params["name"], self._settings.catalogue
+        if name not in catalogue.index:
+            raise Problem(404, "unknown-source", f"There is no source {name[:200]!r}; see /v1/catalogue.")
+        message = await self._bodies.read(request.receive, catalogue.length)
+        return await self._publish({catalogue.index[name]: message})
+
+    async def publish_round(self, request: Request) -> Response:
+        """Several messages that readers get together or not at all."""
+        authorize(request.headers, self._settings.publishers)
+        require_json(request.headers)
+        body = await self._bodies.read(request.receive, self._settings.catalogue.publication_limit)
+        return await self._publish(parse_publication(body, self._settings.catalogue))
+
+    async def _publish(self, messages: dict[int, bytes]) -> Response:
+        number = await self._board.publish(messages)
+        self._metrics.rounds.inc()
+        self._metrics.messages.inc(len(messages))
+        return JSONResponse({"round": number}, headers=_NO_STORE)
+
+    async def health(self, _: Request) -> Response:
+        """Whether a query would be answered now."""
+        snapshot = await self._board.current()
+        return JSONResponse({"status": "ok", "round": snapshot.round}, headers=_NO_STORE)
+
+    async def metrics(self, _: Request) -> Response:
+        self._metrics.round.set(self._board.round)
+        return Response(self._metrics.text(), headers={**_NO_STORE, "Content-Type": exposition.CONTENT_TYPE})
+
+    async def openapi(self, _: Request) -> Response:
+        return JSONResponse(self._description, headers=_NO_STORE)

@@ -1,0 +1,314 @@
+"""What travels between client and server, as bytes: catalogue, query, answer, publication. No I/O, no science.
+
+    catalogue    canonical JSON {"format","length","names","version"}; its SHA-256 is the catalogue's fingerprint
+    query        canonical JSON {"catalogue": fingerprint, "sources": [ascending indices], "step": number}
+    answer       one frame for each source of the query, in the order of the query, nothing before, between or after
+    frame        magic (4 bytes) | source (4) | round (8) | length (4) | message, zero-padded to L | SHA-256 of all that
+    publication  JSON {"catalogue": fingerprint, "messages": {name: base64}}, published together as one round
+
+Numbers in frames are unsigned and big-endian. Canonical JSON has sorted keys, no blanks and only ASCII, so that the
+same query always has the same bytes. Round 0 with length 0 means that nothing was published for the source yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from onoff.errors import AnswerError, CatalogueError, CatalogueMismatch, PublicationError, QueryError, WireError
+
+FORMAT, VERSION = "onoff-catalogue", 1
+MAX_SOURCES = 100_000
+MAX_LENGTH = 16 * 2**20
+MAX_NAME = 200
+MAX_STEP = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+
+_HEADER = struct.Struct(">4sIQI")
+_MAGIC = b"ONF1"
+_DIGEST = hashlib.sha256().digest_size
+FRAME_OVERHEAD = _HEADER.size + _DIGEST
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The sources of a server: their names, in order, and the length L to which every message is padded."""
+
+    names: tuple[str, ...]
+    length: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.names) <= MAX_SOURCES:
+            raise CatalogueError(f"a catalogue has 2 to {MAX_SOURCES} sources, not {len(self.names)}")
+        for name in self.names:
+            if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or name.strip() != name:
+                raise CatalogueError(f"{name!r} is not a name: 1 to {MAX_NAME} characters without blanks around them")
+            if not name.isprintable():
+                raise CatalogueError(f"{name!r} is not a name: it has a character that cannot be printed")
+        if len(self.index) != len(self.names):
+            twice = next(name for i, name in enumerate(self.names) if self.index[name] != i)
+            raise CatalogueError(f"the name {twice!r} occurs twice; every source needs its own")
+        if type(self.length) is not int or not 1 <= self.length <= MAX_LENGTH:
+            raise CatalogueError(f"the message length must be 1 to {MAX_LENGTH} bytes, not {self.length!r}")
+
+    @property
+    def n(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The position of each name."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    @cached_property
+    def document(self) -> bytes:
+        """The catalogue as it is served."""
+        return _canonical({"format": FORMAT, "length": self.length, "names": self.names, "version": VERSION})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of `document`, in hexadecimal."""
+        return hashlib.sha256(self.document).hexdigest()
+
+    @property
+    def frame_length(self) -> int:
+        return self.length + FRAME_OVERHEAD
+
+    @cached_property
+    def query_limit(self) -> int:
+        """No query is longer than this many bytes: the full set with the largest step number."""
+        return len(Query(self.fingerprint, MAX_STEP, tuple(range(self.n))).encode())
+
+    @cached_property
+    def publication_limit(self) -> int:
+        """No publication that `encode_publication` writes is longer than this many bytes."""
+        return len(encode_publication(self, dict.fromkeys(self.names, b""))) + self.n * 4 * (-(-self.length // 3))
+
+    @classmethod
+    def parse(cls, document: bytes) -> Catalogue:
+        """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint."""
+        data = _load(document, CatalogueError)
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}"')
+        if data.get("version") != VERSION:
+            raise CatalogueError(f"version {data.get('version')!r} of the catalogue is not known here; upgrade onoff")
+        names = data.get("names")
+        if not isinstance(names, list):
+            raise CatalogueError('the "names" of a catalogue must be a list')
+        catalogue = cls(tuple(names), data.get("length", 0))
+        if catalogue.document != document:
+            raise CatalogueError("the catalogue is not in canonical form", reason="not-canonical")
+        return catalogue
+
+
+@dataclass(frozen=True)
+class Query:
+    """A set of sources asked for at one step, against the catalogue with this fingerprint."""
+
+    catalogue: str
+    step: int
+    sources: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        return _canonical({"catalogue": self.catalogue, "sources": self.sources, "step": self.step})
+
+
+def parse_query(body: bytes, catalogue: Catalogue) -> Query:
+    """The query in `body`, checked against the catalogue; anything but its canonical bytes is an error."""
+    match = _CANONICAL_QUERY.fullmatch(body)
+    if match is None:
+        raise _why_not_canonical(body, catalogue)
+    found, sources, step = match[1].decode("ascii"), list(map(int, match[2].split(b","))), int(match[3])
+    _check_step(step)
+    _same_catalogue(found, catalogue)
+    _check_set(sources, catalogue.n)
+    return Query(found, step, tuple(sources))
+
+
+# What Query.encode writes, and nothing else: no JSON needs to be read for it. Numbers of more digits than any valid
+# one are left to the slow way.
+_NUMBER = rb"(?:0|[1-9][0-9]{0,15})"
+_CANONICAL_QUERY = re.compile(
+    rb'\{"catalogue":"([0-9a-f]{64})","sources":\[(%b(?:,%b)*)\],"step":(%b)\}' % (_NUMBER, _NUMBER, _NUMBER)
+)
+
+
+def _why_not_canonical(body: bytes, catalogue: Catalogue) -> WireError:
+    """What is wrong with bytes that are not a canonical query, looked for in the order in which a sender would ask."""
+    try:
+        data = _load(body, QueryError)
+        if not isinstance(data, dict) or data.keys() != {"catalogue", "sources", "step"}:
+            raise QueryError('a query has exactly "catalogue", "sources" and "step"', reason="wrong-type")
+        found, sources, step = data["catalogue"], data["sources"], data["step"]
+        if not isinstance(found, str) or not isinstance(sources, list) or any(type(i) is not int for i in sources):
+            raise QueryError('"catalogue" is a string and "sources" a list of integers', reason="wrong-type")
+        _check_step(step)
+        _same_catalogue(found, catalogue)
+        _check_set(sources, catalogue.n)
+    except WireError as error:
+        return error
+    return QueryError("not canonical: sorted keys, no blanks, no escapes", reason="not-canonical")
+
+
+def _check_step(step: object) -> None:
+    if type(step) is not int or not 0 <= step <= MAX_STEP:
+        raise QueryError(f'"step" is an integer from 0 to {MAX_STEP}', reason="wrong-type")
+
+
+def _check_set(sources: list[int], n: int) -> None:
+    if not sources:
+        raise QueryError("the set of sources is empty", reason="empty-set")
+    if len(sources) > n:
+        raise QueryError(f"{len(sources)} sources asked for, there are {n}", reason="too-many-sources")
+    if min(sources) < 0 or max(sources) >= n:
+        unknown = next(i for i in sources if not 0 <= i < n)
+        raise QueryError(f"there is no source {unknown}: they are numbered 0 to {n - 1}", reason="unknown-source")
+    distinct = set(sources)
+    if len(distinct) != len(sources):
+        raise QueryError("a source is repeated; a set has each once", reason="repeated-source")
+    if sorted(sources) != sources:
+        raise QueryError("the sources are not in ascending order", reason="unsorted-sources")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One source's latest message and the round in which it was published; round 0 means none yet."""
+
+    source: int
+    round: int
+    message: bytes
+
+    def encode(self, length: int) -> bytes:
+        """The frame's bytes with the message padded to `length`: every frame of a catalogue is equally long."""
+        if len(self.message) > length:
+            raise ValueError(f"a message of {len(self.message)} bytes does not fit a frame of {length}")
+        header = _HEADER.pack(_MAGIC, self.source, self.round, len(self.message))
+        content = header + self.message.ljust(length, b"\0")
+        return content + hashlib.sha256(content).digest()
+
+
+def decode_answer(catalogue: Catalogue, sources: Sequence[int], body: bytes) -> tuple[Frame, ...]:
+    """The frames of an answer to a query for `sources`, in that order.
+
+    Every frame is checked before anything is returned or raised: the outcome is a function of the whole answer and of
+    the set asked for, never of the one source that somebody wanted.
+    """
+    size = catalogue.frame_length
+    if len(body) != size * len(sources):
+        raise AnswerError(
+            f"the answer has {len(body)} bytes; {len(sources)} frames of {size} were asked for", reason="wrong-length"
+        )
+    view = memoryview(body)
+    frames: list[Frame] = []
+    faults: list[tuple[int, str]] = []
+    for position, source in enumerate(sources):
+        found = _decode_frame(view[position * size : (position + 1) * size], source, catalogue.length)
+        if isinstance(found, Frame):
+            frames.append(found)
+        else:
+            faults.append((position, found))
+    if faults:
+        shown = ", ".join(f"frame {position}: {fault}" for position, fault in faults[:3])
+        raise AnswerError(
+            f"{len(faults)} of {len(sources)} frames are broken ({shown})", reason="broken-frame", faults=tuple(faults)
+        )
+    return tuple(frames)
+
+
+def _decode_frame(data: memoryview, expected: int, length: int) -> Frame | str:
+    """The frame, or what is wrong with it."""
+    content, digest = data[:-_DIGEST], data[-_DIGEST:]
+    if hashlib.sha256(content).digest() != digest:
+        return "checksum does not match"
+    magic, source, number, used = _HEADER.unpack_from(content)
+    if magic != _MAGIC:
+        return "not a frame of this version"
+    if source != expected:
+        return f"is of source {source} instead of {expected}"
+    padded = content[_HEADER.size :]
+    if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
+        return "length and padding do not fit together"
+    return Frame(source, number, bytes(padded[:used]))
+
+
+def encode_publication(catalogue: Catalogue, messages: Mapping[str, bytes]) -> bytes:
+    """The body that publishes these messages, by name, together as one round."""
+    encoded = {name: base64.b64encode(message).decode() for name, message in messages.items()}
+    return _canonical({"catalogue": catalogue.fingerprint, "messages": encoded})
+
+
+def parse_publication(body: bytes, catalogue: Catalogue) -> dict[int, bytes]:
+    """The messages in `body`, by index, checked against the catalogue."""
+    data = _load(body, PublicationError)
+    if not isinstance(data, dict) or data.keys() != {"catalogue", "messages"}:
+        raise PublicationError('a publication has exactly "catalogue" and "messages"', reason="wrong-type")
+    found, encoded = data["catalogue"], data["messages"]
+    if not isinstance(found, str) or not isinstance(encoded, dict):
+        raise PublicationError('"catalogue" is a string and "messages" an object', reason="wrong-type")
+    _same_catalogue(found, catalogue)
+    if not encoded:
+        raise PublicationError("there is no message to publish", reason="empty-set")
+    messages: dict[int, bytes] = {}
+    for name, text in encoded.items():
+        if name not in catalogue.index:
+            raise PublicationError(f"there is no source {name!r}", reason="unknown-source")
+        try:
+            message = base64.b64decode(text, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise PublicationError(f"the message of {name!r} is not base64", reason="wrong-type") from None
+        check_length(message, name, catalogue)
+        messages[catalogue.index[name]] = message
+    return messages
+
+
+def check_length(message: bytes, name: str, catalogue: Catalogue) -> None:
+    """Every message must fit the frame."""
+    if len(message) > catalogue.length:
+        raise PublicationError(
+            f"the message of {name!r} has {len(message)} bytes; at most {catalogue.length} fit",
+            reason="message-too-long",
+        )
+
+
+def _same_catalogue(found: str, catalogue: Catalogue) -> None:
+    if found != catalogue.fingerprint:
+        raise CatalogueMismatch(
+            f"made for catalogue {found[:64]!r}; the one here is {catalogue.fingerprint}",
+            expected=catalogue.fingerprint,
+            found=found,
+        )
+
+
+def _canonical(data: Mapping[str, object]) -> bytes:
+    return _ENCODER.encode(data).encode("ascii")
+
+
+def _load(body: bytes, error: type[WireError]) -> Any:
+    """JSON that must be valid, without repeated keys. A deep nest or a giant number is broken JSON too."""
+    try:
+        return _DECODER.decode(body.decode("utf-8"))
+    except (ValueError, RecursionError) as cause:
+        raise error(f"not JSON: {cause}"[:200], reason="broken-json") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+# Made once: json.loads and json.dumps would build them anew for every query.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

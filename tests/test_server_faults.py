@@ -1,0 +1,274 @@
+"""Faults, with real processes: servers and Redis are killed and come back, and readers race with publishers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from onoff.wire import Query, decode_answer
+from redisprocess import RedisProcess, needs_redis
+from serverprocess import ONOFF, ServerProcess
+
+ALL = [0, 1, 2, 3]
+
+
+def within(seconds, condition):
+    """Wait until the condition holds; the seconds it took."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < seconds, "it never came true"
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+@contextmanager
+def redis_at(directory):
+    directory.mkdir()
+    process = RedisProcess(directory)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=needs_redis)])
+def store(request, tmp_path):
+    if request.param == "sqlite":
+        yield str(tmp_path / "messages.db")
+    else:
+        with redis_at(tmp_path / "redis") as process:
+            yield process.url
+
+
+def test_a_server_killed_and_started_again_has_every_acknowledged_message(tmp_path, store):
+    server = ServerProcess(tmp_path, store=store)
+    acknowledged = []
+
+    def publish():
+        with httpx.Client(base_url=server.url, headers=server.authorization) as http:
+            for number in range(10_000):
+                try:
+                    answer = http.put("/v1/messages/news", content=b"%d" % number)
+                except httpx.TransportError:
+                    return
+                acknowledged.append((answer.json()["round"], number))
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    within(20, lambda: len(acknowledged) > 20)
+    server.kill()
+    thread.join()
+    server.start()
+    [frame] = server.ask([0])
+    last_round, last_number = acknowledged[-1]
+    # The last one may have been kept without having been acknowledged.
+    assert (frame.round, frame.message) in {
+        (last_round, b"%d" % last_number),
+        (last_round + 1, b"%d" % (last_number + 1)),
+    }
+    assert server.stop() == 0
+
+
+def test_a_killed_worker_is_replaced(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        server.publish({"news": b"kept"})
+        [worker] = server.workers()
+        os.kill(worker, signal.SIGKILL)
+        within(20, lambda: server.workers() not in ([], [worker]))
+
+        def answers():
+            try:
+                return httpx.get(server.url + "/health").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        within(20, answers)
+        assert server.ask([0])[0].message == b"kept"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_in_peace(tmp_path, number):
+    server = ServerProcess(tmp_path)
+    server.ask(ALL)
+    workers = server.workers()
+    assert server._end(number) == 0
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+    assert server.stderr_file.read_text() == ""
+
+
+def test_servers_that_share_a_store_see_each_others_messages_within_a_second(tmp_path, store):
+    (tmp_path / "other").mkdir()
+    with (
+        ServerProcess(tmp_path, "--workers", "2", store=store) as one,
+        ServerProcess(tmp_path / "other", store=store) as other,
+    ):
+        assert len(one.workers()) == 2
+        for number in range(1, 4):
+            other.ask(ALL)  # both have just looked
+            one.ask(ALL)
+            published = one.publish(dict.fromkeys(one.catalogue.names, b"%d" % number))
+            assert within(5, lambda number=number: other.ask([0])[0].message == b"%d" % number) < 1
+            # Each new connection may reach either worker of the first server.
+            time.sleep(0.3)
+            for _ in range(10):
+                with httpx.Client(base_url=one.url) as http:
+                    assert http.get("/health").json()["round"] == published
+        for _ in range(5):
+            with httpx.Client(base_url=one.url) as http:
+                counted = http.get("/metrics").text
+            assert "onoff_rounds_total 3.0" in counted, "counts of the workers are not added up"
+
+
+def test_an_answer_never_mixes_two_rounds(tmp_path, store):
+    with ServerProcess(tmp_path, "--workers", "2", store=store) as server:
+        stop, mixed, rounds = threading.Event(), [], set()
+
+        def read():
+            body = Query(server.catalogue.fingerprint, 1, tuple(ALL)).encode()
+            with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=20) as http:
+                while not stop.is_set():
+                    frames = decode_answer(server.catalogue, ALL, http.post("/v1/query", content=body).content)
+                    rounds.add(frames[0].round)
+                    if len({(frame.round, frame.message) for frame in frames}) != 1:
+                        mixed.append(frames)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        start = time.monotonic()
+        number = 0
+        while time.monotonic() - start < 2:
+            number = server.publish(dict.fromkeys(server.catalogue.names, b"%d" % number))
+        stop.set()
+        for reader in readers:
+            reader.join()
+        assert mixed == []
+        assert len(rounds) > 3, "readers and publisher did not run side by side"
+
+
+@needs_redis
+def test_while_redis_is_away_readers_get_503_and_then_the_right_answer(tmp_path):
+    with redis_at(tmp_path / "redis") as redis, ServerProcess(tmp_path, store=redis.url) as server:
+        number = server.publish({"news": b"kept", "sports": b"too"})
+        assert server.ask([0, 1])[0].message == b"kept"
+        redis.kill()
+        within(5, lambda: server.query([0]).status_code == 503)
+        for response in (
+            server.query([0]),
+            server.http.get("/health"),
+            server.http.put("/v1/messages/news", content=b"lost", headers=server.authorization),
+        ):
+            assert response.status_code == 503
+            assert response.headers["content-type"] == "application/problem+json"
+            assert response.json()["type"] == "urn:onoff:problem:store-unavailable"
+            assert int(response.headers["retry-after"]) >= 1
+            assert str(redis.port) not in response.text
+        assert server.http.get("/v1/catalogue").status_code == 200
+        redis.start()
+        frames = server.ask([0, 1])
+        assert [(frame.round, frame.message) for frame in frames] == [(number, b"kept"), (number, b"too")]
+        assert server.publish({"news": b"on"}) == number + 1
+        # One that hangs is no better than one that is gone.
+        redis.freeze()
+        start = time.monotonic()
+        within(8, lambda: server.query([0]).status_code == 503)
+        assert time.monotonic() - start < 6
+        redis.thaw()
+        within(5, lambda: server.query([0]).status_code == 200)
+        assert server.ask([0])[0].message == b"on"
+
+
+@needs_redis
+def test_a_server_may_start_before_redis_does(tmp_path):
+    with redis_at(tmp_path / "redis") as redis:
+        redis.kill()
+        with ServerProcess(tmp_path, store=redis.url) as server:
+            assert "until it is back" in server.stderr_file.read_text()
+            assert server.query([0]).status_code == 503
+            redis.start()
+            assert server.publish({"news": b"first"}) == 1
+            assert server.ask([0])[0].message == b"first"
+
+
+@needs_redis
+def test_a_redis_that_forgot_everything_is_not_mixed_with_what_we_remember(tmp_path):
+    with redis_at(tmp_path / "redis") as redis, ServerProcess(tmp_path, store=redis.url) as server:
+        for _ in range(3):
+            server.publish(dict.fromkeys(server.catalogue.names, b"before"))
+        server.ask(ALL)
+        import redis as client
+
+        with client.Redis.from_url(redis.url) as database:
+            database.flushall()
+        within(2, lambda: server.ask([1])[0].round == 0)
+        server.publish({"news": b"after"})
+        assert [(frame.round, frame.message) for frame in server.ask(ALL)] == [(1, b"after")] + [(0, b"")] * 3
+
+
+def test_a_watched_directory_is_published(tmp_path):
+    feeds = tmp_path / "feeds"
+    feeds.mkdir()
+    for name in ("news", "sports"):
+        (feeds / name).write_text("first")
+    with ServerProcess(tmp_path, "--watch", str(feeds), names=["news", "sports"]) as server:
+        within(10, lambda: server.ask([0, 1])[1].message == b"first")
+        (feeds / ".sports").write_text("second")
+        (feeds / ".sports").replace(feeds / "sports")
+        within(10, lambda: server.ask([0, 1])[1].message == b"second")
+        assert [frame.round for frame in server.ask([0, 1])] == [1, 2]
+
+
+def run(*arguments, **options):
+    command = [ONOFF, "serve", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, **options)
+
+
+def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path):
+    (tmp_path / "feeds").mkdir()
+    (tmp_path / "text").write_text("not a token")
+    store = ["--store", tmp_path / "messages.db"]
+    two = [*store, "--source", "a", "--source", "b"]
+    with ServerProcess(tmp_path, names=["a", "b", "c"]) as server:
+        for arguments, words in [
+            (["--store", tmp_path / "new.db"], "say which sources"),
+            ([*store, "--length", "5"], "--length needs the sources"),
+            (two, "holds the catalogue"),
+            ([*store, "--source", "a"], "2 to"),
+            ([*store, "--source", "a", "--source", "a"], "twice"),
+            ([*two, "--sources", tmp_path / "text"], "not by both"),
+            ([*store, "--sources", tmp_path / "none"], "No such file"),
+            ([*store, "--watch", tmp_path / "none"], "cannot be watched"),
+            ([*store, "--watch", tmp_path / "feeds"], "2 to"),
+            ([*store, "--publishers", tmp_path / "text"], "onoff token"),
+            ([*store, "--host", "no.such.host.invalid"], "not an address"),
+            ([*store, "--port", server.port], "already in use"),
+        ]:
+            done = run(*arguments, cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (2, "")
+            [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
+            assert line.startswith("onoff: error: ")
+            assert words in line
+        assert server.ask([0])[0].round == 0
+
+
+def test_a_store_knows_its_sources_and_a_file_of_names_gives_them(tmp_path):
+    (tmp_path / "names.txt").write_text("news\n\n  sports \n")
+    (tmp_path / "tokens.txt").touch()
+    token = subprocess.run([ONOFF, "token", tmp_path / "tokens.txt"], capture_output=True, text=True, check=True)
+    for options in (["--sources", "names.txt", "--length", "9"], []):
+        command = [ONOFF, "serve", "--store", "m.db", "--port", "0", "--publishers", "tokens.txt", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            url = json.loads(process.stdout.readline())["url"]
+            found = httpx.get(url + "/v1/catalogue").json()
+            headers = {"Authorization": "Bearer " + token.stdout.strip()}
+            assert httpx.put(url + "/v1/messages/sports", content=b"x", headers=headers).status_code == 200
+            process.terminate()
+        assert (found["names"], found["length"]) == (["news", "sports"], 9)

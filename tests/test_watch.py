@@ -1,0 +1,145 @@
+"""Publishing from a directory: whole files only, changed together published together."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from onoff.errors import OnoffError
+from onoff.server import watch
+from onoff.server.watch import Watcher, source_names
+from onoff.store import Message, open_store
+from onoff.wire import Catalogue
+
+CATALOGUE = Catalogue(("news", "sports", "science"), 16)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(str(tmp_path / "messages.db"), CATALOGUE)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "feeds"
+    directory.mkdir()
+    (directory / "news").write_bytes(b"old news")
+    (directory / "sports").write_bytes(b"old sports")
+    return directory
+
+
+def messages(store):
+    return {CATALOGUE.names[source]: message.data for source, message in store.changes(0).messages.items()}
+
+
+def test_files_are_published_together_once_they_rest(directory, store):
+    watcher = Watcher(directory, store)
+    assert watcher.look() is None
+    assert watcher.look() == 1
+    assert store.changes(0).messages == {0: Message(1, b"old news"), 1: Message(1, b"old sports")}
+    assert watcher.look() is None
+    (directory / "news").write_bytes(b"new")
+    (directory / "science").write_bytes(b"first")
+    assert watcher.look() is None
+    assert watcher.look() == 2
+    assert messages(store) == {"news": b"new", "sports": b"old sports", "science": b"first"}
+
+
+def test_a_file_that_is_being_written_is_left_alone_and_its_round_waits(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    for size in range(5):
+        (directory / "news").write_bytes(b"x" * size)
+        assert watcher.look() is None
+    assert messages(store) == {}
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"xxxx", "sports": b"old sports"}
+
+
+def test_a_file_that_never_rests_does_not_hold_up_the_others_for_ever(directory, store, monkeypatch):
+    monkeypatch.setattr(watch, "PATIENCE_SECONDS", 0.2)
+    watcher = Watcher(directory, store)
+    deadline = time.monotonic() + 10
+    size = 0
+    while messages(store) == {}:
+        assert time.monotonic() < deadline
+        (directory / "news").write_bytes(b"x" * (size := size + 1))
+        watcher.look()
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_file_that_changes_between_the_look_and_the_reading_is_not_published(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    stamps = watcher._stamps()
+    (directory / "news").write_bytes(b"half")
+    assert watcher._publish(stamps) == 1
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_renamed_file_is_published_and_hidden_unknown_and_linked_ones_are_treated_as_said(directory, store):
+    (directory / ".news.tmp").write_bytes(b"not yet")
+    (directory / "stranger").write_bytes(b"unknown")
+    os.symlink(directory / "news", directory / "science")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"old news", "sports": b"old sports", "science": b"old news"}
+    os.replace(directory / ".news.tmp", directory / "news")
+    watcher.look()
+    assert watcher.look() == 2
+    assert messages(store)["news"] == b"not yet"
+
+
+def test_a_file_that_is_too_long_or_gone_leaves_the_message_as_it_was(directory, store, caplog):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    (directory / "news").write_bytes(b"x" * 17)
+    (directory / "sports").unlink()
+    assert [watcher.look() for _ in range(4)] == [None] * 4
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    assert len([record for record in caplog.records if "more than 16 bytes" in record.message]) == 1
+
+
+def test_after_a_restart_only_what_differs_is_published(directory, store):
+    first = Watcher(directory, store)
+    first.look()
+    first.look()
+    (directory / "sports").write_bytes(b"new sports")
+    second = Watcher(directory, store)
+    second.look()
+    assert second.look() == 2
+    assert store.changes(1).messages == {1: Message(2, b"new sports")}
+
+
+def test_it_goes_on_after_the_directory_was_away(directory, store, caplog):
+    stop = threading.Event()
+    moved = directory.with_name("moved")
+    directory.rename(moved)
+    thread = threading.Thread(target=Watcher(directory, store).run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while "No such file" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    moved.rename(directory)
+    while messages(store) == {}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    stop.set()
+    thread.join()
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+
+
+def test_the_files_of_a_directory_are_its_sources(directory):
+    (directory / ".hidden").write_bytes(b"")
+    (directory / "folder").mkdir()
+    assert source_names(directory) == ("news", "sports")
+    with pytest.raises(OnoffError, match="cannot be watched"):
+        source_names(directory / "none")

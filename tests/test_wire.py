@@ -1,0 +1,241 @@
+"""The wire format: canonical bytes, strict reading, and answers judged as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onoff import errors
+from onoff.wire import (
+    FRAME_OVERHEAD,
+    MAX_STEP,
+    Catalogue,
+    Frame,
+    Query,
+    decode_answer,
+    encode_publication,
+    parse_publication,
+    parse_query,
+)
+
+CATALOGUE = Catalogue(("news", "sports", "wetter/süd", "science"), 32)
+MESSAGES = [b"", b"a", b"\0\0", b"x" * 32]
+FRAMES = [Frame(i, 7, message).encode(32) for i, message in enumerate(MESSAGES)]
+
+
+def body(**changes):
+    data = {"catalogue": CATALOGUE.fingerprint, "sources": [0, 2], "step": 5, **changes}
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_the_fingerprint_is_the_hash_of_the_document_and_never_changes():
+    assert CATALOGUE.document == (
+        b'{"format":"onoff-catalogue","length":32,"names":["news","sports","wetter/s\\u00fcd","science"],"version":1}'
+    )
+    assert CATALOGUE.fingerprint == hashlib.sha256(CATALOGUE.document).hexdigest()
+    assert Catalogue.parse(CATALOGUE.document) == CATALOGUE
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Catalogue(("sports", "news", "wetter/süd", "science"), 32),
+        Catalogue(("news", "sports", "wetter/süd"), 32),
+        Catalogue(CATALOGUE.names, 33),
+    ],
+)
+def test_another_order_name_or_length_is_another_catalogue(other):
+    assert other.fingerprint != CATALOGUE.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("names", "length", "words"),
+    [
+        (("one",), 8, "2 to"),
+        (("a", "a"), 8, "twice"),
+        (("a", ""), 8, "not a name"),
+        (("a", " b"), 8, "not a name"),
+        (("a", "b\n c"), 8, "printed"),
+        (("a", "\ud800"), 8, "printed"),
+        (("a", "b" * 201), 8, "not a name"),
+        (("a", 3), 8, "not a name"),
+        (("a", "b"), 0, "length"),
+        (("a", "b"), 2**24 + 1, "length"),
+        (("a", "b"), True, "length"),
+        (("a", "b"), 8.0, "length"),
+    ],
+)
+def test_what_is_not_a_catalogue_is_refused(names, length, words):
+    with pytest.raises(errors.CatalogueError, match=words):
+        Catalogue(names, length)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        CATALOGUE.document + b"\n",
+        CATALOGUE.document.replace(b'"version":1', b'"version":2'),
+        CATALOGUE.document.replace(b'"names":[', b'"names":[["x"],'),
+        CATALOGUE.document.replace(b'["news","sports","wetter/s\\u00fcd","science"]', b'"news"'),
+        CATALOGUE.document.replace(b'"version":1', b'"version":1,"more":0'),
+    ],
+)
+def test_only_the_canonical_catalogue_document_is_read(document):
+    with pytest.raises(errors.CatalogueError):
+        Catalogue.parse(document)
+
+
+@given(st.sets(st.integers(0, 3), min_size=1), st.integers(0, MAX_STEP))
+def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step):
+    query = Query(CATALOGUE.fingerprint, step, tuple(sorted(sources)))
+    assert parse_query(query.encode(), CATALOGUE) == query
+    assert query.encode() == body(sources=sorted(sources), step=step)
+    assert len(query.encode()) <= CATALOGUE.query_limit
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "broken-json"),
+        (b"\xff", "broken-json"),
+        (b"{", "broken-json"),
+        (b"[" * 100_000, "broken-json"),
+        (b'{"step":' + b"9" * 5000 + b"}", "broken-json"),
+        (b'{"step":NaN}', "broken-json"),
+        (body().replace(b'"step":5', b'"step":5,"step":5'), "broken-json"),
+        (b"[]", "wrong-type"),
+        (b"{}", "wrong-type"),
+        (body(more=1), "wrong-type"),
+        (body(sources="02"), "wrong-type"),
+        (body(sources=[0, True]), "wrong-type"),
+        (body(sources=[0.0, 2.0]), "wrong-type"),
+        (body(sources=[[0]]), "wrong-type"),
+        (body(sources=None), "wrong-type"),
+        (body(catalogue=5), "wrong-type"),
+        (body(step="5"), "wrong-type"),
+        (body(step=-1), "wrong-type"),
+        (body(step=True), "wrong-type"),
+        (body(step=MAX_STEP + 1), "wrong-type"),
+        (body(sources=[]), "empty-set"),
+        (body(sources=[0, 4]), "unknown-source"),
+        (body(sources=[-1, 0]), "unknown-source"),
+        (body(sources=[0, 0]), "repeated-source"),
+        (body(sources=[2, 0]), "unsorted-sources"),
+        (body(sources=[0, 1, 2, 3, 3]), "too-many-sources"),
+        (body() + b" ", "not-canonical"),
+        (body().replace(b",", b", "), "not-canonical"),
+        (b'{"step":5,"sources":[0],"catalogue":"' + CATALOGUE.fingerprint.encode() + b'"}', "not-canonical"),
+        (body().replace(b"step", b"ste\\u0070"), "not-canonical"),
+    ],
+)
+def test_what_is_not_a_query_is_refused_with_its_reason(data, reason):
+    with pytest.raises(errors.QueryError) as caught:
+        parse_query(data, CATALOGUE)
+    assert caught.value.reason == reason
+
+
+def test_a_query_for_another_catalogue_is_told_apart_before_its_sources_are_judged():
+    with pytest.raises(errors.CatalogueMismatch) as caught:
+        parse_query(body(catalogue="0" * 64, sources=[99]), CATALOGUE)
+    assert caught.value.expected == CATALOGUE.fingerprint
+    assert caught.value.found == "0" * 64
+
+
+def test_frames_are_equally_long_and_bytes_as_documented():
+    assert {len(frame) for frame in FRAMES} == {32 + FRAME_OVERHEAD}
+    content = struct.pack(">4sIQI", b"ONF1", 1, 7, 1) + b"a" + bytes(31)
+    assert FRAMES[1] == content + hashlib.sha256(content).digest()
+    with pytest.raises(ValueError, match="does not fit"):
+        Frame(0, 1, b"x" * 33).encode(32)
+
+
+def test_an_answer_is_the_frames_of_the_query_in_order():
+    frames = decode_answer(CATALOGUE, (0, 1, 3), FRAMES[0] + FRAMES[1] + FRAMES[3])
+    assert frames == (Frame(0, 7, b""), Frame(1, 7, b"a"), Frame(3, 7, b"x" * 32))
+
+
+@given(st.data())
+def test_a_single_wrong_bit_anywhere_is_found_and_placed(data):
+    answer = bytearray(b"".join(FRAMES))
+    position = data.draw(st.integers(0, len(answer) - 1))
+    answer[position] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(errors.AnswerError) as caught:
+        decode_answer(CATALOGUE, (0, 1, 2, 3), bytes(answer))
+    assert [where for where, _ in caught.value.faults] == [position // CATALOGUE.frame_length]
+
+
+def test_all_broken_frames_are_reported_not_only_the_first():
+    answer = bytearray(b"".join(FRAMES))
+    for frame in (0, 2, 3):
+        answer[frame * CATALOGUE.frame_length + 25] ^= 1
+    with pytest.raises(errors.AnswerError) as caught:
+        decode_answer(CATALOGUE, (0, 1, 2, 3), bytes(answer))
+    assert caught.value.faults == tuple((frame, "checksum does not match") for frame in (0, 2, 3))
+
+
+@pytest.mark.parametrize("answer", [b"", FRAMES[0], FRAMES[0] + FRAMES[1][:-1], b"".join(FRAMES[:3])])
+def test_an_answer_of_another_length_is_refused(answer):
+    with pytest.raises(errors.AnswerError) as caught:
+        decode_answer(CATALOGUE, (0, 1), answer)
+    assert caught.value.reason == "wrong-length"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (struct.pack(">4sIQI", b"ONF2", 0, 7, 1) + b"a" + bytes(31), "version"),
+        (struct.pack(">4sIQI", b"ONF1", 1, 7, 1) + b"a" + bytes(31), "source 1 instead of 0"),
+        (struct.pack(">4sIQI", b"ONF1", 0, 7, 33) + b"a" * 32, "padding"),
+        (struct.pack(">4sIQI", b"ONF1", 0, 7, 1) + b"a" * 32, "padding"),
+        (struct.pack(">4sIQI", b"ONF1", 0, 0, 1) + b"a" + bytes(31), "padding"),
+    ],
+)
+def test_a_frame_with_a_right_checksum_over_wrong_content_is_broken(content, fault):
+    with pytest.raises(errors.AnswerError, match=fault):
+        decode_answer(CATALOGUE, (0,), content + hashlib.sha256(content).digest())
+
+
+@given(st.dictionaries(st.sampled_from(CATALOGUE.names), st.binary(max_size=32), min_size=1))
+def test_a_publication_survives_the_wire(messages):
+    data = encode_publication(CATALOGUE, messages)
+    assert parse_publication(data, CATALOGUE) == {CATALOGUE.index[k]: v for k, v in messages.items()}
+    assert len(data) <= CATALOGUE.publication_limit
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"messages": {}}, "empty-set"),
+        ({"messages": {"nobody": ""}}, "unknown-source"),
+        ({"messages": {"news": "%"}}, "wrong-type"),
+        ({"messages": {"news": "ü"}}, "wrong-type"),
+        ({"messages": {"news": "YQ=\n="}}, "wrong-type"),
+        ({"messages": {"news": None}}, "wrong-type"),
+        ({"messages": [1]}, "wrong-type"),
+        ({"catalogue": 1}, "wrong-type"),
+        ({"more": 1}, "wrong-type"),
+        ({"messages": {"news": "YWFh" * 11}}, "message-too-long"),
+    ],
+)
+def test_what_is_not_a_publication_is_refused_with_its_reason(changes, reason):
+    data = json.dumps({"catalogue": CATALOGUE.fingerprint, "messages": {"news": ""}, **changes}).encode()
+    with pytest.raises(errors.PublicationError) as caught:
+        parse_publication(data, CATALOGUE)
+    assert caught.value.reason == reason
+
+
+def test_a_publication_with_a_repeated_name_or_for_another_catalogue_is_refused():
+    repeated = encode_publication(CATALOGUE, {"news": b""}).replace(b'"news":""', b'"news":"","news":""')
+    with pytest.raises(errors.PublicationError, match="repeated"):
+        parse_publication(repeated, CATALOGUE)
+    other = Catalogue(CATALOGUE.names, 33)
+    with pytest.raises(errors.CatalogueMismatch):
+        parse_publication(encode_publication(other, {"news": b""}), CATALOGUE)
