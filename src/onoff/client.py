@@ -112,8 +112,7 @@ class Client:
         state, pending = session.begin(
             self.journal.state, self.chain, request, following, private, plan, self._randbelow
         )
-        costs = (float(self.chain.n),) * 2 if plan is None else (plan.cost, plan.lower_bound)
-        self.journal.begin(state, pending, *costs)
+        self.journal.begin(state, pending, float(self.chain.n) if plan is None else plan.cost)
         slots = max(1, math.ceil((clock() - called) / self.delay)) if self.delay > 0 else 0
         await asyncio.sleep(max(0.0, called + slots * self.delay - clock()))
         return await self._complete(pending)

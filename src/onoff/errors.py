@@ -119,6 +119,8 @@ class SourceError(OnoffError):
         super().__init__(message)
         self.status = status
         self.body = body
+
+
 class WireError(OnoffError, ValueError):
     """Bytes that do not follow the wire format. `reason` is a fixed word for each kind of fault."""
 

@@ -27,7 +27,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
     plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
-    cost REAL NOT NULL, lower_bound REAL NOT NULL, bytes INTEGER, attempts INTEGER
+    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER
 ) STRICT;
 CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, body BLOB NOT NULL) STRICT;
@@ -44,6 +44,19 @@ class Stored:
     status: int
     round: int | None
     body: bytes
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the finished steps; `cost` is what their plans expected, `lags` how many steps each lag had."""
+
+    steps: int
+    private: int
+    bytes: int
+    messages: int
+    cost: float
+    attempts: int
+    lags: dict[int, int]
 
 
 class Journal:
@@ -65,16 +78,16 @@ class Journal:
             self.close()
             raise
 
-    def begin(self, state: State, pending: Pending, cost: float, lower_bound: float) -> None:
+    def begin(self, state: State, pending: Pending, cost: float) -> None:
         """Put a drawn query on disk, before it goes on the wire."""
         row = (
             *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
-            *(json.dumps(pending.query), pending.request, pending.next, cost, lower_bound),
+            *(json.dumps(pending.query), pending.request, pending.next, cost),
         )
         with self._transaction(state):
             self._database.execute(
-                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, lower_bound) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
 
@@ -104,13 +117,10 @@ class Journal:
                 record = dict(zip(names, row, strict=True))
                 yield {**record, "query": json.loads(record["query"])}
 
-    def totals(self) -> dict[str, float]:
+    def totals(self) -> Totals:
         """Sums over the finished steps."""
-        sums = "COUNT(*), SUM(bytes), SUM(cost), SUM(lower_bound), SUM(attempts), SUM(private)"
         with self._explained():
-            row = self._database.execute(f"SELECT {sums} FROM steps WHERE bytes IS NOT NULL").fetchone()
-        names = ("steps", "bytes", "cost", "lower_bound", "attempts", "private")
-        return {name: value or 0 for name, value in zip(names, row, strict=True)}
+            return _totals(self._database)
 
     def recall(self, key: str) -> str | None:
         """A note made by `note`."""
@@ -219,3 +229,40 @@ def _connect(path: Path) -> sqlite3.Connection:
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
         database.execute(f"PRAGMA {pragma}")
     return database
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a journal says, read without opening it for use: another process may be at it."""
+
+    state: State
+    totals: Totals
+    notes: dict[str, str]
+
+
+def snapshot(path: str | Path) -> Snapshot:
+    """Read a journal without locking or changing it."""
+    file = Path(path)
+    if not file.exists():
+        raise JournalError(f"{file}: there is no journal; the first request makes one")
+    try:
+        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            meta = dict(database.execute("SELECT key, value FROM meta"))
+            totals = _totals(database)
+        finally:
+            database.close()
+        state = State.from_dict(json.loads(meta["state"]))
+    except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
+        raise JournalError(f"{file}: the journal is damaged ({error}); {AFRESH}") from error
+    notes = {key.removeprefix("note "): value for key, value in meta.items() if key.startswith("note ")}
+    return Snapshot(state, totals, notes)
+
+
+def _totals(database: sqlite3.Connection) -> Totals:
+    row = database.execute(
+        "SELECT COUNT(*), SUM(private), SUM(bytes), SUM(json_array_length(query)), SUM(cost), SUM(attempts) "
+        "FROM steps WHERE bytes IS NOT NULL"
+    ).fetchone()
+    lags = database.execute("SELECT lag, COUNT(*) FROM steps WHERE bytes IS NOT NULL GROUP BY lag")
+    return Totals(*(value or 0 for value in row), lags=dict(lags))

@@ -21,7 +21,7 @@ from onoff.planning import OPTIMAL_LIMIT, plan
 from onoff.plans import Plan
 from onoff.planstore import PlanStore
 from onoff.posterior import Posterior
-from onoff.raceplan import race_plan
+from onoff.raceplan import RacePlan, race_plan
 
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
@@ -53,7 +53,7 @@ class Planner:
         self._refresh()
         self._compute(lag)
         fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
-        return min([*fitting, self._first], key=lambda plan: (plan.cost, -plan.lag))
+        return min([*fitting, self._first], key=lambda plan: (_at_most(plan), -plan.lag))
 
     def wait(self, lag: int, timeout: float) -> Plan:
         """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
@@ -100,6 +100,11 @@ class Planner:
         self._reach = lag
         command = [sys.executable, "-m", "onoff.planner", str(self.store.directory), str(lag)]
         self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _at_most(plan: Plan) -> float:
+    """The cost of a plan; of a race, whose cost is estimated, the upper end of its interval."""
+    return plan.interval[1] if isinstance(plan, RacePlan) else plan.cost
 
 
 def grid() -> Iterator[int]:

@@ -24,12 +24,13 @@ from rich.table import Table
 
 from onoff.chain import Chain
 from onoff.errors import OnoffError
-from onoff.limits import bounds
+from onoff.limits import bounds, outer_bound
 from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
     from onoff.demo import Simulation
+    from onoff.journal import Snapshot, Totals
     from onoff.plans import Plan
 
 PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
@@ -180,6 +181,48 @@ def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(file, dpi=200)
+
+
+def print_totals(totals: Totals, chain: Chain) -> None:
+    """What a journal's finished steps downloaded, against the alternatives for the same lags."""
+    steps = totals.steps
+    least = sum(count * outer_bound(chain.posterior(lag)) for lag, count in totals.lags.items())
+    table = Table(title=f"{steps} requests, privacy ON for {totals.private}", title_justify="left")
+    for heading in ("", "messages", "per request"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, messages in (
+        ("downloading everything", steps * chain.n),
+        ("the plans used, expected", totals.cost),
+        ("downloaded", totals.messages),
+        ("outer bound: no scheme needs less", least),
+    ):
+        table.add_row(name, f"{messages:.0f}", f"{messages / max(1, steps):.3f}")
+    _console(sys.stdout).print(table)
+    print(f"{totals.bytes} bytes, {totals.attempts - steps} retries")
+
+
+def print_status(found: Snapshot, chain: Chain, plan: Plan | None) -> None:
+    """The state of a client in words."""
+    state, names = found.state, chain.names
+    print(f"steps finished: {state.step}")
+    if state.last is None:
+        print("no request has counted as ON yet: the next one asks for everything")
+    else:
+        print(f"steps since privacy was last ON: {state.lag}")
+    pending = state.pending
+    if pending is not None:
+        print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
+    if state.announced is not None:
+        print(f"announced: the next request must be {names[state.announced]!r}")
+    if state.last is not None:
+        cost = (
+            f"{plan.cost:.3f} ({plan.scheme}, at least {plan.lower_bound:.3f})"
+            if plan
+            else "a race, until a plan is made"
+        )
+        print(f"cost of the next request: ON {chain.n} messages, OFF {cost}")
+    print(f"rounding so far: {state.rounding:.2e} (total variation)")
+    print_totals(found.totals, chain)
 
 
 def print_demo(result: Simulation) -> None:

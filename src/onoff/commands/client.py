@@ -1,0 +1,276 @@
+"""`onoff get`, `play`, `status` and `measure`: the client for people and scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
+    from onoff.client import Client
+    from onoff.journal import Totals
+    from onoff.transport import Transport
+
+TOKEN = "ONOFF_TOKEN"
+
+JournalFile = Annotated[
+    Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
+]
+ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help="Needed once; then it is remembered.")]
+Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
+Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web server; remembered.")]
+Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
+Delay = Annotated[
+    float, typer.Option(min=0.0, metavar="SECONDS", help="From call to send, the same for every request.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: onoff get politics --next sports --off --server http://127.0.0.1:8700 --chain chain.json"
+    )(get)
+    app.command(epilog="Example: onoff resume --journal reader.journal")(resume)
+    app.command(epilog="Example: onoff play requests.txt --server http://127.0.0.1:8700 --chain chain.json")(play)
+    app.command(epilog="Example: onoff status --journal reader.journal")(status)
+    app.command(epilog="Example: onoff measure urls.json --out lengths.json")(measure)
+
+
+def get(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to fetch.")],
+    next: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="The request after this one; it is then bound.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--on/--off", help="Whether privacy is ON for this request.")] = True,
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    plans: Plans = None,
+    delay: Delay = 0.05,
+) -> None:
+    """Fetch the latest message of SOURCE and write it to stdout."""
+    asyncio.run(_get(source, next, private, _settings(journal, chain, server, urls), plans, delay))
+
+
+async def _get(
+    source: str, next: str | None, private: bool, settings: dict[str, Any], plans: Path | None, delay: float
+) -> None:
+    async with _client(settings, plans, delay) as client:
+        _remember(client, settings)
+        message = await client.get(source, next, private)
+    if message.made_private:
+        _note("this request was made ON: it is the first or last one, or no next request was given")
+    sys.stdout.buffer.write(message.body)
+
+
+def resume(
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    plans: Plans = None,
+) -> None:
+    """Finish a pending request, with the query it already had; write its message, or the last one again."""
+
+    async def finish() -> bytes:
+        settings = _settings(journal, chain, server, urls)
+        async with _client(settings, plans, 0.0) as client:
+            message = await client.resume()
+            if message is None:
+                raise OnoffError("nothing is pending, and no message has arrived yet")
+            return message.body
+
+    sys.stdout.buffer.write(asyncio.run(finish()))
+
+
+def play(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="One request in a line: `on SOURCE` or `off SOURCE`.")],
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    plans: Plans = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
+    delay: Delay = 0.05,
+) -> None:
+    """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again."""
+    from onoff import report
+
+    items = read_items(file)
+    settings = _settings(journal, chain, server, urls)
+    report.print_totals(asyncio.run(_play(items, settings, plans, out, delay)), settings["chain"])
+
+
+async def _play(
+    items: list[tuple[str, bool]], settings: dict[str, Any], plans: Path | None, out: Path | None, delay: float
+) -> Totals:
+    from onoff import report
+    from onoff.errors import SourceError
+
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()
+    async with _client(settings, plans, delay) as client:
+        _remember(client, settings)
+        begun = _begun(client, items, digest)
+        if client.journal.state.pending is not None:
+            await client.resume()
+        first = client.journal.state.step - begun
+        client.journal.note("play", json.dumps({"digest": digest, "first": first}))
+        left = items[begun:]
+        with report.progress("requests")(len(items)) as advance:
+            for _ in range(begun):
+                advance()
+            for i, (source, private) in enumerate(left):
+                following = left[i + 1][0] if i + 1 < len(left) else None
+                try:
+                    message = await client.get(source, following, private)
+                    if out is not None:
+                        (out / f"{message.step:06d}").write_bytes(message.body)
+                except SourceError as error:
+                    _note(str(error))
+                advance()
+        client.journal.note("play", "{}")
+        return client.journal.totals()
+
+
+def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
+    """How many of these requests an earlier run has made or left pending; 0 if others were made since."""
+    known = json.loads(client.journal.recall("play") or "{}")
+    if known.get("digest") != digest:
+        return 0
+    made = [client.chain.names[step["request"]] for step in client.journal.steps() if step["step"] >= known["first"]]
+    return len(made) if made == [source for source, _ in items[: len(made)]] else 0
+
+
+def status(journal: JournalFile = None, plans: Plans = None) -> None:
+    """The lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff import report
+    from onoff.journal import snapshot
+    from onoff.planstore import PlanStore
+
+    found = snapshot(journal or default_journal())
+    chain = _chain_from(found.notes["chain"])
+    store = PlanStore(chain, plans)
+    lag = found.state.lag + 1
+    ready = [store.load(known) for known in store.lags() if known <= lag]
+    report.print_status(found, chain, min(ready, key=lambda plan: plan.cost, default=None))
+
+
+def measure(
+    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+) -> None:
+    """Fetch every URL once and write down how long each body is, to plan with real lengths."""
+    from onoff.chainfile import write_atomically
+    from onoff.transport.http import HttpTransport
+
+    async def fetch() -> dict[str, int]:
+        transport = HttpTransport.load(urls)
+        try:
+            return await transport.measure()
+        finally:
+            await transport.close()
+
+    lengths = asyncio.run(fetch())
+    write_atomically(out, json.dumps(lengths, indent=2).encode() + b"\n")
+    print(f"{len(lengths)} sources, {sum(lengths.values())} bytes in all")
+
+
+def read_items(file: Path) -> list[tuple[str, bool]]:
+    """The requests in a file; empty lines and lines with # are passed over."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OnoffError(f"{file}: cannot be read ({error})") from None
+    items = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, _, source = line.strip().partition(" ")
+        if word not in ("on", "off") or not source.strip():
+            raise OnoffError(f"{file}: line {number} is {line!r}: write `on SOURCE` or `off SOURCE`")
+        items.append((source.strip(), word == "on"))
+    if not items:
+        raise OnoffError(f"{file}: there are no requests in it")
+    return items
+
+
+def default_journal() -> Path:
+    """Where the journal is unless told otherwise: with the user's state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
+
+
+def _settings(journal: Path | None, chain: Path | None, server: str | None, urls: Path | None) -> dict[str, Any]:
+    """What was given, completed by what the journal remembers."""
+    from onoff.chain import Chain
+    from onoff.journal import snapshot
+
+    path = journal or default_journal()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    notes = snapshot(path).notes if path.exists() else {}
+    if server is not None and urls is not None:
+        raise OnoffError("give --server or --urls, not both")
+    known = "chain" in notes
+    if chain is None and not known:
+        raise OnoffError("--chain is needed the first time; the journal remembers it")
+    if server is None and urls is None and not known:
+        raise OnoffError("--server or --urls is needed the first time; the journal remembers it")
+    loaded: Chain = Chain.load(chain) if chain is not None else _chain_from(notes["chain"])
+    if server is None and urls is None:
+        server, urls_text = notes.get("server"), notes.get("urls")
+        urls = Path(urls_text) if urls_text else None
+    return {"path": path, "chain": loaded, "server": server, "urls": None if urls is None else urls.absolute()}
+
+
+def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Client:
+    from onoff.client import Client
+    from onoff.planner import Planner
+    from onoff.transport.http import HttpTransport
+    from onoff.transport.onoff import OnoffTransport
+
+    if not settings["path"].exists():
+        _note("a new journal: its first two requests ask for everything")
+    transport: Transport
+    if settings["urls"] is not None:
+        transport = HttpTransport.load(settings["urls"])
+    else:
+        transport = OnoffTransport(settings["server"], os.environ.get(TOKEN))
+    planner = Planner(settings["chain"], plans)  # its process goes on after this command: the next one finds the plan
+    return Client(settings["chain"], transport, settings["path"], planner, delay=delay)
+
+
+def _remember(client: Client, settings: dict[str, Any]) -> None:
+    """Note the settings once they have worked."""
+    wanted = {
+        "chain": _chain_text(settings["chain"]),
+        "server": settings["server"] or "",
+        "urls": str(settings["urls"] or ""),
+    }
+    for key, value in wanted.items():
+        if client.journal.recall(key) != value:
+            client.journal.note(key, value)
+
+
+def _chain_text(chain: Chain) -> str:
+    return json.dumps({"names": chain.names, "matrix": chain.P.tolist()})
+
+
+def _chain_from(text: str) -> Chain:
+    from onoff.chain import Chain
+
+    data = json.loads(text)
+    return Chain(data["matrix"], data["names"])
+
+
+def _note(text: str) -> None:
+    print(f"onoff: {text}", file=sys.stderr)
