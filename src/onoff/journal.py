@@ -265,4 +265,5 @@ def _totals(database: sqlite3.Connection) -> Totals:
         "FROM steps WHERE bytes IS NOT NULL"
     ).fetchone()
     lags = database.execute("SELECT lag, COUNT(*) FROM steps WHERE bytes IS NOT NULL GROUP BY lag")
-    return Totals(*(value or 0 for value in row), lags=dict(lags))
+    steps, private, size, messages, cost, attempts = (value or 0 for value in row)
+    return Totals(steps, private, size, messages, cost, attempts, dict(lags))
