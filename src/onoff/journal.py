@@ -71,6 +71,9 @@ class Journal:
             with self._explained():
                 if self.created:
                     self._create(chain, catalogue, State(unsettled=0 if first_ever else 1))
+                with self.path.open("rb") as stream:
+                    if stream.read(16) != b"SQLite format 3\0":  # SQLite would turn an empty file into a journal
+                        raise ValueError("it is not a database")
                 self._database = _connect(self.path)
                 self._check(chain, catalogue)
                 self.state = State.from_dict(json.loads(self._meta("state")))
