@@ -108,13 +108,21 @@ def reproduce(
 
 @app.command(epilog="Example: onoff demo --steps 500")
 def demo(
-    steps: Annotated[int, typer.Option(min=2, max=100_000, help="How many requests the reader makes.")] = 200,
+    steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
 ) -> None:
-    """A simulated reader of eight news channels toggles privacy; what is downloaded, against the bounds."""
+    """A reader of eight news channels toggles privacy: a real server, and a real client that is killed once."""
     from onoff import report
-    from onoff.demo import simulate
+    from onoff.demo import demonstrate
 
-    with report.progress("reading")(steps) as advance:
-        result = simulate(steps, seed, advance)
+    with report.progress("requests made")(steps) as advance:
+        made = 0
+
+        def at(step: int) -> None:
+            nonlocal made
+            for _ in range(step - made):
+                advance()
+            made = max(made, step)
+
+        result = demonstrate(steps, seed, at)
     report.print_demo(result)

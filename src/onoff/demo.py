@@ -1,16 +1,32 @@
-"""The demonstration: a reader of eight news channels who switches privacy ON and OFF, simulated in memory."""
+"""The demonstration: a reader of eight news channels, a real server, a real client, and a kill in the middle.
+
+Everything runs on this machine: `onoff serve` on a free loopback port, `onoff play` over HTTP, both as processes.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from onoff.chain import Chain
+from onoff.errors import OnoffError
+from onoff.journal import snapshot
+from onoff.limits import outer_bound
 from onoff.planning import plan
-from onoff.plans import Plan
+from onoff.planstore import PlanStore
 from onoff.schemes.paper import paper
+from onoff.server.tokens import hash_line, new_token
+from onoff.wire import Catalogue, encode_publication
 
 CHANNELS = ("world", "politics", "business", "technology", "science", "health", "sports", "culture")
 HABITS = (  # how often each channel (row) was followed by each other (column) in the reader's past
@@ -24,20 +40,24 @@ HABITS = (  # how often each channel (row) was followed by each other (column) i
     (3, 2, 2, 2, 3, 3, 4, 7),
 )
 SWITCHING = 0.12  # how often privacy is switched, independently of what is read
+LENGTH = 256  # bytes of the longest message
+DELAY = 0.02  # seconds from call to send: on one machine with eight sources, draws take a millisecond
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """What was downloaded in messages, beside the alternatives for the same requests and statuses."""
+class Demonstration:
+    """What happened: sizes in bytes of the same requests by each scheme, and what the server's transcript shows."""
 
     steps: int
-    private_steps: int
+    private: int
     downloaded: int
     everything: int
     paper: float
-    expected: float
-    lower_bound: float
-    all_delivered: bool
+    outer: float
+    delivered: int
+    killed_at: int
+    retries: int
+    queries_per_step: int
 
 
 def reader() -> Chain:
@@ -46,38 +66,135 @@ def reader() -> Chain:
 
 
 def statuses(steps: int, rng: np.random.Generator) -> list[bool]:
-    """ON and OFF periods. The first and the last step are ON: the one starts the stream, the other has no next."""
-    flips = rng.random(steps) < SWITCHING
-    private = [bool(status) for status in np.cumsum(flips) % 2 == 0]
-    private[0] = private[-1] = True
-    return private
+    """ON and OFF periods that do not depend on the requests."""
+    return [bool(status) for status in np.cumsum(rng.random(steps) < SWITCHING) % 2 == 0]
 
 
-def simulate(steps: int, seed: int, progress: Callable[[], None] = lambda: None) -> Simulation:
-    """Play the requests through optimal plans. A simulation: the seed makes it repeatable, never a secret."""
+def requests(steps: int, seed: int) -> list[tuple[str, bool]]:
+    """The simulated reader's requests with their statuses. The seed makes them repeatable; queries stay secret."""
     rng = np.random.default_rng(seed)
     chain = reader()
-    requests = [int(x) for x in chain.simulate(steps, rng)]
-    private = statuses(steps, rng)
-    plans: dict[int, tuple[Plan, float]] = {}
-    downloaded, in_paper, expected, least, delivered = 0, 0.0, 0.0, 0.0, True
-    for t, (request, lag, last) in enumerate(_with_lag(requests, private)):
-        if lag not in plans:
-            plans[lag] = plan(chain, lag), float(paper(chain.posterior(lag)).cost)
-        made, cost = plans[lag]
-        query = made.draw(request, last, requests[(t + 1) % steps], randbelow=lambda k: int(rng.integers(k)))
-        in_paper += cost
-        expected += made.cost
-        least += made.lower_bound
-        downloaded += len(query)
-        delivered &= request in query
-        progress()
-    return Simulation(steps, sum(private), downloaded, steps * chain.n, in_paper, expected, least, delivered)
+    path = chain.simulate(steps, rng)
+    return [(chain.names[x], private) for x, private in zip(path, statuses(steps, rng), strict=True)]
 
 
-def _with_lag(requests: list[int], private: list[bool]) -> Iterator[tuple[int, int, int]]:
-    """Each request with the lag and the last private request at that time."""
-    lag, last = 0, requests[0]
-    for request, status in zip(requests, private, strict=True):
-        lag, last = (0, request) if status else (lag + 1, last)
-        yield request, lag, last
+def demonstrate(steps: int, seed: int, progress: Callable[[int], None] = lambda step: None) -> Demonstration:
+    """Serve, publish, plan, play, kill the client in the middle, play on, and compare. Nothing is left behind."""
+    items = requests(steps, seed)
+    with tempfile.TemporaryDirectory(prefix="onoff-demo-") as name:
+        directory = Path(name)
+        store = PlanStore(reader(), directory / "plans")
+        for lag in (1, 2, 3, 5, 8):
+            store.save(plan(reader(), lag))
+        reader().save(directory / "chain.json")
+        (directory / "requests").write_text("".join(f"{'on' if on else 'off'} {source}\n" for source, on in items))
+        with _server(directory) as url:
+            killed_at = _play(directory, url, stop_at=steps // 2, progress=progress)
+            _play(directory, url, stop_at=None, progress=progress)
+        return _compared(directory, items, killed_at)
+
+
+@contextmanager
+def _server(directory: Path) -> Iterator[str]:
+    """`onoff serve` on a free port, with one round published; its address."""
+    token = new_token()
+    command = [*_onoff(), "serve", "--port", "0", "--store", str(directory / "messages.db"), "--length", str(LENGTH)]
+    command += [part for name in CHANNELS for part in ("--source", name)]
+    command += ["--transcript", str(directory / "transcript")]
+    environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(token)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            if not ready:
+                assert process.stderr is not None
+                raise OnoffError(f"the server did not start: {process.stderr.read().strip()}")
+            url = json.loads(ready)["url"]
+            _publish(url, token)
+            yield url
+        finally:
+            process.terminate()
+
+
+def _publish(url: str, token: str) -> None:
+    import httpx
+
+    body = encode_publication(Catalogue(CHANNELS, LENGTH), {name: _news(name) for name in CHANNELS})
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    try:
+        httpx.post(f"{url}/v1/rounds", content=body, headers=headers, trust_env=False).raise_for_status()
+    except httpx.HTTPError as error:
+        raise OnoffError(f"the server did not take the messages: {error}") from None
+
+
+def _news(channel: str) -> bytes:
+    return f"the latest of {channel}".encode()
+
+
+def _play(directory: Path, url: str, stop_at: int | None, progress: Callable[[int], None]) -> int:
+    """`onoff play`, killed with SIGKILL once it has made `stop_at` steps; the step it was at."""
+    command = [*_onoff(), "play", str(directory / "requests"), "--server", url, "--delay", str(DELAY)]
+    for option, name in (("--chain", "chain.json"), ("--journal", "journal"), ("--plans", "plans"), ("--out", "got")):
+        command += [option, str(directory / name)]
+    step = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while process.poll() is None:
+                step = _step(directory / "journal")
+                progress(step)
+                if stop_at is not None and step >= stop_at:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    return step
+                try:
+                    process.wait(timeout=0.05)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        if process.returncode:
+            raise OnoffError(f"the client failed: {process.stderr.read().strip()}")
+    return step
+
+
+def _step(journal: Path) -> int:
+    try:
+        return snapshot(journal).state.step
+    except OnoffError:
+        return 0  # not there yet
+
+
+def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) -> Demonstration:
+    """The journal, the messages and the server's transcript, side by side with the alternatives."""
+    chain, totals = reader(), snapshot(directory / "journal").totals
+    queries: dict[int, set[tuple[int, ...]]] = {}
+    lines = [json.loads(line) for line in (directory / "transcript").read_text().splitlines()]
+    for line in lines:
+        queries.setdefault(line["step"], set()).add(tuple(line["sources"]))
+    delivered = sum(
+        (directory / "got" / f"{step:06d}").read_bytes() == _news(source)
+        for step, (source, _) in enumerate(items)
+        if (directory / "got" / f"{step:06d}").exists()
+    )
+    frame = Catalogue(CHANNELS, LENGTH).frame_length
+    cost_in_paper = {lag: float(paper(chain.posterior(lag)).cost) for lag in totals.lags}
+    return Demonstration(
+        steps=totals.steps,
+        private=totals.private,
+        downloaded=totals.bytes,
+        everything=totals.steps * chain.n * frame,
+        paper=frame * sum(count * cost_in_paper[lag] for lag, count in totals.lags.items()),
+        outer=frame * sum(count * outer_bound(chain.posterior(lag)) for lag, count in totals.lags.items()),
+        delivered=delivered,
+        killed_at=killed_at,
+        retries=len(lines) - len(queries),
+        queries_per_step=max(map(len, queries.values())),
+    )
+
+
+def _onoff() -> list[str]:
+    """This very command, wherever it is installed."""
+    return [sys.executable, "-m", "onoff"]

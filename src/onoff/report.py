@@ -29,7 +29,7 @@ from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
-    from onoff.demo import Simulation
+    from onoff.demo import Demonstration
     from onoff.journal import Snapshot, Totals
     from onoff.plans import Plan
 
@@ -225,17 +225,18 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None) -> None:
     print_totals(found.totals, chain)
 
 
-def print_demo(result: Simulation) -> None:
-    table = Table(title=f"{result.steps} requests, privacy ON for {result.private_steps}", title_justify="left")
-    for heading in ("", "messages", "per request"):
+def print_demo(result: Demonstration) -> None:
+    table = Table(title=f"{result.steps} requests, privacy ON for {result.private}", title_justify="left")
+    for heading in ("", "bytes", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, messages in (
+    for name, size in (
         ("downloading everything", result.everything),
         ("the paper's scheme, expected", result.paper),
-        ("the optimal plan, expected", result.expected),
-        ("the optimal plan, this run", result.downloaded),
-        ("lower bound: no scheme needs less", result.lower_bound),
+        ("onoff, downloaded", result.downloaded),
+        ("outer bound: no scheme needs less", result.outer),
     ):
-        table.add_row(name, f"{messages:.0f}", f"{messages / result.steps:.3f}")
+        table.add_row(name, f"{size:.0f}", f"{size / result.steps:.0f}")
     _console(sys.stdout).print(table)
-    print(f"every wanted message arrived: {'yes' if result.all_delivered else 'NO'}")
+    print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
+    print(f"queries per step: {result.queries_per_step}")
+    print(f"wanted messages that arrived: {result.delivered} of {result.steps}")

@@ -1,0 +1,5 @@
+"""`python -m onoff` is the command `onoff`."""
+
+from onoff.cli import main
+
+main()
