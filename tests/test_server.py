@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -294,6 +295,42 @@ def test_readers_may_need_a_token_too(tmp_path):
     for response in refused:
         assert_problem(response, 401, "wrong-token")
     assert catalogue.status_code == answer.status_code == 200
+
+
+def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
+    [health] = answers(make_app(tmp_path), ("GET", "/health", {}))
+    assert health.json() == {"status": "ok", "round": 0}
+    # The last connection to an SQLite file clears its log away.
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db"]
+
+
+def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path):
+    file, token = tmp_path / "messages.db", new_token()
+    app = make_app(tmp_path, publishers=read_hashes(hash_line(token), "here"))
+    other = sqlite3.connect(file, isolation_level=None)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [
+                asyncio.create_task(http.put("/v1/messages/a", content=b"x", headers=headers)) for _ in range(20)
+            ]
+            await asyncio.sleep(0.3)
+            start = time.monotonic()
+            assert (await http.get("/health")).json()["round"] == 0
+            assert time.monotonic() - start < 2
+            assert not any(task.done() for task in waiting)
+            other.execute("ROLLBACK")
+            assert {(await task).status_code for task in waiting} == {200}
+            assert (await http.get("/health")).json()["round"] == 20
+
+    asyncio.run(run())
+    other.close()
 
 
 def test_a_transcript_that_cannot_be_written_stops_answers_rather_than_having_gaps(tmp_path):

@@ -249,6 +249,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path):
             ([*store, "--watch", tmp_path / "feeds"], "2 to"),
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),
             ([*store, "--host", "no.such.host.invalid"], "not an address"),
+            ([*store, "--transcript", tmp_path / "none" / "transcript"], "No such file"),
             ([*store, "--port", server.port], "already in use"),
         ]:
             done = run(*arguments, cwd=tmp_path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
+    from onoff.client import Client, Message
     from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
     from onoff.exact import ExactPosterior
     from onoff.limits import Bounds, bounds
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from onoff.raceplan import RacePlan
     from onoff.symmetric import symmetric_inner, symmetric_outer
     from onoff.tableplan import TablePlan
+    from onoff.transport.http import HttpTransport
+    from onoff.transport.onoff import OnoffTransport
 
 __version__: str
 
@@ -26,10 +29,14 @@ _HOME = {
     "Bounds": "limits",
     "Chain": "chain",
     "ChainError": "errors",
+    "Client": "client",
     "ContextError": "errors",
     "ExactPosterior": "exact",
+    "HttpTransport": "transport.http",
+    "Message": "client",
     "NotUnique": "errors",
     "OnoffError": "errors",
+    "OnoffTransport": "transport.onoff",
     "Plan": "plans",
     "PlanError": "errors",
     "Planner": "planner",
@@ -46,10 +53,14 @@ __all__ = [
     "Bounds",
     "Chain",
     "ChainError",
+    "Client",
     "ContextError",
     "ExactPosterior",
+    "HttpTransport",
+    "Message",
     "NotUnique",
     "OnoffError",
+    "OnoffTransport",
     "Plan",
     "PlanError",
     "Planner",

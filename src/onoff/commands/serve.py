@@ -47,7 +47,10 @@ def serve(
     """
     from onoff.server.process import serve as run
     from onoff.server.settings import Settings
+    from onoff.server.transcript import Transcript
 
+    if transcript is not None:
+        Transcript(transcript).close()  # a path that cannot be written is the operator's error, not the workers'
     opened = _open(store, _names(source, sources, watch), length)
     settings = Settings(
         store=store,

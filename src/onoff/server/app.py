@@ -34,9 +34,8 @@ class Application(Starlette):
 
 def create_app(settings: Settings) -> Application:
     """The server for these settings. It opens the store and the transcript, and closes them at its end."""
-    store = open_store(settings.store, settings.catalogue)
     transcript = Transcript(settings.transcript) if settings.transcript is not None else None
-    board, metrics = Board(store), Metrics()
+    board, metrics = Board(open_store(settings.store, settings.catalogue)), Metrics()
     problems, endpoints = ProblemResponses(metrics), Endpoints(settings, board, metrics)
     query = QueryEndpoint(settings, board, metrics, problems, transcript)
     routes: list[BaseRoute] = [
@@ -52,7 +51,7 @@ def create_app(settings: Settings) -> Application:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        store.close()
+        board.close()
         if transcript is not None:
             transcript.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from onoff.errors import StoreError
@@ -37,6 +38,9 @@ class Board:
         self._seen = float("-inf")  # when the look began that confirmed the snapshot
         self._published = float("-inf")  # when this process last published
         self._look: asyncio.Task[None] | None = None
+        # A thread each: publications that wait for the store's lock must not hold up readers.
+        self._reading = ThreadPoolExecutor(1, "onoff-reading")
+        self._publishing = ThreadPoolExecutor(1, "onoff-publishing")
 
     @property
     def round(self) -> int:
@@ -60,15 +64,23 @@ class Board:
     async def publish(self, messages: Mapping[int, bytes]) -> int:
         """Publish a round; from now on `current` contains it."""
         try:
-            number = await asyncio.to_thread(self._store.publish, messages)
+            loop = asyncio.get_running_loop()
+            number = await loop.run_in_executor(self._publishing, self._store.publish, messages)
         except StoreError as error:
             raise unavailable(error) from error
         self._published = time.monotonic()
         return number
 
+    def close(self) -> None:
+        """Wait for what is under way, and let go of the store."""
+        self._publishing.shutdown()
+        self._reading.shutdown()
+        self._store.close()
+
     async def _renew(self) -> None:
         began = time.monotonic()
-        self._snapshot = await asyncio.to_thread(self._next, self._snapshot)
+        loop = asyncio.get_running_loop()
+        self._snapshot = await loop.run_in_executor(self._reading, self._next, self._snapshot)
         self._seen = began
 
     def _next(self, old: Snapshot) -> Snapshot:

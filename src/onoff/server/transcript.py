@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -18,8 +19,10 @@ class Transcript:
 
     def record(self, query: Query, client: str | None) -> None:
         line = {"time": time.time(), "step": query.step, "sources": query.sources, "client": client}
+        data = (json.dumps(line) + "\n").encode()
         # One write of a file opened for appending: lines of several processes do not mix.
-        os.write(self._descriptor, (json.dumps(line) + "\n").encode())
+        if os.write(self._descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, "only a part of the line was written")
 
     def close(self) -> None:
         os.close(self._descriptor)
