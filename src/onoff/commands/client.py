@@ -15,8 +15,10 @@ import typer
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from onoff.chain import Chain
-    from onoff.client import Client
+    from onoff.client import Client, Message
     from onoff.journal import Totals
     from onoff.transport import Transport
 
@@ -114,7 +116,6 @@ async def _play(
     items: list[tuple[str, bool]], settings: dict[str, Any], plans: Path | None, out: Path | None, delay: float
 ) -> Totals:
     from onoff import report
-    from onoff.errors import SourceError
 
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -122,25 +123,33 @@ async def _play(
     async with _client(settings, plans, delay) as client:
         _remember(client, settings)
         begun = _begun(client, items, digest)
-        if client.journal.state.pending is not None:
-            await client.resume()
-        first = client.journal.state.step - begun
-        client.journal.note("play", json.dumps({"digest": digest, "first": first}))
+        if begun or client.journal.state.pending is not None:
+            # Finish what is pending; a message that had arrived may not have been written before the end.
+            await _delivered(client.resume(), out if begun else None)
+        client.journal.note("play", json.dumps({"digest": digest, "first": client.journal.state.step - begun}))
         left = items[begun:]
         with report.progress("requests")(len(items)) as advance:
             for _ in range(begun):
                 advance()
             for i, (source, private) in enumerate(left):
                 following = left[i + 1][0] if i + 1 < len(left) else None
-                try:
-                    message = await client.get(source, following, private)
-                    if out is not None:
-                        (out / f"{message.step:06d}").write_bytes(message.body)
-                except SourceError as error:
-                    _note(str(error))
+                await _delivered(client.get(source, following, private), out)
                 advance()
         client.journal.note("play", "{}")
         return client.journal.totals()
+
+
+async def _delivered(asked: Awaitable[Message | None], out: Path | None) -> None:
+    """Wait for a message and write it to its file; that a source has none is worth a note, not the end."""
+    from onoff.errors import SourceError
+
+    try:
+        message = await asked
+    except SourceError as error:
+        _note(str(error))
+        return
+    if message is not None and out is not None:
+        (out / f"{message.step:06d}").write_bytes(message.body)
 
 
 def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
