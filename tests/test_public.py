@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import onoff
 
+ONOFF = Path(sys.executable).with_name("onoff")
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
@@ -68,20 +73,64 @@ def test_importing_the_package_and_the_command_line_loads_no_numerical_library()
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_example_in_the_readme_runs():
-    readme = (ROOT / "README.md").read_text()
-    example = readme.split("```python\n")[1].split("```")[0]
-    done = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True)
-    assert done.stdout.startswith("everything 3, ")
-
-
-def test_the_commands_of_the_readme_run(tmp_path):
+@pytest.fixture(scope="module")
+def readme_commands(tmp_path_factory):
+    """The commands of the README, run one after the other in a copy of the examples; the server goes on meanwhile."""
+    directory = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "examples", directory / "examples")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
     commands = re.findall(r"^    \.venv/bin/onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
-    assert len(commands) >= 2
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    outputs, server = {}, None
     for command in commands:
-        subprocess.run([Path(sys.executable).with_name("onoff"), *command.split()], check=True, cwd=tmp_path)
-    assert (tmp_path / "rates.png").stat().st_size > 1000
+        words = [str(ONOFF), *command.replace("8700", port).split()]
+        if words[1] == "serve":
+            server = subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True)
+            assert json.loads(server.stdout.readline())["event"] == "ready"
+        else:
+            outputs[command.strip()] = subprocess.run(words, check=True, cwd=directory, capture_output=True, text=True)
+    yield directory, outputs, f"http://127.0.0.1:{port}"
+    server.terminate()
+    server.communicate(timeout=20)
+
+
+def test_the_commands_of_the_readme_run(readme_commands):
+    directory, outputs, _ = readme_commands
+    assert len(outputs) >= 8
+    assert (directory / "rates.png").stat().st_size > 1000
+    for command, done in outputs.items():
+        if command.startswith("get "):
+            assert done.stdout == f"the latest of {command.split()[1]}\n"
+    [status] = [done.stdout for command, done in outputs.items() if command.startswith("status")]
+    assert "steps since privacy was last ON: 1" in status
+    [played] = [done.stdout for command, done in outputs.items() if command.startswith("play")]
+    assert "9 requests" in played
+
+
+def test_the_example_in_the_readme_runs(readme_commands):
+    directory, _, url = readme_commands
+    example = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    code = f"{example}\nasyncio.run(read({url!r}, 'another.journal'))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=directory)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("one step after ON: ")
+    assert [line.split()[0] for line in lines[1:]] == ["politics", "sports", "world"]
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_tests_named_in_the_documents_exist():
+    known = "\n".join(f"{file.name} {file.read_text()}" for file in (ROOT / "tests").glob("test_*.py"))
+    for document in (ROOT / "docs").glob("*.md"):
+        for name in re.findall(r"(test_\w+\.py)", document.read_text()):
+            assert name in known, f"{document.name} names {name}"
+        for name in re.findall(r"::(test_\w+)", document.read_text()):
+            assert f"def {name}(" in known, f"{document.name} names {name}"
 
 
 def test_the_sample_chain_is_that_of_the_demo():
