@@ -75,14 +75,13 @@ class Client:
 
     async def __aenter__(self) -> Self:
         """Learn what the server offers and open the journal; both must fit the chain."""
-        await self._retried(self.transport.connect)
-        names = self.transport.names
-        if sorted(names) != sorted(self.chain.names):
-            unknown = sorted(set(names) ^ set(self.chain.names))[:5]
-            raise ChainError(f"the server's sources are not those of the chain: {', '.join(unknown)} differ")
-        places = {name: i for i, name in enumerate(names)}
-        self._on_wire = [places[name] for name in self.chain.names]
-        self._opened = Journal(self._path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+        try:
+            await self._retried(self.transport.connect)
+            self._on_wire = self._places(self.transport.names)
+            self._opened = Journal(self._path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+        except BaseException:
+            await self.transport.close()
+            raise
         return self
 
     async def __aexit__(
@@ -140,6 +139,14 @@ class Client:
             following = next(upcoming, None)
             yield await self.get(current[0], None if following is None else following[0], current[1])
             current = following
+
+    def _places(self, names: tuple[str, ...]) -> list[int]:
+        """Where each source of the chain stands in the server's order."""
+        if sorted(names) != sorted(self.chain.names):
+            unknown = sorted(set(names) ^ set(self.chain.names))[:5]
+            raise ChainError(f"the server's sources are not those of the chain: {', '.join(unknown)} differ")
+        places = {name: i for i, name in enumerate(names)}
+        return [places[name] for name in self.chain.names]
 
     async def _complete(self, pending: Pending) -> Message:
         """Send the pending query until it is answered whole, and put the end of the step on disk."""

@@ -1,0 +1,333 @@
+"""The client with real servers: ours, and a plain web server that knows nothing of us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff.commands.client import read_items
+from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
+from onoff.journal import snapshot
+from onoff.planstore import PlanStore
+from oracles import random_chain
+from serverprocess import ServerProcess
+
+ONOFF = Path(sys.executable).with_name("onoff")
+NAMES = ("news", "sports", "science", "wetter süd")
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return Chain(random_chain("dense", 4, 1).P, NAMES)
+
+
+@pytest.fixture(scope="module")
+def plans(chain, tmp_path_factory):
+    """Plans made ahead, so that no process has to be started for them."""
+    directory = tmp_path_factory.mktemp("plans")
+    store = PlanStore(chain, directory)
+    for lag in (1, 2, 3):
+        store.save(plan(chain, lag))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("server"), names=NAMES, length=64) as process:
+        process.publish({name: f"latest of {name}".encode() for name in NAMES})
+        yield process
+
+
+@pytest.fixture
+def web(tmp_path):
+    """A web server of the standard library, serving files."""
+    (tmp_path / "files").mkdir()
+    for i, name in enumerate(NAMES):
+        (tmp_path / "files" / f"{i}.txt").write_text(f"file of {name}" * (i + 1))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "files")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield {name: f"http://127.0.0.1:{httpd.server_port}/{i}.txt" for i, name in enumerate(NAMES)}
+        httpd.shutdown()
+        thread.join()
+
+
+@contextlib.asynccontextmanager
+async def client_of(chain, transport, journal, plans, **options):
+    with Planner(chain, plans) as planner:
+        async with Client(chain, transport, journal, planner, delay=0.0, **options) as client:
+            yield client
+
+
+def test_messages_arrive_by_name_and_the_result_says_what_was_done(chain, plans, server, tmp_path):
+    async def run():
+        async with client_of(chain, OnoffTransport(server.url), tmp_path / "j", plans, first_ever=True) as client:
+            first = await client.get("sports", next="science", private=False)
+            second = await client.get("science", next="news", private=False)
+            third = await client.get("news", private=True)
+            return first, second, third
+
+    first, second, third = asyncio.run(run())
+    assert [m.body for m in (first, second, third)] == [b"latest of sports", b"latest of science", b"latest of news"]
+    assert (first.private, first.made_private, first.query) == (True, True, NAMES)
+    assert (second.private, second.made_private) == (False, False)
+    assert "science" in second.query
+    assert (third.private, third.made_private, third.step) == (True, False, 2)
+    assert third.round >= 1
+
+
+def test_play_looks_one_ahead_ends_on_and_keeps_its_announcement_when_left(chain, plans, server, tmp_path):
+    items = [("news", True), ("sports", False), ("news", False), ("science", False)]
+
+    async def whole():
+        async with client_of(chain, OnoffTransport(server.url), tmp_path / "a", plans, first_ever=True) as client:
+            return [message async for message in client.play(items)]
+
+    played = asyncio.run(whole())
+    assert [m.source for m in played] == [source for source, _ in items]
+    assert [m.private for m in played] == [True, False, False, True]
+    assert played[-1].made_private
+
+    async def left_early():
+        async with client_of(chain, OnoffTransport(server.url), tmp_path / "b", plans, first_ever=True) as client:
+            async with contextlib.aclosing(client.play(items)) as messages:
+                async for message in messages:
+                    if message.source == "sports":
+                        break
+            with pytest.raises(Announced, match="'news' was announced"):
+                await client.get("science")
+            return await client.get("news")
+
+    assert asyncio.run(left_early()).body == b"latest of news"
+
+
+def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chain, plans, server, tmp_path):
+    class Broken(OnoffTransport):
+        async def fetch(self, step, sources):
+            seen.append((step, sources))
+            raise Unavailable("no network")
+
+    seen = []
+
+    async def fail():
+        async with client_of(
+            chain, Broken(server.url), tmp_path / "j", plans, first_ever=True, attempts=3, backoff=0.001
+        ) as client:
+            with pytest.raises(Unavailable):
+                await client.get("sports", private=True)
+            with pytest.raises(PendingRequest):
+                await client.get("news")
+
+    async def recover():
+        async with client_of(chain, OnoffTransport(server.url), tmp_path / "j", plans) as client:
+            first = await client.resume()
+            again = await client.resume()
+            return first, again
+
+    asyncio.run(fail())
+    assert seen == [(0, (0, 1, 2, 3))] * 3
+    before = len(server.transcript())
+    first, again = asyncio.run(recover())
+    assert first.body == again.body == b"latest of sports"
+    assert len(server.transcript()) == before + 1  # the second time it came from the disk
+
+
+def test_a_server_with_other_sources_is_refused(server, tmp_path):
+    other = Chain(random_chain("dense", 4, 1).P, ["news", "sports", "science", "culture"])
+
+    async def run():
+        async with client_of(other, OnoffTransport(server.url), tmp_path / "j", tmp_path / "plans"):
+            pass
+
+    with pytest.raises(ChainError, match="culture, wetter süd differ"):
+        asyncio.run(run())
+    assert not (tmp_path / "j").exists()
+
+
+def test_the_order_of_the_chain_need_not_be_that_of_the_server(server, tmp_path):
+    turned = Chain(random_chain("dense", 4, 1).P, NAMES[::-1])
+    PlanStore(turned, tmp_path / "plans").save(plan(turned, 1))
+
+    async def run():
+        async with client_of(
+            turned, OnoffTransport(server.url), tmp_path / "j", tmp_path / "plans", first_ever=True
+        ) as c:
+            return [await c.get(name, next=NAMES[0], private=True) for name in NAMES]
+
+    assert [m.body for m in asyncio.run(run())] == [f"latest of {name}".encode() for name in NAMES]
+
+
+def test_a_planner_of_another_chain_is_refused(chain, plans, tmp_path):
+    with Planner(chain, plans) as planner, pytest.raises(ChainError, match="another chain"):
+        Client(Chain.symmetric(4, 0.5), OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner)
+
+
+# Any web server
+
+
+def test_a_plain_web_server_is_enough(chain, plans, web, tmp_path):
+    async def run():
+        async with client_of(chain, HttpTransport(web), tmp_path / "j", plans, first_ever=True) as client:
+            await client.get("news", next="sports")
+            message = await client.get("sports", next="news", private=False)
+            return message, client.journal.totals()
+
+    message, totals = asyncio.run(run())
+    assert message.body == b"file of sports" * 2
+    assert message.round is None
+    assert totals.steps == 2
+
+
+def test_a_missing_page_is_that_sources_message_and_the_step_is_over(chain, plans, web, tmp_path):
+    async def run():
+        (tmp_path / "files" / "1.txt").unlink()
+        async with client_of(chain, HttpTransport(web), tmp_path / "j", plans, first_ever=True) as client:
+            with pytest.raises(SourceError, match="404 for 'sports'") as caught:
+                await client.get("sports", next="news")
+            assert caught.value.status == 404
+            return await client.get("news")
+
+    assert asyncio.run(run()).step == 1
+
+
+def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
+    (tmp_path / "urls.json").write_text(json.dumps(web))
+    out = tmp_path / "lengths.json"
+    done = subprocess.run(
+        [ONOFF, "measure", tmp_path / "urls.json", "--out", out], capture_output=True, text=True, check=True
+    )
+    lengths = json.loads(out.read_text())
+    assert lengths == {name: len(f"file of {name}".encode()) * (i + 1) for i, name in enumerate(NAMES)}
+    assert f"{sum(lengths.values())} bytes" in done.stdout
+    assert plan(chain, 1, lengths=[lengths[name] for name in NAMES]).cost < sum(lengths.values())
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"a": "http://x/1"}, "at least 2"),
+        ({"a": "http://x/1", "b": "http://x/1"}, "same URL"),
+        ({"a": "http://x/1", "b": "http://y/2"}, "one origin"),
+        ({"a": "http://x/1", "b": "https://x/2"}, "one origin"),
+        ({"a": "ftp://x/1", "b": "ftp://x/2"}, r"http\(s\)"),
+        ({"a": "http://u:p@x/1", "b": "http://u:p@x/2"}, r"http\(s\)"),
+        ({"a": "http://x/1#top", "b": "http://x/2"}, r"http\(s\)"),
+    ],
+)
+def test_a_bad_catalogue_of_urls_is_refused(sources, words):
+    with pytest.raises(CatalogueError, match=words):
+        HttpTransport(sources)
+
+
+def test_a_bad_file_of_urls_is_refused(tmp_path):
+    for content in ("{", "[]", '{"a": 1, "b": 2}'):
+        (tmp_path / "urls.json").write_text(content)
+        with pytest.raises(CatalogueError):
+            HttpTransport.load(tmp_path / "urls.json")
+
+
+# The command line
+
+
+def onoff(*arguments, check=True):
+    return subprocess.run([ONOFF, *map(str, arguments)], capture_output=True, text=True, check=check)
+
+
+@pytest.fixture
+def chain_file(chain, tmp_path):
+    chain.save(tmp_path / "chain.json")
+    return tmp_path / "chain.json"
+
+
+def test_get_remembers_its_settings_and_status_tells_all(chain_file, plans, server, tmp_path):
+    journal = ["--journal", tmp_path / "j", "--plans", plans]
+    first = onoff("get", "sports", "--next", "news", "--on", "--server", server.url, "--chain", chain_file, *journal)
+    assert first.stdout == "latest of sports"
+    assert "its first two requests ask for everything" in first.stderr
+    assert onoff("get", "news", "--next", "sports", *journal).stdout == "latest of news"
+    assert onoff("get", "sports", "--next", "science", "--off", *journal).stdout == "latest of sports"
+    told = onoff("status", *journal).stdout
+    assert "steps since privacy was last ON: 1" in told
+    assert "the next request must be 'science'" in told
+    assert "OFF" in told
+    assert "optimal, at least" in told
+    assert onoff("resume", *journal).stdout == "latest of sports"
+    refused = onoff("get", "news", *journal, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "'science' was announced" in refused.stderr
+
+
+def test_play_goes_on_after_a_kill(chain_file, plans, server, tmp_path):
+    items = [(NAMES[(i * 7) % 4], i % 3 == 0) for i in range(40)]
+    (tmp_path / "requests").write_text("# a comment\n\n" + "".join(f"{'on' if p else 'off'} {s}\n" for s, p in items))
+    command = [ONOFF, "play", tmp_path / "requests", "--server", server.url, "--chain", chain_file]
+    command += ["--journal", tmp_path / "j", "--plans", plans, "--out", tmp_path / "got", "--delay", "0.02"]
+    before = len(server.transcript())
+    for stop_at in (5, 6, 20):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while True:
+            assert process.poll() is None, "it must not end by itself"
+            try:
+                if snapshot(tmp_path / "j").state.step >= stop_at:
+                    break
+            except OnoffError:
+                continue  # not there yet
+        process.kill()
+        process.wait()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "40 requests" in done.stdout
+    for step, (source, _) in enumerate(items):
+        assert (tmp_path / "got" / f"{step:06d}").read_bytes() == f"latest of {source}".encode()
+    queries = {}
+    for line in server.transcript()[before:]:
+        queries.setdefault(line["step"], set()).add(tuple(line["sources"]))
+    assert sorted(queries) == list(range(40))
+    assert all(len(sets) == 1 for sets in queries.values())
+
+
+def test_a_file_that_was_played_is_played_anew_the_next_time(chain_file, plans, server, tmp_path):
+    (tmp_path / "requests").write_text("on news\noff sports\n")
+    arguments = [
+        "play",
+        tmp_path / "requests",
+        "--server",
+        server.url,
+        "--chain",
+        chain_file,
+        "--journal",
+        tmp_path / "j",
+    ]
+    onoff(*arguments, "--plans", plans, "--delay", "0")
+    assert "4 requests" in onoff(*arguments, "--plans", plans, "--delay", "0").stdout
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "no requests"), ("maybe news\n", "line 1"), ("on\n", "line 1")])
+def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
+    (tmp_path / "requests").write_text(text)
+    with pytest.raises(OnoffError, match=words):
+        read_items(tmp_path / "requests")
+
+
+def test_what_is_missing_is_said(chain_file, tmp_path):
+    get = ["get", "news", "--journal", tmp_path / "j"]
+    for arguments, words in (
+        (get, "--chain is needed"),
+        ([*get, "--chain", chain_file], "--server or --urls is needed"),
+        ([*get, "--chain", chain_file, "--server", "http://127.0.0.1:1", "--urls", "x"], "not both"),
+        (["status", "--journal", tmp_path / "j"], "there is no journal"),
+    ):
+        done = onoff(*arguments, check=False)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
