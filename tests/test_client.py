@@ -210,7 +210,17 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     lengths = json.loads(out.read_text())
     assert lengths == {name: len(f"file of {name}".encode()) * (i + 1) for i, name in enumerate(NAMES)}
     assert f"{sum(lengths.values())} bytes" in done.stdout
-    assert plan(chain, 1, lengths=[lengths[name] for name in NAMES]).cost < sum(lengths.values())
+    values = tuple(float(lengths[name]) for name in NAMES)
+    made = plan(chain, 1, lengths=values)
+    assert made.cost < sum(values)
+    PlanStore(chain, tmp_path / "plans", values).save(made)
+    chain.save(tmp_path / "chain.json")
+    common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
+    given = ["--urls", tmp_path / "urls.json", "--chain", tmp_path / "chain.json", "--lengths", out]
+    onoff("get", "news", "--next", "sports", *given, *common)
+    onoff("get", "sports", "--next", "news", *common)
+    onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
+    assert f"{made.cost:.3f} (optimal" in onoff("status", *common).stdout
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help=
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web server; remembered.")]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
+Lengths = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
+]
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="From call to send, the same for every request.")
 ]
@@ -57,10 +60,11 @@ def get(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    lengths: Lengths = None,
     delay: Delay = 0.05,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
-    asyncio.run(_get(source, next, private, _settings(journal, chain, server, urls), plans, delay))
+    asyncio.run(_get(source, next, private, _settings(journal, chain, server, urls, lengths), plans, delay))
 
 
 async def _get(
@@ -84,7 +88,7 @@ def resume(
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
 
     async def finish() -> bytes:
-        settings = _settings(journal, chain, server, urls)
+        settings = _settings(journal, chain, server, urls, None)
         async with _client(settings, plans, 0.0) as client:
             message = await client.resume()
             if message is None:
@@ -101,6 +105,7 @@ def play(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    lengths: Lengths = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     delay: Delay = 0.05,
 ) -> None:
@@ -108,7 +113,7 @@ def play(
     from onoff import report
 
     items = read_items(file)
-    settings = _settings(journal, chain, server, urls)
+    settings = _settings(journal, chain, server, urls, lengths)
     report.print_totals(asyncio.run(_play(items, settings, plans, out, delay)), settings["chain"])
 
 
@@ -169,7 +174,7 @@ def status(journal: JournalFile = None, plans: Plans = None) -> None:
 
     found = snapshot(journal or default_journal())
     chain = _chain_from(found.notes["chain"])
-    store = PlanStore(chain, plans)
+    store = PlanStore(chain, plans, _lengths_from(found.notes))
     lag = found.state.lag + 1
     ready = [store.load(known) for known in store.lags() if known <= lag]
     report.print_status(found, chain, min(ready, key=lambda plan: plan.cost, default=None))
@@ -219,9 +224,12 @@ def default_journal() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
 
 
-def _settings(journal: Path | None, chain: Path | None, server: str | None, urls: Path | None) -> dict[str, Any]:
+def _settings(
+    journal: Path | None, chain: Path | None, server: str | None, urls: Path | None, lengths: Path | None
+) -> dict[str, Any]:
     """What was given, completed by what the journal remembers."""
     from onoff.chain import Chain
+    from onoff.commands.plan import read_lengths
     from onoff.journal import snapshot
 
     path = journal or default_journal()
@@ -238,7 +246,18 @@ def _settings(journal: Path | None, chain: Path | None, server: str | None, urls
     if server is None and urls is None:
         server, urls_text = notes.get("server"), notes.get("urls")
         urls = Path(urls_text) if urls_text else None
-    return {"path": path, "chain": loaded, "server": server, "urls": None if urls is None else urls.absolute()}
+    return {
+        "path": path,
+        "chain": loaded,
+        "server": server,
+        "urls": None if urls is None else urls.absolute(),
+        "lengths": _lengths_from(notes) if lengths is None else read_lengths(lengths, loaded.names),
+    }
+
+
+def _lengths_from(notes: dict[str, str]) -> tuple[float, ...] | None:
+    remembered = json.loads(notes.get("lengths", "null"))
+    return None if remembered is None else tuple(remembered)
 
 
 def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Client:
@@ -254,7 +273,8 @@ def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Clien
         transport = HttpTransport.load(settings["urls"])
     else:
         transport = OnoffTransport(settings["server"], os.environ.get(TOKEN))
-    planner = Planner(settings["chain"], plans)  # its process goes on after this command: the next one finds the plan
+    # The planner's process goes on after this command: the next one finds the plan.
+    planner = Planner(settings["chain"], plans, settings["lengths"])
     return Client(settings["chain"], transport, settings["path"], planner, delay=delay)
 
 
@@ -264,6 +284,7 @@ def _remember(client: Client, settings: dict[str, Any]) -> None:
         "chain": _chain_text(settings["chain"]),
         "server": settings["server"] or "",
         "urls": str(settings["urls"] or ""),
+        "lengths": json.dumps(settings["lengths"]),
     }
     for key, value in wanted.items():
         if client.journal.recall(key) != value:
