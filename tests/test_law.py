@@ -20,9 +20,9 @@ from onoff.limits import outer_bound, peaks
 from onoff.realise import hard_contexts, realised
 from onoff.repair import Repair
 from onoff.schemes.comb import comb, comb_law
-from onoff.schemes.symmetric import is_symmetric
 from onoff.screen import Screen
 from onoff.separate import novel
+from onoff.symmetric import is_symmetric
 from onoff.testing import chains
 from oracles import all_sets, paper_program, random_chain
 
@@ -143,9 +143,9 @@ def test_many_flows_are_shared_out_to_processes(monkeypatch):
     rows = np.random.default_rng(3).dirichlet(np.ones(6), 40)
     blocks = [rows[:7], rows[7:7], rows[7:30], rows[30:]]
     repair = Repair(quantised(*random_law(6, 8, 1), DENOMINATOR))
-    alone = repair._shortfalls(blocks)
+    alone = repair._shortfalls(blocks, np.inf)
     monkeypatch.setattr("onoff.repair.PARALLEL", 1)
-    assert repair._shortfalls(blocks) == alone
+    assert repair._shortfalls(blocks, np.inf) == alone
     assert any(map(any, alone))
 
 
@@ -347,6 +347,12 @@ def damaged(data, change):
         (lambda d: d["matrix"].__setitem__(0, [0.5, 0.1, 0.1, 0.1]), "sums to"),
         (lambda d: d.pop("sets"), "sets"),
         (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
+        (lambda d: d["certificate"].__setitem__("bound", d["certificate"]["bound"] * (1 + 5e-10)), "proves only"),
+        (lambda d: d["certificate"].__setitem__("kind", 7), "not a kind"),
+        (lambda d: d["certificate"].__setitem__("bound", 10**400), "checks"),
+        (lambda d: d.__setitem__("scheme", "foo"), "not a scheme"),
+        (lambda d: d.__setitem__("lag", 10**25), "lag is"),
+        (lambda d: d.__setitem__("lengths", [10**400] * 4), "sequence of numbers"),
     ],
 )
 def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
@@ -355,6 +361,54 @@ def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
     file.write_text(damaged(json.loads(file.read_text()), change))
     with pytest.raises(PlanError, match=words):
         Plan.load(file)
+
+
+@pytest.mark.parametrize(
+    ("chain", "kind"), [(Chain.symmetric(6, 0.05), "sizes"), (random_chain("symmetric", 5, 1), "cuts")]
+)
+def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain, kind):
+    made = plan(chain, 1, lengths=None if kind == "sizes" else [1.0, 2.0, 1.0, 3.0, 1.0])
+    if kind == "cuts" and made.certificate.kind != "cuts":
+        made = plan(Chain.symmetric(5, 0.02), 1, lengths=[1.0, 1.0, 1.0, 1.0, 1.0000001])
+    assert made.certificate.kind == kind
+    file = tmp_path / "plan.json"
+    made.save(file)
+    assert Plan.load(file) == made
+
+    def forge(data):
+        data["certificate"]["bound"] = made.cost * (1 - 1e-12)
+        data["certificate"]["weights"] = [w // 2 for w in data["certificate"]["weights"]]
+
+    file.write_text(damaged(json.loads(file.read_text()), forge))
+    with pytest.raises(PlanError, match="proves only"):
+        Plan.load(file)
+
+
+def test_a_solver_without_time_gives_a_bound_that_still_holds(monkeypatch):
+    rng = np.random.default_rng(5)
+    cuts = rng.random((60, 9)) < 0.4
+    cuts[:, 0] |= ~cuts.any(axis=1)
+    arguments = [cuts, rng.random(60), rng.random(60), 1e-12, rng.random(9) + 0.5, cuts[:0]]
+    by_table, _ = cut_certificate(*arguments, 1.0)
+    monkeypatch.setattr("onoff.certificate.TABLE_LIMIT", 3)
+    hurried, _ = cut_certificate(*arguments, 1e-6)
+    assert hurried.bound <= by_table.bound
+
+
+def test_a_mean_row_stands_for_a_block_only_if_all_rows_are_within_the_slack(monkeypatch):
+    from onoff import realise
+
+    chain = random_chain("dense", 6, 1)
+    posterior = chain.posterior(1)
+    far = posterior.rows_before(0)
+    law = comb_law(posterior)
+    monkeypatch.setattr(
+        realise.Screen, "passes", lambda self, rows, *a, **k: (np.zeros(len(rows), bool), np.zeros(rows.shape))
+    )
+    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, 1e-3)] == [len(far)]
+    spread = float((1 - far.min(axis=0) / far.mean(axis=0)).max())
+    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.71)] == [1]
+    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.80)] == [len(far)]
 
 
 def test_every_damaged_byte_is_noticed(tmp_path):

@@ -62,7 +62,7 @@ def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
     store = PlanStore(chain, tmp_path)
     command = [sys.executable, "-m", "onoff.planner", str(store.directory), "3"]
     workers = [subprocess.Popen(command) for _ in range(2)]
-    assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
+    assert sorted(worker.wait(timeout=60) for worker in workers) in ([0, 0], [0, 3])
     assert set(store.lags()) == {1, 2, 3}
     with store.lock() as mine, store.lock() as theirs:
         assert mine
@@ -83,6 +83,61 @@ def test_a_killed_background_leaves_only_whole_plans(tmp_path):
         assert store.load(lag).lag == lag
     with store.lock() as mine:
         assert mine
+
+
+def test_a_killed_background_is_started_again(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.planner.PAUSE", 0.1)
+    with Planner(chain, tmp_path) as planner:
+        planner._worker.kill()
+        planner._worker.wait()
+        assert planner.wait(2, timeout=60).scheme == "optimal"
+
+
+def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.planner.PAUSE", 0.1)
+    store = PlanStore(chain, tmp_path)
+    with store.lock() as mine:
+        assert mine
+        planner = Planner(chain, tmp_path)
+        assert planner._worker.wait(timeout=60) == 3
+        assert planner.best(1).scheme == "race"
+    with planner:
+        assert planner.wait(1, timeout=60).scheme == "optimal"
+
+
+def test_a_poor_plan_is_improved(chain, tmp_path):
+    PlanStore(chain, tmp_path).save(plan(chain, 1, "everything"))
+    with Planner(chain, tmp_path) as planner:
+        assert planner.wait(1, timeout=60).scheme == "optimal"
+
+
+def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    with Planner(chain, "plans") as planner:
+        monkeypatch.chdir("/")
+        assert planner.wait(1, timeout=60).scheme == "optimal"
+    assert (tmp_path / "plans").is_dir()
+
+
+def test_a_damaged_description_is_written_anew(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    (store.directory / "chain.json").write_text("{")
+    assert PlanStore.open(PlanStore(chain, tmp_path).directory).chain == chain
+
+
+def test_a_place_where_nothing_can_be_kept_is_an_error(chain, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="plans cannot be kept"):
+        PlanStore(chain, tmp_path / "file" / "plans")
+
+
+def test_a_lag_is_a_whole_number(chain, tmp_path):
+    PlanStore(chain, tmp_path).save(plan(chain, 1))
+    with Planner(chain, tmp_path) as planner:
+        for lag in (1.5, True, "1"):
+            with pytest.raises(PlanError):
+                planner.best(lag)
 
 
 def test_a_damaged_plan_is_made_anew(chain, tmp_path):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
@@ -162,6 +167,85 @@ def test_a_law_that_does_not_fit_its_chain_is_refused_when_it_is_used():
         _ = [other.encoder(last, following) for last, following in other.chain.posterior(1).contexts.tolist()]
 
 
+def test_a_plan_can_be_used_from_many_threads():
+    chain = random_chain("dense", 12, 2)
+    made = plan(chain, 1)
+    contexts = chain.posterior(1).contexts.tolist()
+    alone = [made.encoder(last, following).toarray() for last, following in contexts]
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda context: made.encoder(*context).toarray(), contexts * 4))
+    finally:
+        sys.setswitchinterval(old)
+    assert all((table == alone[i % len(contexts)]).all() for i, table in enumerate(together))
+
+
+def test_plans_can_be_pickled_and_copied_after_use():
+    for scheme in ("optimal", "race"):
+        made = plan(random_chain("dense", 4, 2), 1, scheme)
+        made.draw(1, 2, 3)
+        assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e6, 1e12])
+@pytest.mark.parametrize("chain", [Chain.symmetric(24, 0.5 / 24), random_chain("dense", 6, 2), Chain.symmetric(3, 0.2)])
+def test_the_unit_of_lengths_does_not_matter(chain, unit):
+    one, many = plan(chain, 1), plan(chain, 1, lengths=[unit] * chain.n)
+    assert many.cost / unit == pytest.approx(one.cost, rel=3e-6)
+    assert many.gap <= 1e-6
+
+
+def test_very_uneven_lengths_reach_the_gap():
+    made = plan(random_chain("dense", 4, 3), 1, lengths=[6e5, 1.0, 1e-3, 5e-6])
+    assert made.gap <= 1e-6
+
+
+def test_an_encoder_refuses_what_its_rounding_does_not_cover():
+    made = plan(random_chain("dense", 5, 1), 1)
+    posterior = made.chain.posterior(1)
+    made._check_left(3 * 5, posterior)
+    with pytest.raises(PlanError, match="not realisable"):
+        made._check_left(3 * 5 + 1, posterior)
+    later = made.chain.posterior(4)
+    allowed = 3 * 5 + (posterior.relative_error + later.relative_error) * made.denominator
+    made._check_left(int(allowed), later)
+    with pytest.raises(PlanError, match="not realisable"):
+        made._check_left(int(allowed) + 1, later)
+    assert made.rounding >= 4 * 5 / made.denominator + posterior.relative_error
+    assert made.rounding < 2**-45
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_sparse_chains_above_fifty_sources_are_exact_in_every_context(lag):
+    rng = np.random.default_rng(3)
+    weights = rng.random((55, 55)) * (rng.random((55, 55)) < 0.3)
+    weights[np.arange(55), rng.permutation(55)] += 0.2
+    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
+    made = plan(chain, lag, "comb")
+    posterior = chain.posterior(lag)
+    for last, following in posterior.contexts[::11].tolist():
+        table = made.encoder(last, following)
+        assert tuple(np.asarray(table.sum(axis=0)).tolist()) == made.masses
+        sums = np.asarray(table.sum(axis=1)) / made.denominator
+        row = posterior.row(last, following)
+        assert abs(sums - row).sum() / 2 <= made.rounding
+        assert ((sums > 0) == posterior.possible(last, following)).all()
+
+
+def test_a_time_limit_holds_for_the_comb_too():
+    rng = np.random.default_rng(4)
+    weights = rng.random((80, 80)) * (rng.random((80, 80)) < 0.1)
+    weights[np.arange(80), rng.permutation(80)] += 0.2
+    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
+    start = time.monotonic()
+    made = plan(chain, 3, "comb", time_limit=0.2)
+    assert time.monotonic() - start < 20  # it takes minutes without
+    assert made.scheme == "everything"
+    assert made.cost == 80
+
+
 # The sampler
 
 
@@ -203,9 +287,18 @@ def test_bad_questions_get_clear_errors():
         ({"lengths": [1, 2]}, "2 lengths were given for 3"),
         ({"lengths": [1, 2, 0]}, "length of source 2 is 0.0"),
         ({"lengths": [1, 2, float("inf")]}, "length of source 2 is inf"),
+        ({"lengths": "123"}, "sequence of numbers"),
+        ({"lengths": {"a": 1, "b": 2, "c": 3}}, "sequence of numbers"),
+        ({"lengths": [1, 2, None]}, "sequence of numbers"),
+        ({"lengths": [1, 2, 10**400]}, "sequence of numbers"),
+        ({"lengths": 5}, "sequence of numbers"),
+        ({"gap": "a"}, "the gap is 'a'"),
+        ({"time_limit": "a"}, "time limit is 'a'"),
+        ({"lag": 10**18}, "the lag is 1"),
+        ({"lag": "1"}, "the lag is '1'"),
     ):
         with pytest.raises(PlanError, match=words):
-            plan(chain, 1, **arguments)
+            plan(chain, **{"lag": 1, **arguments})
     made = plan(chain, 2)
     with pytest.raises(PlanError, match="not private at the smaller lag 1"):
         made.encoder(0, 0, lag=1)

@@ -167,6 +167,70 @@ def test_every_possible_request_is_served_however_unlikely(chain, lag, more, see
     assert plan.rounding_at(lag + more) >= plan.rounding > 0
 
 
+def ladder(n, climb):
+    """One step up with a small probability, else down to the bottom: high sources are hardly ever reached."""
+    P = np.zeros((n, n))
+    P[:, 0] = 1 - climb
+    P[np.arange(n), np.minimum(np.arange(n) + 1, n - 1)] += climb
+    return Chain(P)
+
+
+RARE = Chain([[0.5, 0.5, 1e-290, 0], [0.5, 0.5, 1e-290, 0], [0, 0, 0, 1], [0.5, 0.5, 0, 0]])
+
+
+@pytest.mark.parametrize(("chain", "lag"), [(RARE, 1), (ladder(100, 1e-3), 100), (ladder(60, 0.01), 150)])
+def test_a_source_that_is_hardly_ever_reached_does_not_push_the_others_out(chain, lag):
+    plan = race_plan(chain, lag, draws=20, randbelow=random.Random(1).randrange)
+    assert plan.rounding < 2**-40
+    times = on_grid(clocks.exponentials(chain.n, random.Random(2).randrange))
+    assert plan._race.winners(times) == everywhere(plan._race, times)
+    assert plan._race.winners(times)
+    row = chain.posterior(lag).row(0, 0)
+    assert int(np.argmax(row / times)) in plan._race.winners(times)
+
+
+@given(chains(max_sources=6), st.integers(1, 6))
+def test_the_rounding_is_small_for_every_kind_of_chain(chain, lag):
+    assert plan_without_cost(chain, lag).rounding < 2**-45
+
+
+def test_the_request_is_in_the_query_even_if_it_is_not_among_the_winners(monkeypatch):
+    plan = plan_without_cost(dirichlet(5, 1.0, 1), 1)
+    monkeypatch.setattr(Race, "winners", lambda self, times: [])
+    assert plan.draw(3, 1, 2) == (3,)
+
+
+def test_the_slack_takes_in_what_rounding_could_exclude():
+    chain = dirichlet(20, 1.0, 4)
+    race = Race(chain.P, chain.power(1))
+    times = on_grid(clocks.exponentials(20, random.Random(8).randrange))
+    winners = set(race.winners(times))
+    for y in range(20):
+        for factor in (1 - 2.0**-21, 1 + 2.0**-21):  # more than any rounding of a score
+            moved = times.copy()
+            moved[y] *= factor
+            exact = {int(np.argmax(row / moved)) for row in chain.posterior(1).rows}
+            assert exact <= winners | set(race.winners(moved))
+            assert exact <= winners
+
+
+def test_fair_digits_do_not_repeat_biased_ones():
+    values = clocks.exponentials(4000, random.Random(6).randrange)
+    last_biased = np.array([(value >> 64) & 1 for value in values])
+    for place in (63, 62, 0):
+        fair = np.array([(value >> place) & 1 for value in values])
+        table = np.histogram2d(last_biased, fair, bins=2)[0]
+        assert chi2_contingency(table).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("lag", "served"), [(1, 2), (2, 3)])
+def test_a_larger_lag_is_served_with_the_right_past_on_a_strongly_correlated_chain(lag, served):
+    cycle = 0.85 * np.roll(np.eye(4), 1, axis=1) + 0.15 / 4
+    plan = plan_without_cost(Chain(cycle), lag)
+    table = laws_by_context(plan, served, 400, 12, lambda x, i, k, r: plan.draw(x, i, k, served, r))
+    assert chi2_contingency(table).pvalue > FALSE_ALARM
+
+
 # The plan
 
 
@@ -177,7 +241,7 @@ def test_the_plan_states_cost_bound_and_rounding():
     assert isinstance(plan, Plan)
     assert outer * (1 - 1e-12) < plan.lower_bound <= outer
     assert plan.interval[0] < plan.cost < plan.interval[1] < 30
-    assert plan.gap == plan.cost / plan.lower_bound - 1
+    assert plan.gap == max(0.0, plan.cost / plan.lower_bound - 1)
     assert plan.rounding < 2**-45
     assert plan.lower_bound < plan.cost
 
@@ -200,3 +264,7 @@ def test_impossible_requests_and_smaller_lags_are_errors():
         plan.draw(2, 0, 0, lag=1)
     with pytest.raises(PlanError, match="at least 1"):
         plan_without_cost(Chain.symmetric(3, 0.5), 0)
+    with pytest.raises(PlanError, match="smaller lag 0"):
+        plan.rounding_at(0)
+    with pytest.raises(PlanError, match=r"the lag is 2\.5"):
+        plan.rounding_at(2.5)

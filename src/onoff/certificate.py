@@ -10,6 +10,7 @@ over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,11 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.errors import PlanError
 from onoff.limits import outer_bound
 from onoff.posterior import Posterior
 from onoff.rounding import down
+from onoff.symmetric import is_symmetric
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
+SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
 TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
 Cuts = NDArray[np.bool_]
 
@@ -34,7 +38,7 @@ class Certificate:
 
     `kind` is "outer" (the paper's outer bound: singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
     the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources), in units of
-    2^-SHIFT.
+    2^-SHIFT times the power of two not above the longest length.
     """
 
     kind: str
@@ -44,6 +48,45 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
+
+
+def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
+    """An error if the certificate claims more than it proves. Cuts of over TABLE_LIMIT sources are not re-proved."""
+    proved = outer_certificate(posterior, lengths).bound
+    if certificate.kind == "sizes" and lengths is None and is_symmetric(posterior.chain):
+        proved = size_certificate(np.array(certificate.weights) / 2**SHIFT, sizes_reached(posterior),
+                                  2 * posterior.relative_error).bound  # fmt: skip
+    elif certificate.kind == "cuts":
+        if posterior.n > TABLE_LIMIT:
+            return
+        unit = 1.0 if lengths is None else 2.0 ** math.floor(math.log2(max(lengths)))
+        weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
+        cuts = np.zeros((len(certificate.cuts), posterior.n), dtype=bool)
+        for row, cut in zip(cuts, certificate.cuts, strict=True):
+            row[list(cut)] = True
+        multipliers = np.array(certificate.weights) / 2**SHIFT
+        reached = (posterior.rows @ cuts.T.astype(np.float64)).max(axis=0)
+        error, must = 2 * posterior.relative_error, supports(posterior)
+        proved = unit * cut_certificate(cuts, multipliers, reached, error, weights, must, 0.0)[0].bound
+    elif certificate.kind not in ("outer", "sizes"):
+        raise PlanError(f"{certificate.kind!r} is not a kind of certificate")
+    if not certificate.bound <= proved * (1 + 2.0**-40):
+        raise PlanError(f"the certificate claims a lower bound of {certificate.bound} but proves only {proved}")
+
+
+def sizes_reached(posterior: Posterior) -> NDArray[np.float64]:
+    """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
+    tops = [np.sort(rows, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, rows in posterior.blocks()]
+    reached: NDArray[np.float64] = np.max(tops, axis=0)
+    reached[-1] = 1.0
+    return reached
+
+
+def supports(posterior: Posterior) -> Cuts:
+    """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
+    found = np.unique(np.concatenate([posterior.patterns(last) for last in range(posterior.n)]), axis=0)
+    partial = found[~found.all(axis=1)]
+    return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
 
 
 def outer_certificate(posterior: Posterior, lengths: Sequence[float] | None = None) -> Certificate:
@@ -69,6 +112,8 @@ def cut_certificate(
     used = weights > 0
     cuts, weights, reached = cuts[used], weights[used], reached[used]
     prices = [int(Fraction(c) * 2**SHIFT) for c in lengths.tolist()]  # rounded down: it stays a bound
+    if sum(prices) + sum(weights.tolist()) >= 2**62:
+        raise OverflowError("the multipliers and lengths are too large for 64-bit integers: scale the lengths")
     if cuts.shape[1] <= TABLE_LIMIT:
         worst, limiting = _least_in_table(cuts, weights, prices, must)
     else:
@@ -101,8 +146,6 @@ def _least_in_table(
 ) -> tuple[int, NDArray[np.bool_]]:
     """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]
-    if sum(prices) + int(weights.sum()) >= 2**62:
-        raise OverflowError("the multipliers and lengths are too large for 64-bit integers")
     inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
     np.add.at(inside, cuts @ (1 << np.arange(n)), weights)
     value = np.zeros(1 << n, dtype=np.int64)
@@ -139,7 +182,7 @@ def _least_by_solver(
     solver.parameters.num_workers = 2
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return -int(weights.sum()), np.ones(n, dtype=bool)  # the trivial bound: every cut met at no price
+        return -sum(weights.tolist()), np.ones(n, dtype=bool)  # the trivial bound: every cut met at no price
     best = np.array([solver.boolean_value(flag) for flag in chosen])
     # The bound is reported as a float; one unit in its last place is given away.
     bound = solver.best_objective_bound

@@ -197,4 +197,4 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
 
 def _onoff() -> list[str]:
     """This very command, wherever it is installed."""
-    return [sys.executable, "-m", "onoff"]
+    return [sys.executable, "-P", "-m", "onoff"]

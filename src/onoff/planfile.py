@@ -50,7 +50,7 @@ def read(path: str | PathLike[str]) -> Plan:
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
         return _plan(data)
-    except (KeyError, TypeError, ValueError, OnoffError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError, OnoffError) as error:
         raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
 
 
@@ -60,18 +60,22 @@ def _checksum(data: dict[str, Any]) -> str:
 
 
 def _plan(data: dict[str, Any]) -> Plan:
-    from onoff.certificate import Certificate
+    from onoff.certificate import Certificate, check
+    from onoff.plans import checked_lengths
+    from onoff.posterior import Posterior
     from onoff.raceplan import RacePlan
     from onoff.tableplan import TablePlan
 
     chain = Chain(data["matrix"], data["names"])
-    lengths = None if data["lengths"] is None else tuple(float(c) for c in data["lengths"])
+    lengths = checked_lengths(data["lengths"], chain.n)
     if data["scheme"] == RacePlan.scheme:
         low, high = data["interval"]
         return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"], lengths)
     proof = data["certificate"]
     certificate = Certificate(proof["kind"], proof["bound"], tuple(map(tuple, proof["cuts"])), tuple(proof["weights"]))
     sets = tuple(tuple(query) for query in data["sets"])
-    return TablePlan(
+    plan = TablePlan(
         data["scheme"], chain, data["lag"], sets, tuple(data["masses"]), data["denominator"], certificate, lengths
     )
+    check(certificate, Posterior(chain, plan.lag), lengths)
+    return plan

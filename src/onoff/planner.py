@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from onoff.chain import Chain
-from onoff.errors import PlanError
+from onoff.errors import PlanError, is_whole
 from onoff.limits import outer_bound
-from onoff.planning import OPTIMAL_LIMIT, plan
+from onoff.planning import COMB_LIMIT, OPTIMAL_LIMIT, plan
 from onoff.plans import Plan
 from onoff.planstore import PlanStore
 from onoff.posterior import Posterior
@@ -26,6 +26,8 @@ from onoff.raceplan import RacePlan, race_plan
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
 POLISH_SECONDS = 300.0
+PAUSE = 5.0  # seconds before a background process that failed is started again
+BUSY = 3  # its exit code when another process is computing for the store
 FAR = 4096  # the lag at which the rest of the decay is judged
 WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this share
 
@@ -42,13 +44,14 @@ class Planner:
         self.store = PlanStore(chain, None if directory is None else Path(directory), lengths)
         self._loaded: dict[int, tuple[int, Plan]] = {}
         self._worker: subprocess.Popen[bytes] | None = None
-        self._reach = 0
+        self._reach = self._asked = 0  # the lag up to which everything has been done; which one is being reached
+        self._started = 0.0
         self._first: Plan = race_plan(chain, 1, self.store.lengths, draws=FIRST_DRAWS)
         self.best(1)
 
     def best(self, lag: int) -> Plan:
         """The cheapest plan at hand whose lag is at most this one."""
-        if lag < 1:
+        if not is_whole(lag, 1):
             raise PlanError(f"the lag is {lag}: plans are for lags of at least 1 (while ON, ask for everything)")
         self._refresh()
         self._compute(lag)
@@ -60,7 +63,7 @@ class Planner:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.best(lag)
-            if not self._running and self._reach >= lag:
+            if self._reach >= lag:
                 break
             time.sleep(0.02)
         return self.best(lag)
@@ -95,11 +98,20 @@ class Planner:
 
     def _compute(self, lag: int) -> None:
         """Have the background reach this lag, unless it has or is at it."""
-        if lag <= self._reach or self._running:
+        if self._running or lag <= self._reach:
             return
-        self._reach = lag
-        command = [sys.executable, "-m", "onoff.planner", str(self.store.directory), str(lag)]
-        self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        now = time.monotonic()
+        if self._worker is not None and self._worker.returncode == 0:
+            self._reach = max(self._reach, self._asked)
+        elif self._worker is not None and now < self._started + PAUSE:
+            return  # killed, or another process is computing: try again, but not at once
+        if lag <= self._reach:
+            return
+        self._asked, self._started = lag, now
+        # -P: the current directory may hold modules of any name.
+        command = [sys.executable, "-P", "-m", "onoff.planner", str(self.store.directory), str(lag)]
+        with (self.store.directory / "log").open("ab") as log:
+            self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
 
 
 def _at_most(plan: Plan) -> float:
@@ -132,19 +144,23 @@ def compute(store: PlanStore, reach: int) -> None:
 
 
 def _satisfied(store: PlanStore, lag: int) -> bool:
-    """Whether the plan at hand is as good as another attempt would make it."""
+    """Whether the plan at hand is what `plan` would make: the best scheme for this number of sources."""
+    n = store.chain.n
+    best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"
     try:
-        return store.load(lag).scheme != "comb" or store.chain.n > OPTIMAL_LIMIT
+        found = store.load(lag)
     except PlanError:
         return False
+    return found.scheme in (best, "optimal") or found.gap <= 1e-6
 
 
 def main() -> None:
     """The background: `python -m onoff.planner DIRECTORY REACH`. One process at a time computes for a store."""
     store = PlanStore.open(Path(sys.argv[1]))
     with store.lock() as mine:
-        if mine:
-            compute(store, int(sys.argv[2]))
+        if not mine:
+            sys.exit(BUSY)
+        compute(store, int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,7 +18,7 @@ from onoff.certificate import Certificate, outer_certificate
 from onoff.chain import Chain
 from onoff.errors import PlanError
 from onoff.law import Law, everything
-from onoff.plans import Plan, checked_lengths
+from onoff.plans import Plan, check_lag, checked_lengths
 from onoff.posterior import Posterior
 from onoff.raceplan import race_plan
 from onoff.tableplan import TablePlan
@@ -48,10 +51,11 @@ def plan(
     """
     if scheme not in get_args(Scheme):
         raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join(get_args(Scheme))}")
-    if not (math.isfinite(gap) and gap >= 0):
+    if not (isinstance(gap, Real) and math.isfinite(gap) and gap >= 0):
         raise PlanError(f"the gap is {gap!r}: a number of at least 0 is needed")
-    if time_limit is not None and not time_limit > 0:
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
         raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
+    check_lag(lag)
     checked = checked_lengths(lengths, chain.n)
     posterior = Posterior(chain, lag)
     tell = progress or (lambda cost, bound: None)
@@ -85,22 +89,31 @@ def _table(
         return "paper", _paper_law(posterior), certificate
     from onoff.schemes.comb import comb_law
     from onoff.schemes.optimal import optimal_law
-    from onoff.schemes.symmetric import is_symmetric, symmetric_law
+    from onoff.schemes.symmetric import symmetric_law
+    from onoff.symmetric import is_symmetric
 
     if scheme != "comb" and lengths is None and is_symmetric(posterior.chain):
-        found = symmetric_law(posterior, gap)
-        if found is not None:
-            return "optimal", *found
-    small = posterior.n <= 16  # there the optimum takes less time than the comb
-    law = None if small and scheme != "comb" else comb_law(posterior)
-    if law is not None:
+        with suppress(TimeoutError):
+            found = symmetric_law(posterior, gap, deadline)
+            if found is not None:
+                return "optimal", *found
+    law = None
+    if scheme == "comb" or posterior.n > 16:  # below, the optimum takes less time than the comb
+        try:
+            law = comb_law(posterior, deadline=deadline)
+        except TimeoutError:  # what is always at hand, with its honest gap
+            return "everything", everything(posterior.n), certificate
         tell(float(law.cost(lengths)), certificate.bound)
-    if scheme == "comb" or (scheme == "auto" and posterior.n > OPTIMAL_LIMIT):
-        assert law is not None
-        return "comb", law, certificate
-    weights = np.ones(posterior.n) if lengths is None else np.array(lengths)
-    best, proof = optimal_law(posterior, weights, gap, deadline, law, tell)
-    return ("comb" if best is law else "optimal"), best, proof
+        if scheme == "comb" or (scheme == "auto" and posterior.n > OPTIMAL_LIMIT):
+            return "comb", law, certificate
+    unit = 1.0 if lengths is None else 2.0 ** math.floor(math.log2(max(lengths)))  # a power of two: nothing is rounded
+    weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
+    start = law if law is not None else everything(posterior.n)
+    best, proof = optimal_law(
+        posterior, weights, gap, deadline, start, lambda cost, bound: tell(cost * unit, bound * unit)
+    )
+    name = "optimal" if best is not start else ("everything" if law is None else "comb")
+    return name, best, replace(proof, bound=proof.bound * unit)
 
 
 def _paper_law(posterior: Posterior) -> Law:

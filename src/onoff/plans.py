@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from os import PathLike
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from onoff.chain import Chain
 from onoff.clocks import RandBelow
-from onoff.errors import PlanError
+from onoff.errors import PlanError, is_whole
+
+MAX_LAG = 10**6
 
 
 @runtime_checkable
@@ -58,6 +61,7 @@ def serving_lag(plan: Plan, lag: int | None) -> int:
     """The lag to serve: the plan's own by default, never a smaller one."""
     if lag is None:
         return plan.lag
+    check_lag(lag)
     if lag < plan.lag:
         raise PlanError(
             f"a plan for lag {plan.lag} is not private at the smaller lag {lag}: use one for lag {lag} or less"
@@ -69,19 +73,34 @@ def checked_lengths(lengths: Sequence[float] | None, n: int) -> tuple[float, ...
     """Message lengths as a tuple of positive finite floats, or None."""
     if lengths is None:
         return None
-    checked = tuple(float(length) for length in lengths)
+    if isinstance(lengths, str | bytes | Mapping):
+        raise PlanError("lengths must be a sequence of numbers, in the order of the chain's sources")
+    try:
+        checked = tuple(float(length) for length in lengths)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PlanError(f"lengths must be a sequence of numbers: {error}") from None
     if len(checked) != n:
         raise PlanError(f"{len(checked)} lengths were given for {n} sources")
     for x, length in enumerate(checked):
-        if not (math.isfinite(length) and length > 0):
+        if not 1e-300 < length < 1e300:
             raise PlanError(f"the length of source {x} is {length!r}: a positive number is needed")
     return checked
 
 
+def check_lag(lag: object) -> None:
+    """Lags are whole numbers; beyond the limit the error bounds of floats would mean nothing."""
+    if not is_whole(lag) or lag > MAX_LAG:
+        raise PlanError(f"the lag is {lag!r}: a whole number from 0 to {MAX_LAG} is needed")
+
+
+def rebuild(plan: Any) -> tuple[Any, ...]:
+    """How to pickle or copy a plan: from its fields, without what it has computed meanwhile."""
+    return type(plan), tuple(getattr(plan, field.name) for field in fields(plan))
+
+
 def check_basics(plan: Plan) -> None:
     """What every plan must satisfy to be built at all."""
-    if isinstance(plan.lag, bool) or not isinstance(plan.lag, int) or plan.lag < 0:
-        raise PlanError(f"the lag is {plan.lag!r}: a whole number of at least 0 is needed")
+    check_lag(plan.lag)
     checked_lengths(plan.lengths, plan.n)
     if not (math.isfinite(plan.lower_bound) and plan.lower_bound > 0):
         raise PlanError(f"the lower bound is {plan.lower_bound!r}: a positive number is needed")

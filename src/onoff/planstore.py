@@ -17,7 +17,7 @@ from pathlib import Path
 
 from onoff.chain import Chain
 from onoff.chainfile import write_atomically
-from onoff.errors import PlanError
+from onoff.errors import ChainError, PlanError
 from onoff.plans import Plan, checked_lengths
 
 
@@ -33,11 +33,23 @@ class PlanStore:
         self.chain = chain
         self.lengths = checked_lengths(lengths, chain.n)
         key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
-        self.directory = (directory or default_directory()) / hashlib.sha256(key.encode()).hexdigest()[:32]
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not (self.directory / "chain.json").exists():
-            write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
-            chain.save(self.directory / "chain.json")
+        parent = Path(directory or default_directory()).absolute()
+        self.directory = parent / hashlib.sha256(key.encode()).hexdigest()[:32]
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._describes_itself():
+                write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
+                chain.save(self.directory / "chain.json")
+        except OSError as error:
+            raise PlanError(f"{self.directory}: plans cannot be kept here ({error.strerror})") from error
+
+    def _describes_itself(self) -> bool:
+        try:
+            return (
+                Chain.load(self.directory / "chain.json") == self.chain and (self.directory / "lengths.json").exists()
+            )
+        except ChainError:
+            return False  # not there yet, or damaged: written anew
 
     @classmethod
     def open(cls, directory: Path) -> PlanStore:

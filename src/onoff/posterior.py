@@ -111,13 +111,13 @@ class Posterior(Support):
         """
         if self.lag == 0:
             return 0.0
-        walk = (self.lag - 1) * products.gamma(self.n if self._wide else products.summands(self.n))
-        return 2.02 * walk + products.gamma(self.n + 3)
+        terms = self.n if self._wide else products.summands(self.n)
+        return 2.02 * products.gamma((self.lag - 1) * terms) + products.gamma(self.n + 3)
 
     @property
     def total_variation(self) -> float:
         """A proved bound on the total variation between a computed row and the exact one."""
-        return 0.51 * self.relative_error + self.n * 2.0**-999
+        return self.relative_error + self.n * 2.0**-999
 
     def row(self, last: int, next: int) -> NDArray[np.float64]:
         """p(. | last, next) in O(n); an error if the context is impossible."""

@@ -28,7 +28,7 @@ def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def power(matrix: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """matrix^k with a relative error of at most max(k - 1, 0) * gamma(summands(n)) where nothing underflows."""
+    """matrix^k with a relative error of at most gamma(max(k - 1, 0) * summands(n)) where nothing underflows."""
     return _power(matrix, k, product) if k else np.eye(len(matrix))
 
 

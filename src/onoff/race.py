@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onoff import products
 
 SLACK = 2.0**-18  # relative; the error of a score in single precision is below 11 * 2^-24
-FAINT = 2.0**-900  # contexts of less weight are left out of the image; their probability is part of the rounding
+FAINT = 2.0**-900  # contexts of less (scaled) weight are left out; their probability is part of the rounding
 SEEDS = 24  # sources that are compared in all contexts first
 BUDGET = 100  # scores looked at, in units of n^2, before the undecided sources are simply included
 BLOCK = 64  # rows compared at a time: they fit into the cache
@@ -32,18 +32,20 @@ class Race:
 
     def __init__(self, P: NDArray[np.float64], walk: NDArray[np.float64]) -> None:
         self.n = len(P)
+        # Rows and columns are balanced, but no factor is let go below 2^-40 of the largest entry of its line: else one
+        # source that is hardly ever reached would push all others down to nothing.
         joint = products.product(walk, P)
-        by_column = _ones_for_zeros(joint.mean(axis=0))
-        by_row = _ones_for_zeros((joint / by_column).mean(axis=1))
+        by_column = _ones_for_zeros(np.maximum(joint.mean(axis=0), 2.0**-40 * P.max(axis=0)))
+        by_row = np.maximum((joint / by_column).mean(axis=1), 2.0**-40 * walk.max(axis=1))
         right, left = P / by_column, walk / by_row[:, None]
         right /= right.max()
         left /= left.max()
         weight = products.product(left, right)
-        live = (weight >= FAINT) & (joint >= FAINT)
+        live = weight >= FAINT
         small = bool(live.any()) and float(weight[live].min()) >= self.n * 2.0**-33
         kind = np.float32 if small else np.float64
-        # The probability of a faint context, given its `last`; a sum of floats that may themselves have underflowed.
-        self.faint = float(np.where(live, 0, joint).sum(axis=1).max()) + (0.0 if live.all() else 2.0**-800)
+        # The probability of all faint contexts of one `last`: each is below FAINT times the factors undone, n 2^80.
+        self.faint = 0.0 if live.all() else 2.0**-780
         self._left: Floats = np.ascontiguousarray(left.T.astype(kind))  # [y, i]
         self._right: Floats = right.astype(kind)  # [y, k]
         self._start: Floats = np.where(live, 2 * np.finfo(kind).tiny, np.inf).astype(kind)

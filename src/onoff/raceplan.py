@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from os import PathLike
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,9 @@ class RacePlan:
         if not 0 < low <= self.cost <= high:
             raise PlanError(f"the cost {self.cost!r} does not lie in its interval {self.interval!r}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plans.rebuild(self)
+
     @property
     def n(self) -> int:
         return self.chain.n
@@ -59,7 +62,7 @@ class RacePlan:
     @property
     def gap(self) -> float:
         """How far the estimated cost is above the proved bound."""
-        return self.cost / self.lower_bound - 1
+        return max(0.0, self.cost / self.lower_bound - 1)
 
     @property
     def rounding(self) -> float:
@@ -74,12 +77,13 @@ class RacePlan:
         the posterior row, and at a larger lag of the weights of j; contexts too unlikely to be looked at. The last is
         a bound on the joint law of context and query; the others hold in every context.
         """
+        lag = plans.serving_lag(self, lag)
         n = self.n
         crossing = 3 * n * (2.0 ** (GRID - FINE) + 2.0**-FINE)
         missed = n * 2.0**-GRID
-        walk = products.gamma(products.summands(n))
-        row = 1.01 * (self.lag - 1) * walk + 2.0**-52
-        earlier = 0.0 if lag == self.lag else 1.01 * max(lag - 2, 0) * walk + 2.0**-52
+        terms = products.summands(n)
+        row = products.gamma((self.lag - 1) * terms) + 2.0**-52
+        earlier = 0.0 if lag == self.lag else products.gamma(max(lag - 2, 0) * terms) + 2.0**-52
         return sum_up(clocks.total_variation(n), crossing, missed, row, earlier, self._race.faint)
 
     def draw(

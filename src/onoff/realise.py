@@ -8,25 +8,28 @@ certificate of `Screen` that the base law together with the slack realises it.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.law import DENOMINATOR, Law, Member, quantised
 from onoff.posterior import Posterior
-from onoff.repair import Repair
+from onoff.repair import Repair, in_time
 from onoff.screen import Screen
 
 SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is bought
 Rows = NDArray[np.float64]
 
 
-def realised(posterior: Posterior, member: Member, mass: NDArray[np.float64], price: float = 0.0) -> Law:
+def realised(
+    posterior: Posterior, member: Member, mass: NDArray[np.float64], price: float = 0.0, deadline: float = inf
+) -> Law:
     """A law for a plan, realisable in every context, from masses that need not be.
 
     `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by
     a flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
+    `TimeoutError` if the deadline passes before every context was checked.
     """
     n = posterior.n
     slack = price / n if n > SCREEN_FROM else 0.0
@@ -35,10 +38,11 @@ def realised(posterior: Posterior, member: Member, mass: NDArray[np.float64], pr
     hard = hard_contexts(posterior)
     queue = [(repair.shortfall(row), k, j) for k, rows in hard.items() for j, row in enumerate(rows)]
     for _, k, j in sorted((entry for entry in queue if entry[0]), reverse=True):
+        in_time(deadline)
         repair.chase(hard[k][j], posterior.rows_before(k))
     nexts = list(hard)
     blocks = _uncertain(posterior, nexts, repair.law, slack) if slack else [posterior.rows_before(k) for k in nexts]
-    repair.fix_all(blocks)
+    repair.fix_all(blocks, deadline)
     return finished(posterior, repair.law, slack_units)
 
 

@@ -7,6 +7,8 @@ breaks. One pass over all contexts makes any law realisable, at an extra cost of
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +18,7 @@ from onoff.flow import Network, supplies
 from onoff.law import Law, merged
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
+SHARE = 8  # blocks of contexts that a process gets at a time
 Rows = NDArray[np.float64]
 
 
@@ -68,31 +71,42 @@ class Repair:
             self.fix(rows[rows[:, cut].sum(axis=1).argmax()])
         self.fix(row)
 
-    def fix_all(self, blocks: Sequence[Rows]) -> None:
-        """Fix every row: find the short ones first, on all cores if there are many, then mend them, worst first."""
-        found = self._shortfalls(blocks)
+    def fix_all(self, blocks: Sequence[Rows], deadline: float = math.inf) -> None:
+        """Fix every row: find the short ones first, on all cores if there are many, then mend them, worst first.
+
+        `TimeoutError` when the deadline (monotonic) has passed: a law that was not checked everywhere is none.
+        """
+        found = self._shortfalls(blocks, deadline)
         queue = [(d, k, i) for k, short in enumerate(found) for i, d in enumerate(short) if d]
         for _, k, i in sorted(queue, reverse=True):
+            in_time(deadline)
             self.fix(blocks[k][i])
 
-    def _shortfalls(self, blocks: Sequence[Rows]) -> list[list[int]]:
+    def _shortfalls(self, blocks: Sequence[Rows], deadline: float) -> list[list[int]]:
         if sum(map(len, blocks)) * int(self.law.member.sum()) < PARALLEL:
-            return [[self.shortfall(row) for row in rows] for rows in blocks]
-        from joblib import Parallel, cpu_count, delayed
+            result = []
+            for rows in blocks:
+                in_time(deadline)
+                result.append([self.shortfall(row) for row in rows])
+            return result
+        from joblib import Parallel, delayed
 
-        parts = 4 * cpu_count()
-        shares = [list(range(start, len(blocks), parts)) for start in range(parts)]
-        answers = Parallel(n_jobs=-1)(
-            delayed(_shortfalls_of)(self.law, [blocks[k] for k in share]) for share in shares if share
+        answers = Parallel(n_jobs=-1, return_as="generator")(
+            delayed(_shortfalls_of)(self.law, blocks[start : start + SHARE]) for start in range(0, len(blocks), SHARE)
         )
-        result: list[list[int]] = [[] for _ in blocks]
-        for share, answer in zip((share for share in shares if share), answers, strict=True):
-            for k, short in zip(share, answer, strict=True):
-                result[k] = short
-        return result
+        found: list[list[int]] = []
+        for answer in answers:
+            in_time(deadline)
+            found += answer
+        return found
 
 
-def _shortfalls_of(law: Law, blocks: list[Rows]) -> list[list[int]]:
+def in_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError("the time limit has passed")
+
+
+def _shortfalls_of(law: Law, blocks: Sequence[Rows]) -> list[list[int]]:
     """The work of one process."""
     repair = Repair(law)
     return [[repair.shortfall(row) for row in rows] for rows in blocks]

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from numbers import Real
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
 
 from onoff.errors import ChainError, is_whole
 
@@ -69,3 +74,14 @@ def _check(n: int, alpha: Number, lag: int) -> None:
         raise ChainError(
             f"n={n!r}, alpha={alpha!r}, lag={lag!r}: whole numbers n >= 2 and lag >= 1 and 0 <= alpha <= 1 are needed"
         )
+
+
+def is_symmetric(chain: Chain) -> bool:
+    """Whether P is one value on a permutation and one value elsewhere, to the bit, and all contexts are possible."""
+    values, counts = np.unique(chain.P, return_counts=True)
+    if len(values) == 1:
+        return True
+    if chain.n < 3 or len(values) != 2 or values[counts.argmax()] == 0:
+        return False
+    special = values[counts.argmin()] == chain.P
+    return bool((special.sum(axis=0) == 1).all() and (special.sum(axis=1) == 1).all())

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
+SCHEMES = ("everything", "paper", "comb", "optimal")
+
+
 @dataclass(frozen=True)
 class TablePlan:
     """The query is sets[i] with probability masses[i] / denominator, in every context exactly.
@@ -42,9 +46,13 @@ class TablePlan:
     denominator: int
     certificate: Certificate
     lengths: tuple[float, ...] | None = None
+    _lock: ClassVar[Lock]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_lock", Lock())
         plans.check_basics(self)
+        if self.scheme not in SCHEMES:
+            raise PlanError(f"{self.scheme!r} is not a scheme with a table: {', '.join(SCHEMES)} are")
         n = self.n
         if len(self.sets) != len(self.masses) or len(set(self.sets)) != len(self.sets):
             raise PlanError("there must be one mass for each set, and no set twice")
@@ -59,6 +67,9 @@ class TablePlan:
             raise PlanError(f"the masses sum to {sum(self.masses)}, not to the denominator {self.denominator}")
         if self.cost < self.lower_bound * (1 - 1e-9):
             raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plans.rebuild(self)
 
     @property
     def n(self) -> int:
@@ -89,17 +100,19 @@ class TablePlan:
 
     @property
     def rounding(self) -> float:
-        """`rounding_at` the lag of the plan: 3 n / denominator and the float error of a posterior row."""
+        """`rounding_at` the lag of the plan: 4 n / denominator and the float error of a posterior row."""
         return self.rounding_at(self.lag)
 
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation between the rows of an encoder and the exact posterior.
 
-        Of the mass of the law n units are held out, at most n are lost by rounding supplies down, and n more where
-        the row of a larger lag mixes rounded rows; beyond that, only the errors of the rows in floats count.
+        Of the mass of the law n units are held out, at most n are lost by rounding supplies down, n more where a row
+        mixes rounded rows or slack was used, and n because a row of floats does not quite sum to 1; beyond that, only
+        the errors of the rows count.
         """
         own = self._posterior(self.lag)
-        units = 3 * self.n / self.denominator
+        lag = plans.serving_lag(self, lag)
+        units = 4 * self.n / self.denominator
         if lag == self.lag:
             return sum_up(units, own.total_variation)
         there = self._posterior(lag)
@@ -171,9 +184,10 @@ class TablePlan:
         """The units on every edge of the network: the encoder of a context (docs/theory.md, "Integers")."""
         posterior, network = self._posterior(lag), self._network
         possible = posterior.possible(last, next)
-        network.ship(supplies(posterior.row(last, next), self.denominator - self.n))
-        units = network.edges()
-        left = self._flowing - network.filled()
+        with self._lock:  # a flow and its reading belong together
+            network.ship(supplies(posterior.row(last, next), self.denominator - self.n))
+            units = network.edges()
+            left = self._flowing - network.filled()
         self._check_left(int(left.sum()), posterior)
         for i in np.flatnonzero(left):  # a few units of a few sets: to a possible member
             members = slice(self._first_edge[i], self._first_edge[i + 1])
@@ -191,7 +205,7 @@ class TablePlan:
         error = 0.0
         if posterior.lag > self.lag:
             error = self._posterior(self.lag).relative_error + posterior.relative_error
-        if left > 2 * self.n + error * self.denominator:
+        if left > 3 * self.n + error * self.denominator:
             raise PlanError(
                 f"the law of this plan is not realisable at lag {posterior.lag}: {left} of {self.denominator} units "
                 "are left over; make the plan anew"

@@ -7,6 +7,8 @@ bound; one order gives at most n + 2 sets. A mixture of a few orders is nearly r
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,7 @@ from onoff.law import DENOMINATOR, Law, Member, merged, quantised
 from onoff.limits import peaks
 from onoff.posterior import Posterior
 from onoff.realise import hard_contexts, realised
+from onoff.repair import in_time
 
 PRICE = 5e-4  # share of the outer bound spent on slack for the screen
 TRIES = 40  # random orders among which the next one is chosen
@@ -23,13 +26,13 @@ ENOUGH = 2e-4  # shortfall in the hard contexts, as a share of the outer bound, 
 Floats = NDArray[np.float64]
 
 
-def comb_law(posterior: Posterior, seed: int = 0) -> Law:
-    """A realisable law within a few per cent of the outer bound."""
-    member, mass = mixed_combs(posterior, np.random.default_rng(seed))
-    return realised(posterior, member, mass, price=PRICE * float(peaks(posterior).sum()))
+def comb_law(posterior: Posterior, seed: int = 0, deadline: float = math.inf) -> Law:
+    """A realisable law, on dense chains within a few per cent of the outer bound; `TimeoutError` if time runs out."""
+    member, mass = mixed_combs(posterior, np.random.default_rng(seed), deadline)
+    return realised(posterior, member, mass, PRICE * float(peaks(posterior).sum()), deadline)
 
 
-def mixed_combs(posterior: Posterior, rng: np.random.Generator) -> tuple[Member, Floats]:
+def mixed_combs(posterior: Posterior, rng: np.random.Generator, deadline: float = math.inf) -> tuple[Member, Floats]:
     """Combs mixed until the hard contexts hardly fall short.
 
     Sources that peak before the same `next` must hardly ever be hit together, since p({those} | u) is nearly the sum
@@ -44,6 +47,7 @@ def mixed_combs(posterior: Posterior, rng: np.random.Generator) -> tuple[Member,
     most = min(60, max(5, 1500 // posterior.n))
     combs = [comb(lengths, _grouped_order(home, rng)) for _ in range(min(4, most))]
     while len(combs) < most:
+        in_time(deadline)
         cuts, short = _violated(*_mixture(combs), hard)
         if short.sum() <= ENOUGH * peak.sum():
             break

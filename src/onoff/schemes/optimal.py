@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import Certificate, cut_certificate, outer_certificate
+from onoff.certificate import Certificate, cut_certificate, outer_certificate, supports
 from onoff.interior import Centre, central_point
 from onoff.law import DENOMINATOR, Law, Member, everything, quantised
 from onoff.posterior import Posterior
@@ -27,8 +27,7 @@ from onoff.separate import TABLE_LIMIT, Scan, Separator, keys, novel
 
 ALL_SETS = 6  # sources up to which all 2^n - 1 sets are columns
 COMBS = 8  # random orders behind the first columns
-SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
-HELP = 2**20  # units of the full set in every iterate: they absorb what rounding to units would leave short
+HELP = 2**20  # units of the full set in an iterate, if affordable: they absorb what rounding would leave short
 PATIENCE = 2  # rounds after which a slack row is dropped, once
 Floats = NDArray[np.float64]
 Progress = Callable[[float, float], None]
@@ -70,6 +69,8 @@ class Search:
         self.stuck = False
         self.certificate = outer_certificate(posterior, lengths.tolist())
         self.best = everything(n) if start is None else start
+        affordable = gap / 10 * self.certificate.bound / float(lengths.sum())
+        self.help = min(HELP, int(affordable * DENOMINATOR))
         self.cost = self._cost(self.best)
 
     @property
@@ -101,12 +102,12 @@ class Search:
     def _separate(self, centre: Centre, budget: float, value: float, deadline: float) -> Scan:
         """Find violated cuts; if the iterate was seen in all contexts and is nearly realisable, repair and keep it."""
         masses = np.where(centre.masses > 1e-12, centre.masses, 0.0)
-        law = quantised(self.sets, masses, DENOMINATOR - self.n - HELP)
+        law = quantised(self.sets, masses, DENOMINATOR - self.n - self.help)
         if self.n <= TABLE_LIMIT:
             cuts = self.separator.table(law, self.cuts, max(budget / len(self.rows), 1e-11))
             if len(cuts):
                 return Scan([], 1e-3, cuts, complete=False)
-        repair = Repair(with_help(law, HELP))
+        repair = Repair(with_help(law, self.help))
         scan = self.separator.scan(repair, self.cuts, budget, deadline)
         if scan.complete and scan.total * self.lengths.max() < 0.01 * value:
             shortfalls = {u: repair.shortfall(self.rows[u]) for u in scan.short}
@@ -170,16 +171,11 @@ class Search:
 def with_help(law: Law, units: int) -> Law:
     """The law with some more units on the full set."""
     full = np.flatnonzero(law.member.all(axis=1))
+    if not units:
+        return law
     if len(full):
         mass = law.mass.copy()
         mass[full[0]] += units
         return Law(law.member, mass)
     member = np.concatenate([law.member, np.ones((1, law.member.shape[1]), dtype=bool)])
     return Law(member, np.append(law.mass, units))
-
-
-def supports(posterior: Posterior) -> Member:
-    """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
-    found = [posterior.patterns(last) for last in range(posterior.n)]
-    distinct = novel(np.concatenate(found), np.ones((1, posterior.n), dtype=bool))
-    return distinct[np.argsort(distinct.sum(axis=1), kind="stable")[:SUPPORTS]]

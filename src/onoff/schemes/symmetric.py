@@ -8,13 +8,13 @@ rotation, and repaired like any other law.
 
 from __future__ import annotations
 
+import math
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import Certificate, outer_certificate, size_certificate
-from onoff.chain import Chain
+from onoff.certificate import Certificate, outer_certificate, size_certificate, sizes_reached
 from onoff.law import Law, Member
 from onoff.posterior import Posterior
 from onoff.realise import realised
@@ -22,24 +22,10 @@ from onoff.realise import realised
 Floats = NDArray[np.float64]
 
 
-def is_symmetric(chain: Chain) -> bool:
-    """Whether P is one value on a permutation and one value elsewhere, to the bit, and all contexts are possible."""
-    values, counts = np.unique(chain.P, return_counts=True)
-    if len(values) == 1:
-        return True
-    if chain.n < 3 or len(values) != 2 or values[counts.argmax()] == 0:
-        return False
-    special = values[counts.argmin()] == chain.P
-    return bool((special.sum(axis=0) == 1).all() and (special.sum(axis=1) == 1).all())
-
-
-def symmetric_law(posterior: Posterior, gap: float) -> tuple[Law, Certificate] | None:
+def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) -> tuple[Law, Certificate] | None:
     """An optimal law of a symmetric chain (unit lengths), or None if no small table of sets comes within `gap`."""
     n = posterior.n
-    reached = np.max(
-        [np.sort(rows, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, rows in posterior.blocks()], axis=0
-    )
-    reached[-1] = 1.0
+    reached = sizes_reached(posterior)
     masses, multipliers = size_law(reached)
     error = 2 * posterior.relative_error
     proof = max(outer_certificate(posterior), size_certificate(multipliers, reached, error), key=lambda c: c.bound)
@@ -49,7 +35,7 @@ def symmetric_law(posterior: Posterior, gap: float) -> tuple[Law, Certificate] |
         sizes = [int(size) for size in np.flatnonzero(masses) + 1]
         parts = [_orbits(n, size, count, rng) for size in sizes]
         shares = [np.full(len(sets), masses[size - 1] / len(sets)) for sets, size in zip(parts, sizes, strict=True)]
-        law = realised(posterior, np.concatenate(parts), np.concatenate(shares))
+        law = realised(posterior, np.concatenate(parts), np.concatenate(shares), deadline=deadline)
         if float(law.cost()) <= proof.bound * (1 + gap):
             return law, proof
         count *= 2
