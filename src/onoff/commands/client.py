@@ -172,7 +172,10 @@ def status(journal: JournalFile = None, plans: Plans = None) -> None:
     from onoff.journal import snapshot
     from onoff.planstore import PlanStore
 
-    found = snapshot(journal or default_journal())
+    path = journal or default_journal()
+    found = snapshot(path)
+    if "chain" not in found.notes:
+        raise OnoffError(f"{path}: no command has noted its chain here yet; `onoff get` or `play` does")
     chain = _chain_from(found.notes["chain"])
     store = PlanStore(chain, plans, _lengths_from(found.notes))
     lag = found.state.lag + 1
@@ -281,10 +284,10 @@ def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Clien
 def _remember(client: Client, settings: dict[str, Any]) -> None:
     """Note the settings once they have worked."""
     wanted = {
-        "chain": _chain_text(settings["chain"]),
         "server": settings["server"] or "",
         "urls": str(settings["urls"] or ""),
         "lengths": json.dumps(settings["lengths"]),
+        "chain": _chain_text(settings["chain"]),  # the last: where it is noted, all are
     }
     for key, value in wanted.items():
         if client.journal.recall(key) != value:
