@@ -1,0 +1,184 @@
+"""A web server for tests that keeps every byte it gets and answers as badly as it is told to.
+
+with RecordingServer(respond) as server:        # respond: Request -> Reply, called in the server's thread
+    ...                                         # clients of server.url
+    connections = server.recording()            # one list of raw requests for each connection, in order
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from onoff.wire import Catalogue, Frame
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came, with the clock's time at its first and last byte."""
+
+    raw: bytes
+    number: int
+    begun: float
+    ended: float
+
+    @property
+    def method(self) -> str:
+        return self.raw.split(b" ", 1)[0].decode()
+
+    @property
+    def path(self) -> str:
+        return self.raw.split(b" ", 2)[1].decode()
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        lines = self.raw.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+        return [tuple(line.split(": ", 1)) for line in lines]
+
+    @property
+    def body(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[2]
+
+
+@dataclass
+class Reply:
+    """What is written: bytes, and pauses in seconds. `written` tells how much of it has been."""
+
+    parts: Sequence[bytes | float]
+    close: bool = False
+    written: int = field(default=0, init=False)
+
+    @property
+    def complete(self) -> bool:
+        return self.written == len(self.parts)
+
+
+def reply(body: bytes, status: int = 200, headers: Sequence[str] = (), length: int | None = None) -> Reply:
+    """A whole answer; another `length` than the body's is a lie."""
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body) if length is None else length}", *headers]
+    return Reply(["\r\n".join([*lines, "", ""]).encode(), body], close=length is not None)
+
+
+class RecordingServer:
+    """Speaks HTTP/1.1 with kept-alive connections, in a thread of its own."""
+
+    def __init__(self, respond: Callable[[Request], Reply]) -> None:
+        self.respond = respond
+        self.reset()
+        self._open = 0
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> RecordingServer:
+        self._thread.start()
+        assert self._ready.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def reset(self) -> None:
+        """Forget everything; connections that are still open are told from the new ones."""
+        self.requests: list[Request] = []
+        self.connections: list[list[bytes]] = []
+
+    def recording(self) -> list[list[bytes]]:
+        """What came over each connection, once all clients have closed theirs. A broken-off request is there too."""
+        self.wait_closed()
+        return self.connections
+
+    def wait_closed(self) -> None:
+        deadline = time.monotonic() + 30
+        while self._open:
+            assert time.monotonic() < deadline, "a client keeps its connection"
+            time.sleep(0.002)
+
+    async def _serve(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._ready.set()
+        await self._end.wait()
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        mine: list[bytes] = []
+        self.connections.append(mine)
+        try:
+            while (request := await self._read(reader, mine)) is not None:
+                answer = self.respond(request)
+                for part in answer.parts:
+                    if isinstance(part, bytes):
+                        answer.written += 1  # before it leaves: who has it finds it counted
+                        writer.write(part)
+                        await writer.drain()
+                    else:
+                        answer.written += 1
+                        await asyncio.sleep(part)
+                if answer.close:
+                    return
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+            self._open -= 1
+
+    async def _read(self, reader: asyncio.StreamReader, mine: list[bytes]) -> Request | None:
+        raw = b""
+        try:
+            raw = await reader.readexactly(1)
+            begun = time.monotonic()
+            raw += await reader.readuntil(b"\r\n\r\n")
+            for line in raw.lower().split(b"\r\n"):
+                if line.startswith(b"content-length:"):
+                    raw += await reader.readexactly(int(line.partition(b":")[2]))
+        except asyncio.IncompleteReadError as error:
+            if raw + error.partial:
+                mine.append(raw + error.partial)
+            return None
+        mine.append(raw)
+        request = Request(raw, len(self.requests), begun, time.monotonic())
+        self.requests.append(request)
+        return request
+
+
+class Origin:
+    """Honest answers of a web server: a body for each path /NAME."""
+
+    def __init__(self, bodies: dict[str, bytes]) -> None:
+        self.bodies = bodies
+
+    def __call__(self, request: Request) -> Reply:
+        return reply(self.bodies[request.path.removeprefix("/")])
+
+    def urls(self, server: RecordingServer) -> dict[str, str]:
+        return {name: f"{server.url}/{name}" for name in self.bodies}
+
+
+class OnoffOrigin:
+    """Honest answers of an onoff server: the catalogue, and a frame for each source of a query."""
+
+    def __init__(self, bodies: dict[str, bytes], length: int = 64) -> None:
+        self.bodies, self.catalogue = bodies, Catalogue(tuple(bodies), length)
+
+    def __call__(self, request: Request) -> Reply:
+        if request.path == "/v1/catalogue":
+            return reply(self.catalogue.document)
+        return reply(b"".join(self.frames(request)))
+
+    def frames(self, request: Request) -> list[bytes]:
+        """The frames of an honest answer to a query."""
+        import json
+
+        names = self.catalogue.names
+        sources = json.loads(request.body)["sources"]
+        return [Frame(i, 1, self.bodies[names[i]]).encode(self.catalogue.length) for i in sources]

@@ -1,0 +1,253 @@
+"""`kill -9` of the client at every action on disk or network, then a restart that goes on: nothing is asked twice.
+
+The client runs in processes of its own (crashing_client.py). After each kill the next process goes through the same
+requests from where the journal stands; then the server's log is read as an adversary would read it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from onoff import Chain, plan
+from onoff.journal import Journal
+from onoff.planstore import PlanStore
+from onoff.transport.http import HttpTransport
+from recordingserver import Origin, RecordingServer
+from serverprocess import ServerProcess
+
+NAMES = ("news", "sports", "science", "weather")
+BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
+CHAIN = Chain([[0.4 if x == y else 0.2 for y in range(4)] for x in range(4)], NAMES)
+ON, OFF = True, False
+# (source, announced next, status): a stream with two ON periods that ends while OFF.
+ITEMS = [
+    ("news", "news", OFF),  # made ON: nothing has counted as ON yet
+    ("sports", "weather", ON),
+    ("weather", "weather", OFF),
+    ("weather", "science", OFF),
+    ("science", "news", ON),
+    ("news", "weather", OFF),
+    ("weather", "sports", OFF),
+]
+STATUSES = [ON, ON, OFF, OFF, ON, OFF, OFF]
+IN_A_STEP = ["commit", "pwrite", "send", "send", "receive", "commit", "pwrite", "deliver"]
+
+
+class Driver:
+    """The process that runs clients."""
+
+    def __init__(self, directory: Path) -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, str(Path(__file__).with_name("crashing_client.py"))]
+        self.errors = directory / "errors.txt"
+        with self.errors.open("w") as stderr:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
+            )
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+        self.process.stdout.close()
+
+    def run(self, order, deadly=0, codes=(0,)):
+        """One client process, killed before its action number `deadly`; whether it was, and its actions."""
+        self.process.stdin.write(json.dumps({**order, "deadly": deadly}) + "\n")
+        self.process.stdin.flush()
+        result = json.loads(self.process.stdout.readline())
+        assert result["killed"] or result["code"] in codes, self.errors.read_text()
+        return result
+
+
+@pytest.fixture
+def driver(tmp_path):
+    with Driver(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    CHAIN.save(tmp_path / "chain.json")
+    return str(tmp_path / "chain.json")
+
+
+class OwnServer:
+    """`onoff serve`; its transcript is read line by line."""
+
+    def __init__(self, tmp_path):
+        plans = tmp_path / "plans"
+        PlanStore(CHAIN, plans).save(plan(CHAIN, 1))
+        self.process = ServerProcess(tmp_path, names=NAMES)
+        self.process.publish(BODIES)
+        self.order = {"server": self.process.url, "plans": str(plans)}
+        self.fingerprint = self.process.catalogue.fingerprint
+
+    def forget(self):
+        self.seen = len(self.process.transcript())
+
+    def check(self, queries):
+        """Every step was asked, in order, with one distinct set."""
+        asked = [(line["step"], tuple(line["sources"])) for line in self.process.transcript()[self.seen :]]
+        assert list(dict.fromkeys(asked)) == list(enumerate(queries))
+        assert asked == sorted(asked)
+
+    def close(self):
+        self.process.stop()
+
+
+class AnyServer:
+    """A web server; its log has no step numbers, only paths."""
+
+    def __init__(self, tmp_path):  # noqa: ARG002
+        self.origin = Origin(BODIES)
+        self.process = RecordingServer(self.origin)
+        self.process.__enter__()
+        self.order = {"urls": self.origin.urls(self.process)}
+        self.fingerprint = HttpTransport(self.order["urls"]).fingerprint
+
+    def forget(self):
+        self.process.reset()
+
+    def check(self, queries):
+        """Every process began with a whole step, the one that the last request before it belongs to or the next."""
+        everything = [source for query in queries for source in query]
+        starts = list(itertools.accumulate(map(len, queries), initial=0))
+        reached = {0}
+        for connection in filter(None, self.process.recording()):
+            asked = [NAMES.index(raw.split(b" ")[1].decode()[1:]) for raw in connection]
+            begins = {max(start for start in starts if start < end or end == 0) for end in reached}
+            begins |= reached.intersection(starts)
+            reached = {begin + len(asked) for begin in begins if everything[begin : begin + len(asked)] == asked}
+            assert reached, f"{asked} is not what {queries} must look like"
+        assert len(everything) in reached
+
+    def close(self):
+        self.process.__exit__()
+
+
+@pytest.fixture(params=[OwnServer, AnyServer])
+def server(request, tmp_path):
+    found = request.param(tmp_path)
+    yield found
+    found.close()
+
+
+def check_end(server, order):
+    """Nothing was skipped, everything arrived, and the state is what the rules make of the stream."""
+    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+    steps, state, latest = list(journal.steps()), journal.state, journal.latest()
+    journal.close()
+    assert [step["step"] for step in steps] == list(range(len(ITEMS)))
+    assert [CHAIN.names[step["request"]] for step in steps] == [source for source, _, _ in ITEMS]
+    assert [bool(step["private"]) for step in steps] == STATUSES
+    assert [step["lag"] for step in steps] == [0, 0, 1, 2, 0, 1, 2]
+    assert all(len(step["query"]) == len(NAMES) for step in steps if step["private"])
+    assert (state.step, state.lag, state.pending, state.unsettled) == (len(ITEMS), 2, None, 0)
+    assert (CHAIN.names[state.last], CHAIN.names[state.announced]) == ("science", "sports")
+    assert latest.body == BODIES["weather"]
+    arrived = [json.loads(line) for line in Path(order["received"]).read_text().splitlines()]
+    first = {line["step"]: (line["source"], line["body"].encode()) for line in reversed(arrived)}
+    assert first == {i: (source, BODIES[source]) for i, (source, _, _) in enumerate(ITEMS)}
+    assert [line["step"] for line in arrived] == sorted(line["step"] for line in arrived)
+    server.check([tuple(step["query"]) for step in steps])
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Where journals are: in memory if that is possible, since `kill -9` does not ask for a disk."""
+    if not Path("/dev/shm").is_dir():
+        yield tmp_path
+    else:
+        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onoff-test-") as name:
+            yield Path(name)
+
+
+def new_order(server, chain_file, directory):
+    directory.mkdir()
+    files = {name: str(directory / name) for name in ("journal", "received", "log")}
+    server.forget()
+    return {**server.order, **files, "chain": chain_file, "items": ITEMS}
+
+
+def test_killed_before_and_after_every_action(server, driver, chain_file, directory):
+    driver.run({**new_order(server, chain_file, directory / "warm"), "warm": True})
+    for deadly in itertools.count(1):
+        order = new_order(server, chain_file, directory / f"killed-{deadly}")
+        result = driver.run(order, deadly)
+        if not result["killed"]:
+            break
+        assert len(result["actions"]) == deadly - 1
+        driver.run(order)
+        check_end(server, order)
+    check_end(server, order)
+    actions = result["actions"]
+    assert deadly == len(actions) + 1
+    assert actions.count("rename") == 1
+    assert actions.count("commit schema") == 1
+    assert "open" in actions[: actions.index("commit schema")]
+    if isinstance(server, OwnServer):
+        assert actions[:3] == ["connect", "send", "receive"]  # the catalogue
+        first = actions.index("commit")
+        assert actions[first:-1] == IN_A_STEP * len(ITEMS)
+    else:
+        assert actions.count("commit") == actions.count("pwrite") == 2 * len(ITEMS)
+        assert actions.count("send") == actions.count("receive") == 3 * len(NAMES) + 4 * 2
+
+
+@pytest.mark.parametrize("life", [20, 24])
+def test_killed_again_and_again(server, driver, chain_file, directory, life):
+    """Every process is killed after so many actions, whether it makes new requests or finishes old ones."""
+    order = new_order(server, chain_file, directory / "lives")
+    results = []
+    while not results or results[-1]["killed"]:
+        results.append(driver.run(order, life + len(results) % 3))
+        assert len(results) < 100, "no progress"
+    assert len(results) >= 3
+    check_end(server, order)
+
+
+@pytest.mark.parametrize("server", [OwnServer], indirect=True)
+def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, directory, tmp_path):
+    """The command goes on where it was killed, and --out has every message at the end."""
+    items = [("news", ON), ("sports", ON), ("weather", OFF), ("news", ON)]
+    requests = tmp_path / "requests.txt"
+    requests.write_text("".join(f"{'on' if status else 'off'} {source}\n" for source, status in items))
+    for deadly in itertools.count(1):
+        place = directory / f"play-{deadly}"
+        place.mkdir()
+        server.forget()
+        command = ["play", str(requests), "--journal", str(place / "journal"), "--out", str(place / "out")]
+        command += ["--plans", server.order["plans"], "--delay", "0.001"]
+        remembered = {"log": str(place / "log"), "command": command}
+        order = {**remembered, "command": [*command, "--chain", chain_file, "--server", server.order["server"]]}
+        if deadly == 1:
+            elsewhere = ["--journal", str(directory / "warm"), "--out", str(directory / "warm-out")]
+            driver.run({**order, "warm": True, "command": [*order["command"], *elsewhere]})
+            server.forget()
+        result = driver.run(order, deadly)
+        finished = result["actions"].count("commit") >= 2 * len(items) + 5  # the notes, the steps, the note of the end
+        if result["killed"] and not finished:
+            # What was noted may be too little to go on; then it says so (code 2) and needs to be told again.
+            again = driver.run(remembered, codes=(0, 2))
+            if again["code"] == 2:
+                driver.run(order)
+        journal = Journal(place / "journal", CHAIN.fingerprint, server.fingerprint)
+        steps = list(journal.steps())
+        journal.close()
+        assert [CHAIN.names[step["request"]] for step in steps] == [source for source, _ in items]
+        server.check([tuple(step["query"]) for step in steps])
+        found = {int(file.name): file.read_bytes() for file in (place / "out").iterdir()}
+        assert found == {i: BODIES[source] for i, (source, _) in enumerate(items)}, f"killed before action {deadly}"
+        if not result["killed"]:
+            break
