@@ -19,9 +19,15 @@ def open_connection(origin: str, timeout: float, headers: dict[str, str] | None 
         timeout=timeout,
         limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
         follow_redirects=False,
+        event_hooks={"response": [_stay]},
         trust_env=False,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
+
+
+async def _stay(response: httpx.Response) -> None:
+    """Forget where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error."""
+    response.headers.pop("location", None)
 
 
 async def read(http: httpx.AsyncClient, request: httpx.Request, limit: int) -> tuple[int, bytes]:
