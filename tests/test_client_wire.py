@@ -1,0 +1,125 @@
+"""What the client puts on the wire, byte for byte: it must not depend on what was wanted, only on the drawn sets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clientkit import NAMES, OFF, ON, TRANSPORTS, faulty, scene
+from onoff.errors import SourceError
+from recordingserver import Reply, reply
+
+SETS = [(0, 3), (2, 3, 4), (1, 4)]
+# Two streams with the same statuses. Even the OFF requests differ, which is more than is promised: the sets are given.
+STREAMS = [
+    [("news", ON), ("weather", OFF), ("science", OFF), ("sports", ON), ("culture", OFF), ("news", ON)],
+    [("culture", ON), ("news", OFF), ("culture", OFF), ("news", ON), ("sports", OFF), ("science", ON)],
+]
+FULL = tuple(range(len(NAMES)))
+ASKED = [FULL, SETS[0], SETS[1], FULL, SETS[2], FULL]
+TEMPTING = [
+    "Set-Cookie: who=you; Path=/",
+    'ETag: "tag"',
+    "Last-Modified: Sat, 03 Oct 2026 08:00:00 GMT",
+    "Cache-Control: max-age=3600",
+    "Link: </style.css>; rel=preload",
+    "Refresh: 0; url=/refreshed",
+    "Accept-CH: Width",
+    "Alt-Svc: h2=':1'",
+    "Strict-Transport-Security: max-age=100",
+]
+
+
+@pytest.fixture(params=TRANSPORTS)
+def world(request, tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # must not be used
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    bodies = {name: name.encode() * (60_000 if request.param == "any" else 6) for name in NAMES}
+    with scene(request.param, tmp_path, bodies) as found:
+        yield found
+
+
+def tempting(request, answer):  # noqa: ARG001
+    head, body = answer.parts
+    return Reply([head[:-2] + "\r\n".join([*TEMPTING, "", ""]).encode(), body])
+
+
+def record(world, stream, number):
+    world.server.reset()
+    messages = world.play(stream, SETS, journal=f"journal-{number}")
+    assert [message.body for message in messages] == [world.origin.bodies[source] for source, _ in stream]
+    return world.server.recording()
+
+
+@pytest.mark.parametrize("respond", ["plain", "tempting"])
+def test_streams_that_differ_in_their_requests_look_the_same(world, respond):
+    if respond == "tempting":
+        world.server.respond = faulty(world.origin, tempting)
+    one, other = (record(world, stream, number) for number, stream in enumerate(STREAMS))
+    assert one == other
+    assert len(one) == 1  # one connection: every body was read to its end, or it could not have been kept
+
+
+def expected_headers(world, body):
+    headers = [("Host", f"127.0.0.1:{world.server.port}"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
+    headers += [("Connection", "keep-alive"), ("User-Agent", "onoff")]
+    if body is not None:
+        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    return sorted((name.lower(), value) for name, value in headers)
+
+
+def test_exactly_these_requests_in_this_order(world):
+    """No cookies, no conditions, no compression, nothing that the server asked for; sets in canonical order."""
+    world.server.respond = faulty(world.origin, tempting)
+    record(world, STREAMS[0], 0)
+    requests = world.server.requests
+    if world.kind == "own":
+        assert (requests[0].method, requests[0].path, requests[0].body) == ("GET", "/v1/catalogue", b"")
+        assert all((request.method, request.path) == ("POST", "/v1/query") for request in requests[1:])
+        bodies = [json.loads(request.body) for request in requests[1:]]
+        assert [(body["step"], tuple(body["sources"])) for body in bodies] == list(enumerate(ASKED))
+        assert {body["catalogue"] for body in bodies} == {world.origin.catalogue.fingerprint}
+    else:
+        assert [request.path for request in requests] == [f"/{NAMES[i]}" for query in ASKED for i in query]
+        assert {(request.method, request.body) for request in requests} == {("GET", b"")}
+    orders = set()
+    for request in requests:
+        body = request.body if request.method == "POST" else None
+        assert sorted((name.lower(), value) for name, value in request.headers) == expected_headers(world, body)
+        orders.add((request.method, tuple(name for name, _ in request.headers)))
+    assert len(orders) == len({request.method for request in requests})
+
+
+LOCATIONS = [
+    "/elsewhere",
+    "http://127.0.0.1:9/",
+    "//",
+    "http://",
+    "http://[bad",
+    "",
+    "\x7f",
+    "ftp://a/b",
+    "http://a:x/",
+]
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_redirects_are_messages_and_are_not_followed(tmp_path, location):
+    status = 301 + LOCATIONS.index(location) % 3
+    with scene("any", tmp_path) as world:
+
+        def moved(request, answer):  # noqa: ARG001
+            if request.path == "/science":
+                return reply(b"moved", status, [f"Location: {location}"])
+            return None
+
+        world.server.respond = faulty(world.origin, moved)
+        seen = []
+        for wanted in NAMES:
+            world.server.reset()
+            outcome = world.outcome(lambda client, wanted=wanted: client.get(wanted), journal=wanted)
+            assert outcome == ((SourceError, status, b"moved") if wanted == "science" else ("message",))
+            seen.append(world.server.recording())
+        assert seen == [seen[0]] * len(NAMES)
+        assert [raw.split(b" ")[1].decode()[1:] for raw in seen[0][0]] == list(NAMES)
