@@ -157,7 +157,11 @@ class Journal:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-        self.state = state
+            self.state = state
+            self._seal(number)
+
+    def _seal(self, number: int) -> None:
+        """Write beside the journal which transaction is its newest."""
         os.pwrite(self._lock, f"{number:020d}\n".encode(), 0)
 
     @contextmanager
@@ -166,7 +170,7 @@ class Journal:
         try:
             yield
         except (sqlite3.OperationalError, OSError) as error:
-            raise JournalError(f"{self.path}: cannot be used ({error}); nothing was sent") from error
+            raise JournalError(f"{self.path}: cannot be used ({error}); no new query was sent") from error
         except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
             raise JournalError(f"{self.path}: the journal is damaged ({error}); {AFRESH}") from error
 
@@ -176,7 +180,7 @@ class Journal:
         try:
             descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise JournalError(f"{self.path}: cannot be used ({error.strerror}); nothing was sent") from error
+            raise JournalError(f"{self.path}: cannot be used ({error.strerror}); no new query was sent") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -219,6 +223,7 @@ class Journal:
         sealed = os.pread(self._lock, 32, 0).strip()
         if sealed.isdigit() and int(sealed) > int(self._meta("transaction")):
             raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
+        self._seal(int(self._meta("transaction")))  # a process may have been killed between the two
 
     def _meta(self, key: str) -> str:
         row = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
