@@ -93,7 +93,7 @@ class Announced(SessionError):
 
 
 class JournalError(OnoffError):
-    """The journal is damaged, foreign, restored or cannot be written. Nothing was sent."""
+    """The journal is damaged, foreign, restored or cannot be written. No new query was sent."""
 
 
 class JournalLocked(JournalError):
