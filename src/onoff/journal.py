@@ -70,7 +70,7 @@ class Journal:
             self.created = not self.path.exists()
             with self._explained():
                 if self.created:
-                    self._create(chain, catalogue, State(unsettled=0 if first_ever else 1))
+                    self._create(chain, catalogue, first_ever)
                 with self.path.open("rb") as stream:
                     if stream.read(16) != b"SQLite format 3\0":  # SQLite would turn an empty file into a journal
                         raise ValueError("it is not a database")
@@ -188,9 +188,10 @@ class Journal:
             raise JournalLocked(f"{self.path}: another process is using this journal; wait for it to end") from None
         return descriptor
 
-    def _create(self, chain: str, catalogue: str, state: State) -> None:
+    def _create(self, chain: str, catalogue: str, first_ever: bool) -> None:
         sealed = os.pread(self._lock, 32, 0).strip()
         start = int(sealed) if sealed.isdigit() else 0  # a journal was here before: count on, so that it stays refused
+        state = State(unsettled=0 if first_ever and start == 0 else 1)
         unfinished = self.path.with_name(self.path.name + ".new")
         unfinished.unlink(missing_ok=True)  # of a process that was killed here
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
