@@ -9,6 +9,7 @@ another inode than it was made in was copied. Both would ask again for what was 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import sqlite3
@@ -32,6 +33,7 @@ CREATE TABLE steps (
 CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, body BLOB NOT NULL) STRICT;
 """
+SUMMED = ("version", "chain", "catalogue", "inode", "transaction", "state")
 AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
 
 
@@ -150,8 +152,10 @@ class Journal:
             try:
                 yield
                 number = int(self._meta("transaction")) + 1
-                changes = [(json.dumps(state.as_dict()), "state"), (str(number), "transaction")]
-                self._database.executemany("UPDATE meta SET value = ? WHERE key = ?", changes)
+                changes = {"state": json.dumps(state.as_dict()), "transaction": str(number)}
+                changes["checksum"] = _checksum({**self._summed(), **changes})
+                rows = [(value, key) for key, value in changes.items()]
+                self._database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
@@ -206,7 +210,8 @@ class Journal:
         database = _connect(unfinished)
         try:
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
-            database.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+            rows = {**meta, "checksum": _checksum(meta)}.items()
+            database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             database.close()  # moves everything from the write-ahead log into the file
         os.rename(unfinished, self.path)
@@ -216,6 +221,8 @@ class Journal:
             raise sqlite3.DatabaseError("the file fails SQLite's check")
         if int(self._meta("version")) != VERSION:
             raise JournalError(f"{self.path}: version {self._meta('version')} of the journal is not known here")
+        if self._meta("checksum") != _checksum(self._summed()):
+            raise sqlite3.DatabaseError("its checksum does not match")
         for key, value in (("chain", chain), ("catalogue", catalogue)):
             if self._meta(key) != value:
                 raise JournalError(f"{self.path}: belongs to another {key} ({self._meta(key)[:12]}...); {AFRESH}")
@@ -226,11 +233,19 @@ class Journal:
             raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
         self._seal(int(self._meta("transaction")))  # a process may have been killed between the two
 
+    def _summed(self) -> dict[str, str]:
+        return {key: self._meta(key) for key in SUMMED}
+
     def _meta(self, key: str) -> str:
         row = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise sqlite3.DatabaseError(f"{key} is missing")
         return str(row[0])
+
+
+def _checksum(meta: dict[str, str]) -> str:
+    """Of all that the next query depends on: SQLite itself does not notice a digit that has changed."""
+    return hashlib.sha256(json.dumps([meta[key] for key in SUMMED]).encode()).hexdigest()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
