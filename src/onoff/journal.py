@@ -1,9 +1,10 @@
 """The client's state on disk: one SQLite file, one transaction before a query is sent and one when it is answered.
 
 What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
-0600, deleted messages are overwritten. A lock keeps a second process out. Beside it, `NAME.lock` bears the number of
-the newest transaction: a journal that is older than its own lock was restored from a backup, and one that lives in
-another inode than it was made in was copied. Both would ask again for what was already asked: they are refused.
+0600, deleted messages are overwritten. A lock keeps a second process out. Beside it, `NAME.lock` bears the identity of
+the journal and the number of its newest transaction: a journal that is older than its own lock was restored from a
+backup, and one that has no such lock, or lives in another inode than it was made in, was copied. They would ask again
+for what was already asked: they are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +35,7 @@ CREATE TABLE steps (
 CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, body BLOB NOT NULL) STRICT;
 """
-SUMMED = ("version", "chain", "catalogue", "inode", "transaction", "state")
+SUMMED = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
 AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
 
 
@@ -162,11 +164,16 @@ class Journal:
                     self._database.execute("ROLLBACK")
                 raise
             self.state = state
-            self._seal(number)
+            self._seal(number, self._meta("identity"))
 
-    def _seal(self, number: int) -> None:
-        """Write beside the journal which transaction is its newest."""
-        os.pwrite(self._lock, f"{number:020d}\n".encode(), 0)
+    def _seal(self, number: int, identity: str) -> None:
+        """Write beside the journal which one it is and which transaction is its newest."""
+        os.pwrite(self._lock, f"{number:020d} {identity}\n".encode(), 0)
+
+    def _sealed(self) -> tuple[int, str]:
+        """What `_seal` wrote last, if anything."""
+        number, _, identity = os.pread(self._lock, 64, 0).decode("ascii", "replace").strip().partition(" ")
+        return int(number) if number.isdecimal() else 0, identity
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -193,8 +200,7 @@ class Journal:
         return descriptor
 
     def _create(self, chain: str, catalogue: str, first_ever: bool) -> None:
-        sealed = os.pread(self._lock, 32, 0).strip()
-        start = int(sealed) if sealed.isdigit() else 0  # a journal was here before: count on, so that it stays refused
+        start, _ = self._sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
         unfinished = self.path.with_name(self.path.name + ".new")
         unfinished.unlink(missing_ok=True)  # of a process that was killed here
@@ -203,6 +209,7 @@ class Journal:
             "version": str(VERSION),
             "chain": chain,
             "catalogue": catalogue,
+            "identity": secrets.token_hex(16),
             "inode": str(unfinished.stat().st_ino),
             "transaction": str(start),
             "state": json.dumps(state.as_dict()),
@@ -214,6 +221,8 @@ class Journal:
             database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             database.close()  # moves everything from the write-ahead log into the file
+        self._seal(start, meta["identity"])
+        os.fsync(self._lock)  # a journal without its lock would be refused
         os.rename(unfinished, self.path)
 
     def _check(self, chain: str, catalogue: str) -> None:
@@ -226,12 +235,12 @@ class Journal:
         for key, value in (("chain", chain), ("catalogue", catalogue)):
             if self._meta(key) != value:
                 raise JournalError(f"{self.path}: belongs to another {key} ({self._meta(key)[:12]}...); {AFRESH}")
-        if int(self._meta("inode")) != self.path.stat().st_ino:
+        number, identity = self._sealed()
+        if self._meta("identity") != identity or int(self._meta("inode")) != self.path.stat().st_ino:
             raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")
-        sealed = os.pread(self._lock, 32, 0).strip()
-        if sealed.isdigit() and int(sealed) > int(self._meta("transaction")):
+        if number > int(self._meta("transaction")):
             raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
-        self._seal(int(self._meta("transaction")))  # a process may have been killed between the two
+        self._seal(int(self._meta("transaction")), identity)  # a process may have been killed between the two
 
     def _summed(self) -> dict[str, str]:
         return {key: self._meta(key) for key in SUMMED}
