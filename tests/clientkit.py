@@ -59,7 +59,6 @@ class World:
         self.kind, self.directory = kind, directory
         self.origin = OnoffOrigin(bodies) if kind == "own" else Origin(bodies)
         self.server = RecordingServer(self.origin)
-        self.first = 1 if kind == "own" else 0  # requests of a client before its first query
 
     @mock.patch("httpx._transports.default.create_ssl_context", functools.cache(lambda **_: httpx.create_ssl_context()))
     def transport(self) -> OnoffTransport | HttpTransport:
@@ -67,6 +66,10 @@ class World:
         if self.kind == "own":
             return OnoffTransport(self.server.url, timeout=20)
         return HttpTransport(self.origin.urls(self.server), timeout=20, body_limit=BODY_LIMIT)
+
+    def fingerprint(self) -> str:
+        """What the journal is made for."""
+        return self.origin.catalogue.fingerprint if self.kind == "own" else self.transport().fingerprint
 
     def client(self, sets: Sequence[tuple[int, ...]] = (), journal: str = "journal", **options: object) -> Client:
         settings = {"delay": 0.001, "attempts": 3, "backoff": 0.01, "first_ever": True, **options}

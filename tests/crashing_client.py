@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import secrets
 import signal
 import sqlite3
@@ -31,6 +32,7 @@ import onoff.report
 from onoff.chain import Chain
 from onoff.cli import main as command_line
 from onoff.client import Client, Message
+from onoff.errors import JournalError
 from onoff.planner import Planner
 from onoff.transport.http import HttpTransport
 from onoff.transport.onoff import OnoffTransport
@@ -159,6 +161,8 @@ async def play(order) -> None:
 
     def deliver(message: Message) -> None:
         about_to("deliver")
+        if message.step == order.get("poison"):
+            os.kill(os.getpid(), signal.SIGKILL)
         line = {"step": message.step, "source": message.source, "body": message.body.decode()}
         os.write(received, (json.dumps(line) + "\n").encode())
 
@@ -183,6 +187,8 @@ def obey(order) -> int:
             asyncio.run(play(order))
     except SystemExit as error:
         return error.code or 0
+    except JournalError:
+        return 3
     except BaseException:
         traceback.print_exc()
         return 1
@@ -193,6 +199,8 @@ def obey_apart(order) -> int | None:
     """One run in a process of its own; its exit code, or None if it was killed."""
     child = os.fork()
     if child == 0:
+        if "largest" in order:  # no file may grow beyond that: to a process, a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest"], order["largest"]))
         os._exit(obey(order))
     _, status = os.waitpid(child, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

@@ -96,6 +96,9 @@ class OwnServer:
     def forget(self):
         self.seen = len(self.process.transcript())
 
+    def sources_asked(self):
+        return [source for line in self.process.transcript()[self.seen :] for source in line["sources"]]
+
     def check(self, queries):
         """Every step was asked, in order, with one distinct set."""
         asked = [(line["step"], tuple(line["sources"])) for line in self.process.transcript()[self.seen :]]
@@ -118,6 +121,9 @@ class AnyServer:
 
     def forget(self):
         self.process.reset()
+
+    def sources_asked(self):
+        return [NAMES.index(raw.split(b" ")[1].decode()[1:]) for one in self.process.recording() for raw in one]
 
     def check(self, queries):
         """Every process began with a whole step, the one that the last request before it belongs to or the next."""
@@ -201,7 +207,7 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, direct
         first = actions.index("commit")
         assert actions[first:-1] == IN_A_STEP * len(ITEMS)
     else:
-        assert actions.count("commit") == actions.count("pwrite") - 1 == 2 * len(ITEMS)
+        assert actions.count("commit") == actions.count("pwrite") - 2 == 2 * len(ITEMS)
         assert actions.count("send") == actions.count("receive") == 3 * len(NAMES) + 4 * 2
 
 
@@ -215,6 +221,42 @@ def test_killed_again_and_again(server, driver, chain_file, directory, life):
         assert len(results) < 100, "no progress"
     assert len(results) >= 3
     check_end(server, order)
+
+
+def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver, chain_file, directory):
+    """Every message kills its reader twice; it comes from the disk until it has been read."""
+    order = new_order(server, chain_file, directory / "reader")
+    for step in range(len(ITEMS)):
+        for again in range(2):
+            result = driver.run({**order, "poison": step})
+            assert result["killed"]
+            assert not again or "commit" not in result["actions"]
+    driver.run(order)
+    check_end(server, order)
+    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+    queries = [step["query"] for step in journal.steps()]
+    journal.close()
+    assert server.sources_asked() == [source for query in queries for source in query]
+
+
+def test_a_full_disk_at_every_size(server, driver, chain_file, directory):
+    """No file may grow beyond so many bytes: an error of the journal and no query; with room again, all goes on."""
+    for pages in itertools.count(1):
+        order = new_order(server, chain_file, directory / f"full-{pages}")
+        full = driver.run({**order, "largest": pages * 4096}, codes=(0, 3))
+        if full["code"] == 0:
+            break
+        if Path(order["journal"]).exists():
+            journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+            drawn = [source for step in journal.steps() for source in step["query"]]
+            journal.close()
+            assert server.sources_asked() == drawn[: len(server.sources_asked())]
+        else:
+            assert server.sources_asked() == []
+        driver.run(order)
+        check_end(server, order)
+    check_end(server, order)
+    assert pages > 10
 
 
 @pytest.mark.parametrize("server", [OwnServer], indirect=True)
