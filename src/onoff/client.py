@@ -27,6 +27,9 @@ from onoff.transport import Transport
 Result = TypeVar("Result")
 
 DELAY = 0.05  # seconds from call to send: longer than any draw and its commit
+SPIN = (
+    0.002  # the last of them are spent awake: sleep ends on a whole millisecond from its start, which shows the start
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,10 @@ class Client:
         )
         self.journal.begin(state, pending, float(self.chain.n) if plan is None else plan.cost)
         slots = max(1, math.ceil((clock() - called) / self.delay)) if self.delay > 0 else 0
-        await asyncio.sleep(max(0.0, called + slots * self.delay - clock()))
+        leave = called + slots * self.delay
+        await asyncio.sleep(max(0.0, leave - SPIN - clock()))
+        while clock() < leave:
+            pass
         return await self._complete(pending)
 
     async def resume(self) -> Message | None:
