@@ -1,0 +1,107 @@
+"""The time from call to send has the same distribution in every context: a two-sample test with a stated error rate.
+
+Two clients, each in a context of its own, take turns in random order at a server that looks at its clock; the delays
+are compared by the test of Kolmogorov and Smirnov. A client that behaves fails it with probability LEVEL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from onoff import Chain, plan
+from onoff.client import DELAY, Client
+from onoff.transport.onoff import OnoffTransport
+from recordingserver import OnoffOrigin, RecordingServer
+
+N = 60
+LEVEL = 1e-4  # the rate of false alarms of each test
+SAMPLES = 60
+DEAR = 0.0103  # seconds that a draw takes longer in one of the contexts; no whole number of the timer's milliseconds
+
+
+class Watched:
+    """A plan, and its own planner, whose draws take longer in the contexts after one source."""
+
+    def __init__(self, inner, dear, seconds):
+        self.inner, self.dear, self.seconds = inner, dear, seconds
+        self.store = SimpleNamespace(chain=inner.chain)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def best(self, lag):  # noqa: ARG002
+        return self
+
+    def draw(self, request, last, *rest):
+        end = time.perf_counter() + (self.seconds if last == self.dear else 0)
+        query = self.inner.draw(request, last, *rest)
+        while time.perf_counter() < end:
+            pass
+        return query
+
+
+@pytest.fixture(scope="module")
+def the_plan():
+    """Half of the sources are sticky, from the others everything is likely: contexts of very different posteriors."""
+    P = np.full((N, N), 0.2 / N)
+    generator = np.random.default_rng(1)
+    for x in range(N):
+        P[x] += 0.8 * (np.eye(N)[x] if x < N // 2 else generator.dirichlet(np.ones(N)))
+    return plan(Chain(P / P.sum(axis=1, keepdims=True)), 1, "comb")
+
+
+def delays(the_plan, directory, delay, dear_seconds):
+    """Seconds from call to the first byte at the server, in the context of a sticky source and of another one."""
+    chain = the_plan.chain
+    contexts = (1, N - 1)
+    found = {source: [] for source in contexts}
+    origin = OnoffOrigin(dict.fromkeys(chain.names, b"x"))
+
+    async def run(server):
+        planner = Watched(the_plan, contexts[1], dear_seconds)
+        async with AsyncExitStack() as stack:
+            clients = {}
+            for source in contexts:
+                transport = OnoffTransport(server.url)
+                client = Client(chain, transport, directory / str(source), planner, first_ever=True, delay=delay)
+                clients[source] = await stack.enter_async_context(client)
+            for sample in range(SAMPLES + 1):
+                for source in random.sample(contexts, 2):
+                    client, name = clients[source], chain.names[source]
+                    client.delay = 0
+                    await client.get(name, name)
+                    client.delay = delay
+                    before = len(server.requests)
+                    called = time.monotonic()
+                    await client.get(name, name, private=False)
+                    if sample:  # the first draw of a plan is slower, in every context
+                        found[source].append(server.requests[before].begun - called)
+
+    with RecordingServer(origin) as server:
+        asyncio.run(run(server))
+    return [found[source] for source in contexts]
+
+
+def p_value(one, other):
+    return ks_2samp(one, other, method="exact").pvalue
+
+
+@pytest.mark.parametrize("dear", [0.0, DEAR])
+def test_the_query_leaves_at_the_same_time_in_every_context(the_plan, tmp_path, dear):
+    one, other = delays(the_plan, tmp_path, DELAY, dear)
+    assert min(one + other) >= DELAY
+    assert p_value(one, other) > LEVEL, (sorted(one), sorted(other))
+
+
+def test_a_client_without_delay_is_caught(the_plan, tmp_path):
+    """The test above can fail: without the delay, the slow draw shows."""
+    one, other = delays(the_plan, tmp_path, 0, DEAR)
+    assert p_value(one, other) < LEVEL / 10
