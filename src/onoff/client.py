@@ -27,9 +27,7 @@ from onoff.transport import Transport
 Result = TypeVar("Result")
 
 DELAY = 0.05  # seconds from call to send: longer than any draw and its commit
-SPIN = (
-    0.002  # the last of them are spent awake: sleep ends on a whole millisecond from its start, which shows the start
-)
+SPIN = 0.002  # the last of them, spent awake: a sleep ends a whole millisecond after its start, which would show it
 
 
 @dataclass(frozen=True)
