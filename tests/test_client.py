@@ -17,7 +17,7 @@ import pytest
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
 from onoff.commands.client import read_items
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff.journal import snapshot
+from onoff.journal import Journal, snapshot
 from onoff.planstore import PlanStore
 from oracles import random_chain
 from serverprocess import ServerProcess
@@ -327,6 +327,13 @@ def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
     (tmp_path / "requests").write_text(text)
     with pytest.raises(OnoffError, match=words):
         read_items(tmp_path / "requests")
+
+
+def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):
+    Journal(tmp_path / "j", chain.fingerprint, "catalogue").close()
+    done = onoff("status", "--journal", tmp_path / "j", check=False)
+    assert done.returncode == 2
+    assert "has noted its chain" in done.stderr
 
 
 def test_what_is_missing_is_said(chain_file, tmp_path):
