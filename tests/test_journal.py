@@ -182,6 +182,23 @@ def test_a_process_killed_while_making_it_leaves_nothing_in_the_way(path):
     assert not (path.parent / "journal.new").exists()
 
 
+def test_the_log_of_a_journal_that_was_moved_away_is_not_taken_for_the_new_ones(path):
+    code = (
+        "import os, signal; from onoff.journal import Journal;"
+        f"journal = Journal({str(path)!r}, {CHAIN.fingerprint!r}, 'catalogue'); journal.note('a', 'b');"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert (path.parent / "journal-wal").stat().st_size > 0
+    path.rename(path.parent / "elsewhere")
+    journal = opened(path)
+    assert journal.created
+    assert journal.recall("a") is None
+    make_step(journal)
+    journal.close()
+    opened(path).close()
+
+
 def test_a_full_disk_changes_nothing(path):
     journal = opened(path)
     make_step(journal)

@@ -203,7 +203,10 @@ class Journal:
         start, _ = self._sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
         unfinished = self.path.with_name(self.path.name + ".new")
-        unfinished.unlink(missing_ok=True)  # of a process that was killed here
+        # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
+        # log of another database for ours.
+        for stale in (unfinished, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
+            stale.unlink(missing_ok=True)
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         meta = {
             "version": str(VERSION),
