@@ -150,7 +150,7 @@ def test_a_server_with_other_sources_is_refused(server, tmp_path):
         async with client_of(other, OnoffTransport(server.url), tmp_path / "j", tmp_path / "plans"):
             pass
 
-    with pytest.raises(ChainError, match="culture, wetter süd differ"):
+    with pytest.raises(ChainError, match="only there wetter süd; only in the chain culture"):
         asyncio.run(run())
     assert not (tmp_path / "j").exists()
 
@@ -322,11 +322,50 @@ def test_a_file_that_was_played_is_played_anew_the_next_time(chain_file, plans, 
     assert "4 requests" in onoff(*arguments, "--plans", plans, "--delay", "0").stdout
 
 
-@pytest.mark.parametrize(("text", "words"), [("", "no requests"), ("maybe news\n", "line 1"), ("on\n", "line 1")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "no requests"), ("maybe news\n", "line 1"), ("on\n", "line 1"), ("on newz\n", "no source is called")],
+)
 def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
     (tmp_path / "requests").write_text(text)
     with pytest.raises(OnoffError, match=words):
-        read_items(tmp_path / "requests")
+        read_items(tmp_path / "requests", NAMES)
+
+
+def test_a_server_that_cannot_be_reached_is_explained(chain_file, plans, server, tmp_path):
+    common = ["--chain", chain_file, "--journal", tmp_path / "j", "--plans", plans]
+    for url, words in (
+        ("127.0.0.1:8700", "http://HOST:PORT is needed"),
+        (f"{server.url}/nothing", "is not an onoff server"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 did not answer"),
+    ):
+        done = onoff("get", "news", "--server", url, *common, check=False)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "j").exists()
+
+
+def test_what_play_makes_on_and_a_changed_file_are_noted(chain_file, plans, server, tmp_path):
+    common = [
+        "--server",
+        server.url,
+        "--chain",
+        chain_file,
+        "--journal",
+        tmp_path / "j",
+        "--plans",
+        plans,
+        "--delay",
+        "0",
+    ]
+    (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
+    done = onoff("play", tmp_path / "requests", *common)
+    assert "3 requests were made ON" in done.stderr
+    journal = Journal(tmp_path / "j", Chain.load(chain_file).fingerprint, server.catalogue.fingerprint)
+    journal.note("play", json.dumps({"digest": "of another file", "first": 0}))
+    journal.close()
+    assert "this one starts anew" in onoff("play", tmp_path / "requests", *common).stderr
 
 
 def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):

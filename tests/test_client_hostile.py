@@ -335,7 +335,7 @@ def test_changed_urls_get_an_error_and_never_a_query(any_origin):
     urls = world.origin.urls(world.server)
     for changed in ({**urls, "news": world.server.url + "/other"}, dict(reversed(urls.items()))):
         client = Client(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
-        attempt(world, JournalError, client, "another catalogue")
+        attempt(world, JournalError, client, "another list of sources")
 
 
 # Journals.

@@ -113,7 +113,7 @@ def test_a_second_process_is_kept_out_and_let_in_afterwards(path):
 
 @pytest.mark.parametrize(
     ("chain", "catalogue", "words"),
-    [("other", "catalogue", "another chain"), (CHAIN.fingerprint, "x", "another catalogue")],
+    [("other", "catalogue", "another chain"), (CHAIN.fingerprint, "x", "another list of sources")],
 )
 def test_a_foreign_journal_is_refused(path, chain, catalogue, words):
     opened(path).close()

@@ -88,7 +88,7 @@ def test_an_announced_request_binds_after_an_off_query_only(chain, plans):
 
 def test_while_a_request_is_pending_another_is_an_error(chain):
     state, _ = begin(FIRST, chain, 2, 1, True, None)
-    with pytest.raises(PendingRequest, match="step 0 is still pending"):
+    with pytest.raises(PendingRequest, match="step 0, for '2', is still pending"):
         begin(state, chain, 1, 1, True, None)
     with pytest.raises(PendingRequest, match="nothing is pending"):
         finish(FIRST)

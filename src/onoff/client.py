@@ -147,8 +147,11 @@ class Client:
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""
         if sorted(names) != sorted(self.chain.names):
-            unknown = sorted(set(names) ^ set(self.chain.names))[:5]
-            raise ChainError(f"the server's sources are not those of the chain: {', '.join(unknown)} differ")
+            theirs, ours = sorted(set(names) - set(self.chain.names)), sorted(set(self.chain.names) - set(names))
+            raise ChainError(
+                "the sources that can be fetched are not those of the chain: only there "
+                f"{_few(theirs)}; only in the chain {_few(ours)}"
+            )
         places = {name: i for i, name in enumerate(names)}
         return [places[name] for name in self.chain.names]
 
@@ -183,3 +186,7 @@ class Client:
             )
         names = tuple(self.chain.names[i] for i in query)
         return Message(name, stored.body, stored.step, private, made_private, names, stored.round)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"

@@ -237,7 +237,8 @@ class Journal:
             raise sqlite3.DatabaseError("its checksum does not match")
         for key, value in (("chain", chain), ("catalogue", catalogue)):
             if self._meta(key) != value:
-                raise JournalError(f"{self.path}: belongs to another {key} ({self._meta(key)[:12]}...); {AFRESH}")
+                what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+                raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
         number, identity = self._sealed()
         if self._meta("identity") != identity or int(self._meta("inode")) != self.path.stat().st_ino:
             raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")

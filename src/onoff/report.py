@@ -194,7 +194,7 @@ def print_totals(totals: Totals, chain: Chain) -> None:
         ("downloading everything", steps * chain.n),
         ("the plans used, expected", totals.cost),
         ("downloaded", totals.messages),
-        ("outer bound: no scheme needs less", least),
+        ("outer bound: no scheme needs less on average", least),
     ):
         table.add_row(name, f"{messages:.0f}", f"{messages / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
@@ -212,8 +212,9 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None) -> None:
     pending = state.pending
     if pending is not None:
         print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
-    if state.announced is not None:
-        print(f"announced: the next request must be {names[state.announced]!r}")
+    following = state.announced if pending is None else None if pending.private else pending.next
+    if following is not None:
+        print(f"announced: the next request must be {names[following]!r}")
     if state.last is not None:
         cost = (
             f"{plan.cost:.3f} ({plan.scheme}, at least {plan.lower_bound:.3f})"

@@ -81,7 +81,9 @@ def begin(
     """Draw the query of a step. `plan` is needed, for at most the lag of the step, unless that is 0."""
     if state.pending is not None:
         raise PendingRequest(
-            f"step {state.step} is still pending: finish it (resume) before asking for anything else", step=state.step
+            f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending: finish it "
+            "(`onoff resume`, Client.resume) before asking for anything else",
+            step=state.step,
         )
     _check_source(chain, request)
     if next is not None:

@@ -7,12 +7,14 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.errors import OnoffError
+from onoff.errors import OnoffError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -72,7 +74,8 @@ async def _get(
 ) -> None:
     async with _client(settings, plans, delay) as client:
         _remember(client, settings)
-        message = await client.get(source, next, private)
+        with _explained("`onoff resume` finishes it"):
+            message = await client.get(source, next, private)
     if message.made_private:
         _note("this request was made ON: it is the first or last one, or no next request was given")
     sys.stdout.buffer.write(message.body)
@@ -112,8 +115,8 @@ def play(
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again."""
     from onoff import report
 
-    items = read_items(file)
     settings = _settings(journal, chain, server, urls, lengths)
+    items = read_items(file, settings["chain"].names)
     report.print_totals(asyncio.run(_play(items, settings, plans, out, delay)), settings["chain"])
 
 
@@ -128,33 +131,52 @@ async def _play(
     async with _client(settings, plans, delay) as client:
         _remember(client, settings)
         begun = _begun(client, items, digest)
+        if not begun and client.journal.recall("play") not in (None, "{}"):
+            _note("another file, or this one before it was changed, was not played to its end; this one starts anew")
         if begun or client.journal.state.pending is not None:
             # Finish what is pending; a message that had arrived may not have been written before the end.
-            await _delivered(client.resume(), out if begun else None)
+            with _explained("run the same command again"):
+                await _delivered(client.resume(), out if begun else None)
         client.journal.note("play", json.dumps({"digest": digest, "first": client.journal.state.step - begun}))
-        left = items[begun:]
+        left, made_on = items[begun:], 0
         with report.progress("requests")(len(items)) as advance:
             for _ in range(begun):
                 advance()
             for i, (source, private) in enumerate(left):
                 following = left[i + 1][0] if i + 1 < len(left) else None
-                await _delivered(client.get(source, following, private), out)
+                with _explained("run the same command again"):
+                    made_on += await _delivered(client.get(source, following, private), out)
                 advance()
+        if made_on:
+            _note(f"{made_on} requests were made ON: until one has counted as ON, and the last, which has no next")
         client.journal.note("play", "{}")
         return client.journal.totals()
 
 
-async def _delivered(asked: Awaitable[Message | None], out: Path | None) -> None:
-    """Wait for a message and write it to its file; that a source has none is worth a note, not the end."""
+@contextmanager
+def _explained(advice: str) -> Iterator[None]:
+    """Say what to do about a request that the server left unanswered."""
+    try:
+        yield
+    except Unavailable as error:
+        raise Unavailable(f"{error} The request is pending: {advice}.") from None
+
+
+async def _delivered(asked: Awaitable[Message | None], out: Path | None) -> bool:
+    """Wait for a message and write it to its file; that a source has none is worth a note, not the end.
+
+    Whether it was asked OFF but made ON.
+    """
     from onoff.errors import SourceError
 
     try:
         message = await asked
     except SourceError as error:
         _note(str(error))
-        return
+        return False
     if message is not None and out is not None:
         (out / f"{message.step:06d}").write_bytes(message.body)
+    return message is not None and message.made_private
 
 
 def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
@@ -166,7 +188,10 @@ def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
     return len(made) if made == [source for source, _ in items[: len(made)]] else 0
 
 
-def status(journal: JournalFile = None, plans: Plans = None) -> None:
+def status(
+    journal: Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="The client's state.")] = None,
+    plans: Plans = None,
+) -> None:
     """The lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff import report
     from onoff.journal import snapshot
@@ -203,12 +228,14 @@ def measure(
     print(f"{len(lengths)} sources, {sum(lengths.values())} bytes in all")
 
 
-def read_items(file: Path) -> list[tuple[str, bool]]:
-    """The requests in a file; empty lines and lines with # are passed over."""
+def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
+    """The requests in a file; empty lines and lines with # are passed over. Every source must be one of `names`."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OnoffError(f"{file}: cannot be read ({error})") from None
+    except OSError as error:
+        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise OnoffError(f"{file}: is not UTF-8") from None
     items = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -216,6 +243,8 @@ def read_items(file: Path) -> list[tuple[str, bool]]:
         word, _, source = line.strip().partition(" ")
         if word not in ("on", "off") or not source.strip():
             raise OnoffError(f"{file}: line {number} is {line!r}: write `on SOURCE` or `off SOURCE`")
+        if source.strip() not in names:
+            raise OnoffError(f"{file}: line {number}: no source is called {source.strip()!r}")
         items.append((source.strip(), word == "on"))
     if not items:
         raise OnoffError(f"{file}: there are no requests in it")
@@ -236,15 +265,16 @@ def _settings(
     from onoff.journal import snapshot
 
     path = journal or default_journal()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if journal is None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     notes = snapshot(path).notes if path.exists() else {}
     if server is not None and urls is not None:
         raise OnoffError("give --server or --urls, not both")
     known = "chain" in notes
     if chain is None and not known:
-        raise OnoffError("--chain is needed the first time; the journal remembers it")
+        raise OnoffError(f"{path} is a new journal: --chain is needed the first time, then it is remembered")
     if server is None and urls is None and not known:
-        raise OnoffError("--server or --urls is needed the first time; the journal remembers it")
+        raise OnoffError(f"{path} is a new journal: --server or --urls is needed the first time, then it is remembered")
     loaded: Chain = Chain.load(chain) if chain is not None else _chain_from(notes["chain"])
     if server is None and urls is None:
         server, urls_text = notes.get("server"), notes.get("urls")
@@ -269,8 +299,6 @@ def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Clien
     from onoff.transport.http import HttpTransport
     from onoff.transport.onoff import OnoffTransport
 
-    if not settings["path"].exists():
-        _note("a new journal: its first two requests ask for everything")
     transport: Transport
     if settings["urls"] is not None:
         transport = HttpTransport.load(settings["urls"])
@@ -283,6 +311,8 @@ def _client(settings: dict[str, Any], plans: Path | None, delay: float) -> Clien
 
 def _remember(client: Client, settings: dict[str, Any]) -> None:
     """Note the settings once they have worked."""
+    if client.journal.created:
+        _note("a new journal: its first two requests ask for everything")
     wanted = {
         "server": settings["server"] or "",
         "urls": str(settings["urls"] or ""),

@@ -44,4 +44,8 @@ async def read(http: httpx.AsyncClient, request: httpx.Request, limit: int) -> t
         finally:
             await response.aclose()
     except httpx.HTTPError as error:
-        raise Unavailable(f"{request.url.host}: {type(error).__name__}: {error}") from error
+        place = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+        raise Unavailable(
+            f"{place} did not answer ({type(error).__name__}: {error}): "
+            "is it the right address, and is the server running?"
+        ) from error

@@ -17,6 +17,8 @@ class OnoffTransport:
     """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise CatalogueError(f"{url!r} is not the address of a server: http://HOST:PORT is needed")
         self.url = url.rstrip("/")
         headers = None if token is None else {"authorization": f"Bearer {token}"}
         self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
@@ -40,6 +42,10 @@ class OnoffTransport:
         """Fetch the catalogue."""
         status, body = await read(self._http, self._http.build_request("GET", "/v1/catalogue"), CATALOGUE_LIMIT)
         if status != 200:
+            if status == 404:
+                raise RefusedByServer(
+                    f"{self.url} is not an onoff server: give the URLs of its sources instead (--urls)"
+                )
             raise _refusal(status, body, "the catalogue")
         try:
             self._catalogue = Catalogue.parse(body)
