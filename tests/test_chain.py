@@ -393,6 +393,7 @@ def test_a_new_file_has_the_usual_mode_and_a_name_may_be_long(tmp_path):
 def test_saving_leaves_the_mask_of_the_process_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("another thread could make a file meanwhile"))
     Chain(GOOD).save(tmp_path / "chain.csv")
+    assert Chain.load(tmp_path / "chain.csv") == Chain(GOOD)
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):

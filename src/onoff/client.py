@@ -128,14 +128,15 @@ class Client:
         stored = self.journal.latest()
         if stored is None:
             return None
-        steps = [step for step in self.journal.steps() if step["step"] == stored.step]
-        private, asked = bool(steps[0]["private"]), bool(steps[0]["asked_private"])
-        return self._message(stored, tuple(steps[0]["query"]), private, private and not asked)
+        made = next(self.journal.steps(since=stored.step))
+        private, asked = bool(made["private"]), bool(made["asked_private"])
+        return self._message(stored, tuple(made["query"]), private, private and not asked)
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
 
-        Left early, the announcement of the next request stays in force.
+        Left early, or ended by an error such as `SourceError`, the announcement of the next request stays in force: go
+        on with the rest of the items.
         """
         upcoming = iter(items)
         current = next(upcoming, None)

@@ -115,10 +115,10 @@ class Journal:
             row = self._database.execute("SELECT step, source, status, round, body FROM message").fetchone()
         return None if row is None else Stored(*row)
 
-    def steps(self) -> Iterator[dict[str, Any]]:
-        """All steps so far, oldest first: status, lag, plan, query, request, costs, bytes, attempts."""
+    def steps(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        """The steps from `since` on, oldest first: status, lag, plan, query, request, cost, bytes, attempts."""
         with self._explained():
-            cursor = self._database.execute("SELECT * FROM steps ORDER BY step")
+            cursor = self._database.execute("SELECT * FROM steps WHERE step >= ? ORDER BY step", (since,))
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 record = dict(zip(names, row, strict=True))

@@ -184,7 +184,7 @@ def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
     known = json.loads(client.journal.recall("play") or "{}")
     if known.get("digest") != digest:
         return 0
-    made = [client.chain.names[step["request"]] for step in client.journal.steps() if step["step"] >= known["first"]]
+    made = [client.chain.names[step["request"]] for step in client.journal.steps(since=known["first"])]
     return len(made) if made == [source for source, _ in items[: len(made)]] else 0
 
 
