@@ -1,0 +1,164 @@
+"""How clients choose their queries, as the server may know it: p(q | request, last, next) at every lag.
+
+Two of them leak on purpose and live here only: `Naive`, which the paper calls time-sharing, and `Decoys`, which is
+what people do today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import ContextError, OnoffError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from onoff.chain import Chain
+    from onoff.tableplan import TablePlan
+
+Query = tuple[int, ...]
+LAGS_KEPT = 8  # whose encoders stay in memory
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One context: given the request x, sets[i] is sent with probability weights[x, i] / weights[x].sum()."""
+
+    sets: tuple[Query, ...]
+    weights: NDArray[np.int64]
+
+
+class Model(Protocol):
+    """A client, for who knows its rules. A lag of 0 means that privacy is ON."""
+
+    @property
+    def name(self) -> str: ...
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:
+        """The exact probabilities in one context; an error if the context is impossible."""
+        ...
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:
+        """p(query | last, request, next) as an array with these three axes; axes that do not matter have length 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Asks for the full set, always."""
+
+    n: int
+    name: str = "everything"
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:  # noqa: ARG002
+        return Encoder((tuple(range(self.n)),), np.ones((self.n, 1), dtype=np.int64))
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:  # noqa: ARG002
+        return np.full((1, 1, 1), float(len(query) == self.n))
+
+
+@dataclass(frozen=True)
+class Naive:
+    """Asks for everything while ON and openly while OFF: the paper's time-sharing."""
+
+    n: int
+    name: str = "naive"
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:
+        if lag == 0:
+            return Everything(self.n).encoder(last, next, lag)
+        return Encoder(tuple((x,) for x in range(self.n)), np.eye(self.n, dtype=np.int64))
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:
+        if lag == 0:
+            return Everything(self.n).likelihood(query, lag)
+        likelihood = np.zeros((1, self.n, 1))
+        if len(query) == 1:
+            likelihood[0, query[0], 0] = 1.0
+        return likelihood
+
+
+@dataclass(frozen=True)
+class Decoys:
+    """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
+
+    n: int
+    count: int
+    name: str = "decoys"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.count < self.n:
+            raise OnoffError(f"{self.count} decoys among {self.n} sources: at least 1 and fewer than the sources")
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:  # noqa: ARG002
+        sets = tuple(combinations(range(self.n), self.count + 1))
+        weights = np.zeros((self.n, len(sets)), dtype=np.int64)
+        for i, query in enumerate(sets):
+            weights[list(query), i] = 1
+        return Encoder(sets, weights)
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:  # noqa: ARG002
+        likelihood = np.zeros((1, self.n, 1))
+        if len(query) == self.count + 1:
+            likelihood[0, list(query), 0] = 1 / comb(self.n - 1, self.count)
+        return likelihood
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Draws from a plan with a table while OFF; the plan serves its own lag and every larger one."""
+
+    plan: TablePlan
+    _columns: Callable[[int], csc_array] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_columns", lru_cache(maxsize=LAGS_KEPT)(self._table))
+
+    @property
+    def name(self) -> str:
+        return f"{self.plan.scheme}, lag {self.plan.lag}"
+
+    @property
+    def chain(self) -> Chain:
+        return self.plan.chain
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:
+        if lag == 0:
+            return Everything(self.plan.n).encoder(last, next, lag)
+        return Encoder(self.plan.sets, self.plan.encoder(last, next, lag).toarray())
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:
+        n = self.plan.n
+        if lag == 0:
+            return Everything(n).likelihood(query, lag)
+        try:
+            column = self.plan.sets.index(query)
+        except ValueError:
+            return np.zeros((1, 1, 1))
+        cube: NDArray[np.float64] = self._columns(lag)[:, [column]].toarray().reshape(n, n, n)
+        return cube.transpose(0, 2, 1)
+
+    def _table(self, lag: int) -> Any:
+        """All encoders of a lag below each other, as probabilities: row (last, next, request), column the set."""
+        from scipy.sparse import csr_array, vstack
+
+        n = self.plan.n
+        blocks = []
+        for last in range(n):
+            for following in range(n):
+                try:
+                    joint = self.plan.encoder(last, following, lag).astype(np.float64)
+                except ContextError:  # the chain calls it impossible
+                    blocks.append(csr_array((n, len(self.plan.sets))))
+                    continue
+                total = joint.sum(axis=1)
+                joint.data /= np.repeat(np.where(total > 0, total, 1.0), np.diff(joint.indptr))
+                blocks.append(joint)
+        return vstack(blocks, format="csc")
