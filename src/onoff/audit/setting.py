@@ -57,8 +57,9 @@ class Finding:
     """What a client's stream tells, at t = 1, 2, ...: `bits`, by `method`; an estimate is within +- `margin` (95 %).
 
     `distance` is the total variation that was found (of the whole stream to an independent one) and `allowed` what the
-    client promises; None if it promises nothing. `whole` measures X_B at the end, `single` each private request by its
-    step. `bias` is what sampling alone adds to the plug-in value, already subtracted.
+    client's statement allows; None if it promises nothing. `whole` measures X_B at the end, `single` each private
+    request by its step, and the one after the end. `bias` is what sampling alone adds to the plug-in value; it is
+    already subtracted.
     """
 
     scheme: str

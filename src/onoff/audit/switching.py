@@ -32,8 +32,8 @@ Views = dict[tuple[int, bool], Floats]  # (lag, whether the target was ON) -> [v
 class Switching:
     """What the server learns about the request of `step` if it was made ON, which has the chance `frequency`.
 
-    `bits`, to 12 decimals, is the mean divergence of its belief, given all statuses and queries, from the law of the request; `guess`
-    the chance to guess the request, `prior_guess` without statuses and queries.
+    `bits`, to 12 decimals, is the mean divergence of its belief, given all statuses and queries, from the law of the
+    request; `guess` the chance to guess the request, `prior_guess` without statuses and queries.
     """
 
     step: int

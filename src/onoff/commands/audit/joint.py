@@ -190,7 +190,7 @@ def _print(statuses: Sequence[bool], findings: Sequence[Finding]) -> None:
     if measured:
         print_table(
             "at the end: bits, the chance of a best guess without and with the queries, leakages in bits",
-            ["about", "scheme", "bits", "prior guess", "guess", "min-entropy", "maximal"],
+            ["about", "scheme", "bits", "prior guess", "guess", "min-ent.", "maximal"],
             [
                 [
                     about,

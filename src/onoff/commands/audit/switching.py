@@ -40,7 +40,7 @@ def switching(
     tables = Plans("optimal", [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
     views: list[tuple[str, Model]] = [("statuses", Everything(loaded.n)), ("and queries", tables)]
     users = {
-        "for " + ", ".join(loaded.names[x] for x in sources): sensitive_user(loaded, sources),
+        "if sensitive": sensitive_user(loaded, sources),
         "by chance": chance_user(loaded, sources, start),
     }
     found = [
