@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from typer.testing import CliRunner
 
 from onoff import Chain, TablePlan, plan
@@ -25,6 +26,7 @@ from onoff.audit.setting import Plans, TooLarge, lags_of, parse_statuses, start_
 from onoff.audit.switching import chance_user, sensitive_user, switching
 from onoff.cli import app
 from onoff.errors import OnoffError
+from onoff.testing import chains
 from oracles import random_chain
 
 READER = Path(__file__).parent.parent / "examples" / "reader.csv"
@@ -119,6 +121,20 @@ def test_three_sources_and_the_bound_above_what_is_enumerated(statuses, kind):
     assert found.distance <= 2 * bound.distance
     assert all(bits <= most for bits, most in zip(found.bits, bound.bits, strict=True))
     assert max(bound.bits) < 1e-10
+
+
+@settings(max_examples=10)
+@given(chains(max_sources=3))
+def test_every_kind_of_chain_is_private_and_every_method_agrees(chain):
+    model, start, statuses = tables(chain, "optimal", (1, 2)), start_law(chain), parse_statuses("1001")
+    found = by_enumeration(chain, statuses, model, start, model.rounding_at)
+    bound = by_bound(chain, statuses, model, model.rounding_at)
+    assert found.holds
+    assert bound.holds
+    assert all(bits <= most for bits, most in zip(found.bits, bound.bits, strict=True))
+    for leaky in (Naive(chain.n), Decoys(chain.n, 1)):
+        exact = by_enumeration(chain, statuses, leaky, start)
+        assert by_beliefs(chain, statuses, leaky, start).bits == pytest.approx(exact.bits, abs=1e-9)
 
 
 def test_everything_tells_exactly_nothing(three):
@@ -310,6 +326,13 @@ def test_the_race_is_estimated_and_a_leaky_one_is_accused(three):
     leaky = by_draws("race", three, statuses, larger_lag, start, rounding_at, draws=100)
     assert not leaky.holds
     assert leaky.bits[-1] > 0.02
+
+
+def test_a_race_with_too_many_streams_shows_what_it_states_and_says_so():
+    [found] = json.loads(run("joint", READER, "--statuses", "1001", "--scheme", "race", "--json").stdout)
+    assert found["method"] == "bound as stated, not checked"
+    assert 0 < found["allowed"] < found["bits"][-1] < 1e-9
+    assert found["bits"][0] == 0
 
 
 # Privacy that is switched because of the request.
