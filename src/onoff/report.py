@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,16 @@ class Rate:
 def _console(stream: TextIO) -> Console:
     """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; numbers stand to the right, the first column to the left."""
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    _console(sys.stdout).print(table)
 
 
 def progress(title: str) -> Bar:

@@ -1,0 +1,18 @@
+"""`onoff audit`: check the promise without believing the planner."""
+
+from __future__ import annotations
+
+import typer
+
+from onoff.commands.audit import joint, switching
+
+
+def register(app: typer.Typer) -> None:
+    audit = typer.Typer(
+        help="Check the promise without believing the planner.",
+        epilog="Example: onoff audit joint chain.csv --statuses 1001100",
+        no_args_is_help=True,
+    )
+    for part in (joint, switching):
+        part.register(audit)
+    app.add_typer(audit, name="audit")
