@@ -48,7 +48,7 @@ def outer(rows: ExactRows, lengths: Sequence[float] | None) -> Proof:
     for x, (last, next) in enumerate(_witnesses(rows, lambda block: block)):
         weights = rows.weights(last, next)
         total += prices[x] * Fraction(weights[x], sum(weights))
-    return Proof(total, "outer bound")
+    return Proof(total, "the outer bound")
 
 
 def prove(table: Table, claimed: float, rows: ExactRows, lengths: Sequence[float] | None, seconds: float) -> Proof:
@@ -72,14 +72,14 @@ def _cuts(table: Table, claimed: float, rows: ExactRows, lengths: Sequence[float
     reached = sum((w * p for w, p in zip(weights, _reached(rows, cuts), strict=True)), Fraction(0))
     if rows.n <= TABLE:
         least, limiting = _least(rows, cuts, weights, prices)
-        return Proof(unit * (reached + least), f"cuts, minimum over all 2^{rows.n} sets", limiting)
+        return Proof(unit * (reached + least), f"cuts and the minimum over all 2^{rows.n} sets", limiting)
     needed = math.ceil(Fraction(claimed) / unit - reached)  # the minimum is an integer
     blocked = _below(rows, cuts, weights, prices, needed, seconds)
     if isinstance(blocked, str):
         return Proof(Fraction(0), f"nothing: CP-SAT answered {blocked} within {seconds:g} s")
     if blocked is None:
-        return Proof(unit * (reached + needed), "cuts; that no set is below rests on CP-SAT")
-    return Proof(unit * (reached + _value(blocked, cuts, weights, prices)), "cuts, one set looked at", blocked)
+        return Proof(unit * (reached + needed), "cuts, and CP-SAT that no set is below")
+    return Proof(unit * (reached + _value(blocked, cuts, weights, prices)), "cuts, against one set", blocked)
 
 
 def _witnesses(rows: ExactRows, values: Callable[[Floats], Floats]) -> list[tuple[int, int]]:
@@ -175,7 +175,7 @@ def _sizes(weights: Sequence[int], rows: ExactRows, lengths: Sequence[float] | N
         (k << SHIFT) - sum(w * (1 - Fraction(comb(n - c, k), comb(n, k))) for c, w in enumerate(weights, start=1))
         for k in range(1, n + 1)
     )
-    return Proof((reached + least) / 2**SHIFT, "sizes of cuts on a symmetric chain, minimum over all sizes")
+    return Proof((reached + least) / 2**SHIFT, "symmetry, cuts by size and the minimum over all sizes")
 
 
 def _symmetric(rows: ExactRows) -> bool:

@@ -96,7 +96,7 @@ def _sums(place: NDArray[Any], units: NDArray[Any], size: int) -> NDArray[np.int
 def shortfall(table: Table, weights: list[int]) -> tuple[Query | None, float | None]:
     """A set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. (None, None) if none is found.
 
-    A minimum cut proposes C; the shortfall is computed from the exact row.
+    A minimum cut proposes C; the shortfall is computed from the exact row. Up to 4 n / D it is what plans may round.
     """
     from ortools.graph.python.max_flow import SimpleMaxFlow
 
@@ -113,4 +113,4 @@ def shortfall(table: Table, weights: list[int]) -> tuple[Query | None, float | N
     cut = {int(x) for x in flow.get_source_side_min_cut() if x < n}
     meets = sum(mass for query, mass in zip(table.sets, table.masses, strict=True) if not cut.isdisjoint(query))
     short = Fraction(sum(weights[x] for x in cut), total) - Fraction(meets, table.denominator)
-    return (tuple(sorted(cut)), float(short)) if short > 0 else (None, None)
+    return (tuple(sorted(cut)), float(short)) if short > Fraction(4 * n, table.denominator) else (None, None)

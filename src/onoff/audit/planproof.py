@@ -95,6 +95,8 @@ def verify(
                 audit.race(plan, record.body, draws, randbelow, bar)
     except OnoffError as error:
         audit.find("refused", f"the plan cannot be used: {error}")
+        if isinstance(record.body, Table):
+            audit.realisable(record.body)
     return Verdict(
         str(file), tuple(audit.findings), record, tuple(audit.checks), audit.cost, audit.estimate, audit.proof
     )
@@ -154,6 +156,12 @@ class _Audit:
             for x in query:
                 units[x] += mass
         self.cost = sum((c * u for c, u in zip(prices, units, strict=True)), Fraction(0)) / table.denominator
+        short = Fraction(self.record.bound) - self.cost
+        if short > Fraction(self.record.bound) * 4 * self.chain.n / table.denominator:  # more than rounding can save
+            message = (
+                f"the law costs {up(self.cost)!r}, less than the lower bound {self.record.bound!r} for all schemes"
+            )
+            self.find("cost", message, None, None, up(short))
 
     def is_of_the_file(self, plan: Plan) -> bool:
         """Whether the object says what the file says."""
@@ -171,6 +179,17 @@ class _Audit:
             message = f"the plan states the cost {plan.cost!r}, its law costs {up(self.cost)!r}"
             self.find("cost", message, None, None, float(abs(Fraction(plan.cost) - self.cost)))
         return not other
+
+    def realisable(self, table: Table) -> None:
+        """Without a plan object: whether the law could have encoders at all. The first witness that it cannot."""
+        rows = self.rows[0]
+        for last, next in product(range(self.chain.n), repeat=2):
+            if rows.support(last, next):
+                cut, short = encoders.shortfall(table, rows.weights(last, next))
+                if cut is not None:
+                    message = "no encoder exists: queries must meet this set more often"
+                    self.find("encoder", message, (rows.lag, last, next), cut, short)
+                    return
 
     def encoders(self, plan: Any, table: Table, bar: Bar) -> None:
         """Every context of every lag."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RATE = 1e-6  # how often a true claim is called false, for each of the two tests
 LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
+FEW = 300  # draws behind a stated cost
 CONTEXTS = 10  # for each lag
 COMMON = 64  # random sets C whose meeting is an event, besides the singletons
 RandBelow = Callable[[int], int]
@@ -87,12 +88,15 @@ def draws(
 def cost_test(sample: Sample, lengths: Sequence[float] | None, cost: float, half: float) -> tuple[float, float, bool]:
     """The mean download, its standard error, and whether the stated cost +- half (95 %) agrees with it.
 
-    The difference of two independent means is called normal; it is rejected beyond LIMIT standard errors.
+    The difference of two independent means is called normal and rejected beyond LIMIT standard errors. Where large
+    queries are rare, few draws may have seen none of them and state too small an interval: the error behind the stated
+    cost is taken to be at least that of FEW draws, with the spread seen here.
     """
     prices = np.ones(sample.member.shape[2]) if lengths is None else np.array(lengths)
     sizes = (sample.member @ prices).ravel()
     mean, error = float(sizes.mean()), float(sizes.std(ddof=1)) / math.sqrt(len(sizes))
-    return mean, error, abs(mean - cost) <= LIMIT * math.hypot(error, half / 1.96) + 1e-9 * cost
+    behind = max(half / 1.96, float(sizes.std(ddof=1)) / math.sqrt(FEW))
+    return mean, error, abs(mean - cost) <= LIMIT * math.hypot(error, behind) + 1e-9 * cost
 
 
 def same_law(sample: Sample) -> Uneven | None:

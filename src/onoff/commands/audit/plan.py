@@ -88,8 +88,10 @@ def _by_lag(file: Path) -> tuple[int, str]:
 
 def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:
     """The verdict in words, line by line."""
+    from fractions import Fraction
+
     from onoff.audit import races
-    from onoff.audit.planrecord import Table
+    from onoff.audit.planrecord import Estimate, Table
     from onoff.report import percent
     from onoff.rounding import down, up
 
@@ -100,36 +102,34 @@ def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:
         lengths = "" if record.lengths is None else ", messages of different length"
         yield f"  scheme {record.scheme}, lag {record.lag}, {chain.n} sources{sets}{lengths}"
         for check in verdict.checks:
-            yield f"  lag {check.lag}: {_checked(check, chain)}"
+            yield from _checked(check, chain)
         low = down(proof.value)
+        yield f"  lower bound: {low!r} proved by {proof.method}; stated {record.bound!r}"
         if verdict.cost is not None:
-            cost = up(verdict.cost)
-            yield f"  cost: {cost!r} exactly, rounded up"
-            yield f"  lower bound: {low!r} proved ({proof.method}); stated {record.bound!r}"
-            yield f"  gap: {percent(max(0.0, cost / record.bound - 1)) if record.bound > 0 else 'none'}"
-        else:
-            yield f"  lower bound: {low!r} proved ({proof.method}); stated {record.bound!r}"
-        if verdict.estimate is not None:
+            yield f"  cost: {up(verdict.cost)!r}, from the law exactly, rounded up"
+            if low > 0:
+                yield f"  gap: {percent(max(0.0, up(verdict.cost / Fraction(low) - 1)))}"
+        if verdict.estimate is not None and isinstance(record.body, Estimate):
             mean, error = verdict.estimate
-            yield f"  cost: {mean:.4f} ± {1.96 * error:.4f} (95 %), estimated from fresh draws, not proved"
-            yield (
-                f"  each draw held its request; that the cost and the law are as stated in {races.CONTEXTS} random "
-                f"contexts is tested, not proved (error rate {races.RATE:g} each)"
-            )
+            stated = f"{record.body.cost:.4f}, from {record.body.interval[0]:.4f} to {record.body.interval[1]:.4f}"
+            yield f"  cost: {mean:.4f} ± {1.96 * error:.4f} (95 %) estimated from fresh draws; stated {stated}"
+            if verdict.valid:
+                yield "  every draw held its request; the cost, and one law in random contexts, are tested, not proved"
+                yield f"  (each test rejects a true statement with probability {races.RATE:g})"
     for finding in verdict.findings:
         yield f"  {_witness(finding, chain)}"
 
 
-def _checked(check: LagCheck, chain: Chain) -> str:
+def _checked(check: LagCheck, chain: Chain) -> Iterator[str]:
     from onoff.rounding import up
 
     if check.largest is None or check.at is None:
-        return f"rounding at most {check.stated:.3e} stated, not verified: a race has no table"
+        yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: a race has no table"
+        return
     last, following = (chain.names[source] for source in check.at)
-    return (
-        f"{check.contexts} contexts keep the law to the unit and every request in its set; total variation at most "
-        f"{up(check.largest):.3e} (last {last!r}, next {following!r}), stated {check.stated:.3e}"
-    )
+    yield f"  lag {check.lag}: {check.contexts} contexts keep the law to the unit and every request in its set"
+    largest = f"{up(check.largest):.3e} at most (last {last!r}, next {following!r})"
+    yield f"    total variation: {largest}; stated {check.stated:.3e}"
 
 
 def _witness(finding: Finding, chain: Chain) -> str:
