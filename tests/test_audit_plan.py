@@ -112,12 +112,18 @@ def test_every_plan_of_every_scheme_is_verified(chain, scheme, lag, more, length
     assert [check.lag for check in verdict.checks] == sorted({lag, lag + more})
     for check in verdict.checks:
         exact = chain.exact_posterior(check.lag)
-        assert check.contexts == len(exact.contexts)
+        assert check.kept == check.contexts == len(exact.contexts)
         rows = made.encoder(*check.at, check.lag).sum(axis=1).tolist()
         assert check.largest == sum(
             abs(Fraction(units, made.denominator) - p) for units, p in zip(rows, exact.row(*check.at), strict=True)
         ) / 2  # fmt: skip
         assert check.largest <= Fraction(check.stated)
+
+
+def test_a_longest_length_just_below_a_power_of_two_is_verified():
+    made = plan(CHAIN, 1, lengths=[np.nextafter(8.0, 0.0), 7.0, 6.5, 7.5, 7.0])
+    assert made.certificate.kind == "cuts"
+    assert audit(CHAIN, made).valid
 
 
 @pytest.mark.parametrize("chain", [Chain.symmetric(7, 0.05), Chain.symmetric(6, 0.0), Chain.symmetric(5, 0.6)])
@@ -520,7 +526,7 @@ def test_the_command_prints_a_certificate_for_each_plan(store, tmp_path):
     assert (done.returncode, "another chain" in done.stderr) == (0, True)
     assert done.stdout.count("verified") == 2
     assert f"cost: {PLAN.cost!r}" in done.stdout
-    assert "25 contexts" in done.stdout
+    assert "25 of 25 contexts" in done.stdout
     done = run(tmp_path / "chain.json", store.directory, "--json")
     found = json.loads(done.stdout)
     assert [(each["lag"], each["valid"], each["cost"]) for each in found] == [

@@ -33,10 +33,12 @@ Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 class LagCheck:
     """All contexts of one lag: the largest total variation between an encoder's rows and the posterior, exactly.
 
-    A race has no encoders: `contexts` is 0, and only the rounding that it states is known.
+    `kept` of the `contexts` have an encoder that keeps its promise. A race has no encoders: both are 0, and only the
+    rounding that it states is known.
     """
 
     lag: int
+    kept: int
     contexts: int
     largest: Fraction | None
     at: tuple[int, int] | None
@@ -198,18 +200,19 @@ class _Audit:
         with bar(n * n * len(self.rows)) as advance:
             for rows in self.rows:
                 stated = self._stated(plan, rows.lag)
-                largest, at, count = Fraction(-1), (0, 0), 0
+                largest, at, kept, contexts = Fraction(-1), (0, 0), 0, 0
                 for last, next in product(range(n), repeat=2):
                     found = encoders.check(plan, law, rows, last, next)
                     advance()
+                    contexts += rows.support(last, next) > 0
                     if isinstance(found, Finding):
                         self.add(found)
                     elif found is not None:
-                        count += 1
+                        kept += 1
                         if found > largest:
                             largest, at = found, (last, next)
-                if count:
-                    self.checks.append(LagCheck(rows.lag, count, largest, at, stated))
+                if kept:
+                    self.checks.append(LagCheck(rows.lag, kept, contexts, largest, at, stated))
                 if largest > Fraction(stated):
                     message = f"rows are {up(largest):.3e} from the posterior, {stated:.3e} is stated (total variation)"
                     self.find("rounding", message, (rows.lag, *at), None, up(largest - Fraction(stated)))
@@ -224,7 +227,7 @@ class _Audit:
     def race(self, plan: Plan, said: Estimate, draws: int, randbelow: Callable[[int], int], bar: Bar) -> None:
         """Each draw holds its request; the stated cost, and one law in all contexts, are not rejected."""
         for lag in self.lags:
-            self.checks.append(LagCheck(lag, 0, None, None, self._stated(plan, lag)))
+            self.checks.append(LagCheck(lag, 0, 0, None, None, self._stated(plan, lag)))
         with bar(draws) as advance:
             sample = races.draws(plan, self.rows, draws, randbelow, advance)
         if sample.undecodable is not None:

@@ -127,7 +127,8 @@ def _checked(check: LagCheck, chain: Chain) -> Iterator[str]:
         yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: a race has no table"
         return
     last, following = (chain.names[source] for source in check.at)
-    yield f"  lag {check.lag}: {check.contexts} contexts keep the law to the unit and every request in its set"
+    count = f"{check.kept} of {check.contexts} contexts"
+    yield f"  lag {check.lag}: {count} keep the law to the unit and every request in its set"
     largest = f"{up(check.largest):.3e} at most (last {last!r}, next {following!r})"
     yield f"    total variation: {largest}; stated {check.stated:.3e}"
 
@@ -163,6 +164,7 @@ def as_dict(verdict: Verdict, chain: Chain) -> dict[str, Any]:
             {
                 "lag": check.lag,
                 "contexts": check.contexts,
+                "kept": check.kept,
                 "total_variation": None if check.largest is None else up(check.largest),
                 "context": named(check.at),
                 "stated": check.stated,
