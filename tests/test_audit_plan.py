@@ -170,6 +170,19 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
         assert bounds.prove(table, above, exact, given_lengths, 10).value < Fraction(above)
 
 
+def test_sizes_prove_something_on_symmetric_chains_only():
+    """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
+    table = Table((), (), 1, "sizes", (), (5 << 40, 0, 0, 0, 0))
+    chain = Chain.symmetric(5, 0.3)
+    peak = max(chain.exact_posterior(1).rows[:, 0])
+    assert bounds.prove(table, 1.0, ExactRows(chain, 1), None, 1).value == 5 * peak
+    assert bounds.prove(table, 1.0, ExactRows(chain, 1), [1.0, 1.0, 1.0, 1.0, 2.0], 1).value == 0
+    two_columns = np.full((5, 5), 0.125)
+    two_columns[[0, 1, 2, 3, 4], [0, 1, 2, 3, 3]] = 0.5
+    for other in (CHAIN, Chain(two_columns), Chain.symmetric(5, 1.0)):
+        assert bounds.prove(table, 1.0, ExactRows(other, 1), None, 1).value == 0
+
+
 # What was tampered with is caught: first without, then with a new checksum.
 
 
@@ -336,6 +349,11 @@ def test_nothing_in_a_file_makes_the_audit_crash(data):
         st.sampled_from([None, True, -1, 0, 7, 1e308, 10**400, "", "x", [], [0], [[0]], {}, {"a": 1}, 0.5, 2**53])
     )
     audit(CHAIN, signed(forged), draws=100)
+
+
+def test_a_key_that_stands_there_twice_is_a_finding():
+    """Readers differ in which of the two they take."""
+    assert rules(audit(CHAIN, b'{"lag": 3, ' + signed(contents(PLAN))[1:])) == {"file"}
 
 
 def test_the_name_of_a_file_and_its_lag_agree(tmp_path):
