@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from onoff.commands.audit import joint, switching
+from onoff.commands.audit import joint, plan, switching
 
 
 def register(app: typer.Typer) -> None:
     audit = typer.Typer(
-        help="Check the promise without believing the planner.",
-        epilog="Example: onoff audit joint chain.csv --statuses 1001100",
-        no_args_is_help=True,
+        help="Check the promise without believing the planner: what can the server learn?",
+        epilog="Example: onoff audit plan chain.csv plans",
+        invoke_without_command=True,
+        callback=_help_by_default,
+        rich_markup_mode=None,
     )
-    for part in (joint, switching):
+    for part in (plan, joint, switching):
         part.register(audit)
     app.add_typer(audit, name="audit")
+
+
+def _help_by_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
