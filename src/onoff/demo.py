@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onoff.audit.transcripts import read_log
 from onoff.chain import Chain
 from onoff.errors import OnoffError
 from onoff.journal import snapshot
@@ -171,9 +172,9 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
     """The journal, the messages and the server's transcript, side by side with the alternatives."""
     chain, totals = reader(), snapshot(directory / "journal").totals
     queries: dict[int, set[tuple[int, ...]]] = {}
-    lines = [json.loads(line) for line in (directory / "transcript").read_text().splitlines()]
+    lines = read_log(directory / "transcript", chain)
     for line in lines:
-        queries.setdefault(line["step"], set()).add(tuple(line["sources"]))
+        queries.setdefault(line.step, set()).add(line.sources)
     delivered = sum(
         (directory / "got" / f"{step:06d}").read_bytes() == _news(source)
         for step, (source, _) in enumerate(items)
