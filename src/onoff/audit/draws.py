@@ -57,6 +57,7 @@ class Drawn:
     step: Step
     last: int
     lag: int
+    sizes: NDArray[np.intp]
     weights: NDArray[np.int64]
     index: int
     before: int
@@ -76,6 +77,11 @@ class Drawn:
         return share
 
     @property
+    def by_size(self) -> Floats:
+        """Which sets (columns) have each size."""
+        return np.eye(self.sizes.max() + 1)[:, self.sizes]
+
+    @property
     def place(self) -> int:
         """The part that holds most of the drawn set."""
         return int(self.parts[:, self.index].argmax())
@@ -83,43 +89,48 @@ class Drawn:
 
 @dataclass
 class Gambler:
-    """Believes that some cells come more often than the plan says: sets, or parts of the range of random numbers.
+    """Believes that some sets come more often than the plan says, all sets of a cell alike.
 
-    In a situation, told by its key, the odds of a cell are (seen + CAUTION) / (expected + CAUTION) so far.
+    `cells` gives the share of each set (column) in each cell; without it every set of every plan is a cell. In a
+    situation, told by its key, the odds of a cell are (seen + CAUTION) / (expected + CAUTION) so far.
     """
 
     hint: str
     key: Callable[[Drawn], Hashable]
-    by_parts: bool = False
+    cells: Callable[[Drawn], Floats] | None = None
     log_capital: float = 0.0
     _tally: dict[Hashable, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def bet(self, drawn: Drawn) -> None:
         """Stake everything on the odds learned so far, then learn from the draw."""
-        cells = PARTS if self.by_parts else len(drawn.p)
-        key = None if self.by_parts else drawn.step.plan, self.key(drawn)
-        seen, expected = self._tally.setdefault(key, (np.full(cells, CAUTION), np.full(cells, CAUTION)))
-        odds = seen / expected
-        if self.by_parts:
-            odds = odds @ drawn.parts
-            seen += drawn.parts[:, drawn.index]
-            expected += drawn.parts @ drawn.p
-        else:
+        if self.cells is None:
+            seen, expected = self._seen_and_expected((drawn.step.plan, self.key(drawn)), len(drawn.p))
+            odds = seen / expected
             seen[drawn.index] += 1
             expected += drawn.p
+        else:
+            cells = self.cells(drawn)
+            seen, expected = self._seen_and_expected(self.key(drawn), len(cells))
+            odds = (seen / expected) @ cells
+            seen += cells[:, drawn.index]
+            expected += cells @ drawn.p
         self.log_capital += math.log(odds[drawn.index] / (odds @ drawn.p))
+
+    def _seen_and_expected(self, key: Hashable, cells: int) -> tuple[Floats, Floats]:
+        return self._tally.setdefault(key, (np.full(cells, CAUTION), np.full(cells, CAUTION)))
 
 
 def gamblers() -> list[Gambler]:
     """One for each kind of mistake."""
     return [
-        Gambler("how often each set comes", lambda drawn: None),
-        Gambler("the request", lambda drawn: drawn.step.request),
-        Gambler("the last private request", lambda drawn: drawn.last),
-        Gambler("the next request", lambda drawn: drawn.step.next),
-        Gambler("the lag", lambda drawn: drawn.lag),
-        Gambler("the random numbers", lambda drawn: None, by_parts=True),
-        Gambler("the random number before", lambda drawn: drawn.before, by_parts=True),
+        Gambler("the sets", lambda drawn: None),
+        Gambler("the sizes of the sets", lambda drawn: None, lambda drawn: drawn.by_size),
+        Gambler("the sets by request", lambda drawn: drawn.step.request),
+        Gambler("the sets by last private request", lambda drawn: drawn.last),
+        Gambler("the sets by next request", lambda drawn: drawn.step.next),
+        Gambler("the sets by lag", lambda drawn: drawn.lag),
+        Gambler("the random numbers", lambda drawn: None, lambda drawn: drawn.parts),
+        Gambler("the random numbers by the one before", lambda drawn: drawn.before, lambda drawn: drawn.parts),
     ]
 
 
@@ -152,23 +163,23 @@ def _drawn(steps: Sequence[Step], models: Mapping[str, Model]) -> Iterator[Drawn
     """The draw of every OFF step; None where the plan is not at hand or does not serve the context."""
 
     @lru_cache(maxsize=CONTEXTS_KEPT)
-    def encoder(plan: str, last: int, following: int, lag: int) -> tuple[Encoder, dict[Query, int]]:
+    def encoder(plan: str, last: int, following: int, lag: int) -> tuple[Encoder, dict[Query, int], NDArray[np.intp]]:
         found = models[plan].encoder(last, following, lag)
-        return found, {query: index for index, query in enumerate(found.sets)}
+        return found, {query: i for i, query in enumerate(found.sets)}, np.array([len(query) for query in found.sets])
 
     before = 0
     for step, owed in zip(steps, due(steps), strict=True):
         if owed.lag == 0:
             continue
         try:
-            rows, places = encoder(step.plan, owed.last, step.next, owed.lag)
+            rows, places, sizes = encoder(step.plan, owed.last, step.next, owed.lag)
         except (KeyError, ContextError, PlanError):
             yield None
             continue
         weights, index = rows.weights[step.request], places.get(step.query)
         if index is None:  # a set outside the law: one more, of weight 0
-            weights, index = np.append(weights, 0), len(weights)
-        drawn = Drawn(step, owed.last, owed.lag, weights, index, before)
+            weights, index, sizes = np.append(weights, 0), len(weights), np.append(sizes, len(step.query))
+        drawn = Drawn(step, owed.last, owed.lag, sizes, weights, index, before)
         before = drawn.place
         yield drawn
 
