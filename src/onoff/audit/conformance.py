@@ -133,8 +133,8 @@ def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapp
             yield Finding("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
         if following is not None and following.request != step.next:
             announced = "nothing" if step.next is None else names[step.next]
-            came = names[following.request]
-            yield Finding("next", number + 1, f"step {number} announced {announced}, and {came} was asked for")
+            asked = f"step {number + 1} asked for {names[following.request]}"
+            yield Finding("next", number + 1, f"{asked}; step {number} had announced {announced}")
 
 
 class _Laws:
