@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
@@ -108,6 +110,14 @@ def test_statuses_are_noughts_and_ones_in_a_string_or_a_file(tmp_path):
     assert read_statuses(str(write(tmp_path / "statuses", "10", "1"))) == (True, False, True)
     with pytest.raises(OnoffError, match="statuses are written"):
         read_statuses(str(write(tmp_path / "statuses", "1 0")))
+
+
+def test_the_referee_never_imports_the_player():
+    """The audit must not share code with what makes plans and draws queries."""
+    players = "session client journal planner planning flow certificate repair realise separate schemes tableplan"
+    code = f"""import sys, onoff.audit.stream, onoff.audit.picture
+assert not {{f"onoff.{{name}}" for name in {players.split()}}} & set(sys.modules)"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def run(*arguments):
