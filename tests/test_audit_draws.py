@@ -39,6 +39,20 @@ def test_no_gambler_expects_to_gain(number):
     assert expected == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("number", range(len(gamblers())))
+def test_every_gambler_wins_against_its_mistake(number):
+    """Sets that follow the request, the next one, ..., where the plan tosses a coin."""
+    hidden, gambler = random.Random(number), gamblers()[number]
+    keyed = {2: "request", 3: "last", 4: "next", 5: "lag", 7: "before"}.get(number)
+    for step in [step for step in steps_of(200, 3) if step.lag][:100]:
+        bit = hidden.randrange(2)
+        told = {"request": 0, "last": 0, "next": 0, "lag": 1, "before": 0} | ({keyed: bit} if keyed else {})
+        noted = replace(step, request=told["request"], next=told["next"], plan="one")
+        row, index = np.array([1, 1]), bit if keyed else 0
+        gambler.bet(Drawn(noted, told["last"], told["lag"], np.array([1, 2]), row, index, told["before"]))
+    assert gambler.log_capital > 30  # of 69, the most that 100 tosses can bring
+
+
 def test_the_parts_of_the_range_hold_the_sets_in_their_order():
     one = drawn((1, 0, 6, 1), (1, 1, 1, 1), 2, steps_of(1, 1)[0], 0)
     assert one.parts.shape == (PARTS, 4)
