@@ -448,6 +448,9 @@ def test_the_mutants_that_draw_otherwise_do_leak():
         redraw_on_retry: leaked(drawn_twice, statuses=(True, False), pairs=True),
         next_ignored: leaked(any_next),
         lag_too_high: leaked(rules=lambda lag, last, path, t: (max(2, lag + 1), last)),
+        lag_too_high_in_secret: leaked(
+            lambda plan, last, next, lag, request: honest_row(plan, last, next, lag + 1, request)
+        ),
         plan_of_a_larger_lag: leaked(
             lambda plan, last, next, lag, request: honest_row(plan, last, next, max(lag, plan.lag), request), ahead=1
         ),

@@ -53,8 +53,8 @@ def conformance(
     """Every breach of the rules in the log of one client and the journal of its last stream; `models` are its plans.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
-    full sets. A set of a plan that is not among the models is not compared with its law. That a whole answer is asked
-    for again is the mark of a client that was killed, too: tell who observes the wire not to do that.
+    full sets. A set of a plan that is not among the models is not compared with its law. A client that was killed may
+    ask again for a whole answer: where answers were watched, that is a finding, too.
     """
     found = streams(lines)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
