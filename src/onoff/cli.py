@@ -28,6 +28,7 @@ audit.register(app)
 client.register(app)
 plan.register(app)
 serve.register(app)
+audit.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

@@ -29,6 +29,7 @@ from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
+    from onoff.audit.stream import Audit
     from onoff.demo import Demonstration
     from onoff.journal import Snapshot, Totals
     from onoff.plans import Plan
@@ -251,3 +252,25 @@ def print_demo(result: Demonstration) -> None:
     print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
     print(f"queries per step: {result.queries_per_step}")
     print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
+    print()
+    print_betrayed(result.audit)
+
+
+def print_betrayed(audit: Audit) -> None:
+    """What the server of the demonstration learned about private requests from its log, ours beside naive."""
+    assert audit.naive is not None
+    private = {"onoff": audit.log.verdict.private, "a naive client": audit.naive.verdict.private}
+    rows = [("before seeing any query", "", "", _share(audit.log.verdict.private.guessed_before))]
+    rows += [
+        (name, f"{gain.mean_bits:.4f}", f"{gain.max_bits:.4f}", _share(gain.guessed)) for name, gain in private.items()
+    ]
+    print_table(
+        f"the server attacks its log: {audit.log.verdict.private.requests} private requests",
+        ("", "bits learned, mean", "most", "guessed right"),
+        rows,
+    )
+    print("the server learned nothing about them" if audit.clean else "the server learned what it must not: a bug")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
