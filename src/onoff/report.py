@@ -101,6 +101,10 @@ def print_rates(rows: Sequence[Rate]) -> None:
     _console(sys.stdout).print(table)
 
 
+def print_table(table: Table) -> None:
+    _console(sys.stdout).print(table)
+
+
 def percent(gap: float) -> str:
     """A gap for people: small ones as a power of ten."""
     return f"{gap:.0e}" if gap < 1e-4 else f"{100 * gap:.2f} %"
