@@ -121,8 +121,8 @@ def _log_likelihood(counts: Floats, second: Floats) -> float:
 def beliefs(model: SecondOrder, private: Sequence[bool], likelihoods: Likelihoods) -> tuple[Floats, float]:
     """The posterior of every private request given all queries, one row for each, and log2 of their probability.
 
-    Forward and backward over (current, last private, previous), which determine all that comes later. The first and
-    the last step must be private.
+    Forward and backward over (current, last private, previous), which determine all that comes later. At private steps
+    the query is the full set and says nothing; the first and the last step must be private.
     """
     joint, evidence = _forward(model, private, likelihoods)
     n = model.n

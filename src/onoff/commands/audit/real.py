@@ -71,7 +71,7 @@ def real(
     if wanted[0] != 1:
         raise OnoffError(f"--lags {lags}: a plan for lag 1 is needed, and none for lag 0")
     given = None if chain is None else Chain.load(chain)
-    people = _read(sequences, given, min_length, max_length)
+    people = read_people(sequences, given, min_length, max_length)
     training, attacked = audit.halves(people.paths, np.random.default_rng(seed))
     attacked = attacked[:users]
     used = given or Chain.from_counts(counted(training, len(people.names), 2), people.names)
@@ -100,7 +100,7 @@ def real(
         raise KeyboardInterrupt
 
 
-def _read(file: Path, chain: Chain | None, min_length: int, max_length: int) -> People:
+def read_people(file: Path, chain: Chain | None, min_length: int, max_length: int) -> People:
     """The sequences of a fitting length. One with a source or step that the chain does not have ends before it."""
     import numpy as np
 
