@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onoff.audit.real import Case, Estimate, Leak, Rules
+    from onoff.audit.secondorder import SecondOrder
     from onoff.chain import Chain
     from onoff.planning import Scheme
 
@@ -91,7 +92,7 @@ def real(
         if not scores:
             raise
     found = audit.leaks(scores, seed)
-    code = {name: _code_length(server, attacked) for name, server in servers.items()}
+    code = {name: _code_length(server, attacked[: len(scores)]) for name, server in servers.items()}
     if as_json:
         print(json.dumps(_as_dict(people, len(training), code, found), indent=2))
     else:
@@ -127,10 +128,10 @@ def read_people(file: Path, chain: Chain | None, min_length: int, max_length: in
         if len(path) >= min_length:
             paths.append(np.array(path, dtype=np.intp))
     if len(paths) < 4:
-        about = f"{unknown} were cut at sources that the chain lacks" if unknown else "none was cut"
         raise OnoffError(
-            f"{file}: {len(paths)} sequences of {min_length} to {max_length} requests are left, and {about}; "
-            "give more sequences, other limits or another chain"
+            f"{file}: {len(paths)} sequences of {min_length} to {max_length} requests are left, after {unknown} were "
+            f"cut at sources and {impossible} at steps that the chain does not have; give more sequences, other limits "
+            "or another chain"
         )
     if len(index) > MOST_SOURCES:
         raise OnoffError(
@@ -169,7 +170,7 @@ def _clients(chain: Chain, lags: Sequence[int], scheme: str) -> list[Rules]:
     return [Rules(CLIENTS[0], chain.n, at), Rules(CLIENTS[1], chain.n, lambda lag: Naive(chain.n))]
 
 
-def _code_length(server: Any, paths: Sequence[NDArray[np.intp]]) -> float:
+def _code_length(server: SecondOrder, paths: Sequence[NDArray[np.intp]]) -> float:
     """Bits that the server needs to know the next request of the people attacked, had it seen all before."""
     return float(sum(map(server.code_length, paths)) / sum(len(path) - 1 for path in paths))
 
@@ -188,23 +189,20 @@ def _as_dict(people: People, training: int, code: dict[str, float], found: Seque
 def _print(people: People, training: int, code: dict[str, float], found: Sequence[Leak]) -> None:
     from rich.table import Table
 
+    from onoff.audit.real import REAL
     from onoff.report import print_table
 
     first = found[0]
     title = f"{first.people} people, {first.private} private requests; the server learned from {training} others"
     table = Table(title=title, title_justify="left", show_lines=True)
-    for heading in ("client", "server's model", "people"):
-        table.add_column(heading)
-    for heading in (
-        "bits per private request",
-        "belief moved, bits",
-        "all together, bits per request",
-        "guessed right",
-    ):
-        table.add_column(heading, justify="right")
+    columns = ("bits per private request", "belief moved, bits", "together, per request", "guessed right", "before")
+    for heading in ("client", "server's model", *columns):
+        table.add_column(heading, justify="right" if heading in columns else "left")
     for leak in found:
+        client = leak.case.client if leak.case.people == REAL else f"{leak.case.client}, simulated people"
         bits = [_cell(estimate) for estimate in (leak.bits, leak.divergence, leak.together)]
-        table.add_row(*leak.case, *bits, f"{_share(leak.right)}, without queries {_share(leak.right_before)}")
+        shares = [_cell(estimate, 100, 1, " %") for estimate in (leak.right, leak.right_before)]
+        table.add_row(client, leak.case.server, *bits, *shares)
     print_table(table)
     better = code[SERVERS[1]] - code[SERVERS[0]]
     print(
@@ -238,10 +236,6 @@ def _interval(estimate: Estimate, scale: int = 1, digits: int = 4) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def _cell(estimate: Estimate) -> str:
-    value, low, high = _numbers(estimate, 1, 4)
-    return f"{value}\n{low} to {high}"
-
-
-def _share(estimate: Estimate) -> str:
-    return f"{100 * estimate.value:.1f} %"
+def _cell(estimate: Estimate, scale: int = 1, digits: int = 4, unit: str = "") -> str:
+    value, low, high = _numbers(estimate, scale, digits)
+    return f"{value}{unit}\n{low} to {high}"
