@@ -199,7 +199,7 @@ def _print(people: People, training: int, code: dict[str, float], found: Sequenc
     for heading in ("client", "server's model", *columns):
         table.add_column(heading, justify="right" if heading in columns else "left")
     for leak in found:
-        client = leak.case.client if leak.case.people == REAL else f"{leak.case.client}, simulated people"
+        client = leak.case.client if leak.case.people == REAL else f"{leak.case.client}, people as modelled"
         bits = [_cell(estimate) for estimate in (leak.bits, leak.divergence, leak.together)]
         shares = [_cell(estimate, 100, 1, " %") for estimate in (leak.right, leak.right_before)]
         table.add_row(client, leak.case.server, *bits, *shares)
