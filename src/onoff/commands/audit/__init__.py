@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onoff.commands.audit import joint, plan, switching, transcript
+from onoff.commands.audit import joint, plan, real, switching, transcript
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         callback=_help_by_default,
         rich_markup_mode=None,
     )
-    for part in (plan, joint, switching, transcript):
+    for part in (plan, joint, switching, transcript, real):
         part.register(audit)
     app.add_typer(audit, name="audit")
 
