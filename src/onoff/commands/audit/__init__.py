@@ -10,6 +10,7 @@ from onoff.commands.audit import transcript
 def register(app: typer.Typer) -> None:
     audit = typer.Typer(
         help="What can the server learn? Check the promise without believing the planner.",
+        epilog="Example: onoff audit transcript seen.jsonl --chain chain.json --journal reader.journal --plans plans",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
