@@ -144,7 +144,8 @@ def _cluster(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise ClusterError("a Dask cluster needs the extra `dask`: pip install 'onoff-privacy[dask]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters comes back as an error of ours
+    for name in ("distributed", "distributed.client"):  # what matters comes back as an error of ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         if not address:
             raise ValueError("the address is empty")
@@ -163,7 +164,7 @@ def _explained(address: str) -> Iterator[None]:
     except (TimeoutError, ClusterError):
         raise
     except Exception as error:
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
         raise ClusterError(
             f"{address}: the Dask cluster failed ({what}): what was finished is kept; call again"
         ) from None
