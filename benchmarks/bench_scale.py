@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def one(scheme: Scheme, n: int) -> list[float]:
-    """CPU seconds of planning, sets, kilobytes on disk, milliseconds of a draw, gigabytes beyond the libraries."""
+    """CPU seconds of planning, sets, kilobytes on disk, milliseconds of a draw, megabytes beyond the libraries."""
     chain, small = dirichlet(n, 5), dirichlet(4, 5)
     plan(small, LAG, scheme).draw(0, 0, 0)  # load the libraries before any clock runs
     before, start = peak_gigabytes(), time.process_time()
@@ -65,7 +65,7 @@ def one(scheme: Scheme, n: int) -> list[float]:
         begin = time.process_time()
         made.draw(request, last, following)
         times.append(1e3 * (time.process_time() - begin))
-    return [seconds, len(getattr(made, "sets", ())), kilobytes, median(times), peak_gigabytes() - before]
+    return [seconds, len(getattr(made, "sets", ())), kilobytes, median(times), 1024 * (peak_gigabytes() - before)]
 
 
 def growth(cases: dict[Scheme, tuple[int, ...]]) -> None:
@@ -77,7 +77,7 @@ def growth(cases: dict[Scheme, tuple[int, ...]]) -> None:
             found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
             rows.append([scheme, n, *found[-1]])
         rows.append([scheme, "grows as", *(exponent(sizes, values) for values in zip(*found, strict=True))])
-    headings = ["scheme", "n", "CPU s to plan", "sets", "kB on disk", "draw ms (CPU)", "GB more"]
+    headings = ["scheme", "n", "CPU s to plan", "sets", "kB on disk", "draw ms (CPU)", "MB more"]
     show("Growth with n: Dirichlet(5), lag 1; the last line of a scheme has the fitted exponent", headings, rows)
 
 

@@ -146,7 +146,7 @@ class _InWork(ProgressColumn):
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     """Bars on stderr while plans are made; nothing off a terminal."""
     console = _console(sys.stderr)
-    with TemporaryDirectory() as directory:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         shown = Progress(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,6 +80,9 @@ class Grid:
             if scheme not in SCHEMES:
                 raise PlanError(f"there is no scheme {scheme!r} to sweep over: choose from {', '.join(SCHEMES)}")
 
+        if not self.gap >= 0 or (self.time_limit is not None and not self.time_limit > 0):
+            raise PlanError("a gap of at least 0 and a time limit of more than 0 seconds are needed")
+
     def bounds_cell(self, chain: Chain, lag: int) -> Cell:
         return Cell(chain.fingerprint, lag, BOUNDS, None, None)
 
@@ -110,7 +113,7 @@ class Sweep:
             if (kept := self._kept(cell)) is not None:
                 self.results[cell] = kept
 
-    def run(self, jobs: int | None = None, dask: str | None = None) -> Iterator[Cell]:
+    def run(self, jobs: int | None = None, dask: str | None = None) -> Generator[Cell, None, None]:
         """Compute what is missing (`onoff.cells.compute`); each cell is on disk when it is given out.
 
         A cell that fails is noted, not kept: the next sweep tries it again.

@@ -47,6 +47,8 @@ def sweep(
     Finished cells are kept when you stop with Ctrl-C, and not computed again. A cell that fails is a row with its
     error; the exit code is then 1.
     """
+    from contextlib import closing
+
     from onoff import report
     from onoff.sweep import Grid, Sweep
 
@@ -62,8 +64,9 @@ def sweep(
         with report.progress("cells")(len(results.cells)) as advance:
             for _ in range(kept):
                 advance()
-            for _ in results.run(jobs, dask):
-                advance()
+            with closing(results.run(jobs, dask)) as finished:
+                for _ in finished:
+                    advance()
     except (KeyboardInterrupt, ClusterError):
         _write(results, out, plot)
         print(f"stopped: {len(results.results)} of {len(results.cells)} cells are finished", file=sys.stderr)
@@ -107,7 +110,7 @@ def _symmetric(options: list[str]) -> dict[str, Chain]:
 
     found = {}
     for text in options:
-        match = re.fullmatch(rf"([0-9]{{1,5}}):({NUMBER}(?:,{NUMBER})*)", text)
+        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}(?:,{NUMBER})*)", text)
         if match is None:
             raise typer.BadParameter(f"{text!r} is not a list of symmetric chains: write 30:0.1 or 30:0.1,0.5")
         for alpha in match[2].split(","):
@@ -120,7 +123,7 @@ def _dirichlet(options: list[str]) -> dict[str, Chain]:
 
     found = {}
     for text in options:
-        match = re.fullmatch(rf"([0-9]{{1,5}}):({NUMBER}):([0-9]{{1,9}})", text)
+        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}):([0-9]{{1,9}})", text)
         if match is None:
             raise typer.BadParameter(f"{text!r} is not a random chain: write N:CONCENTRATION:SEED, such as 30:5:1")
         found[f"dirichlet {text}"] = dirichlet(int(match[1]), _float(match[2]), int(match[3]))
