@@ -5,6 +5,7 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
     │   ├── PendingRequest     another request while one is pending
     │   └── Announced          another request than the one that was announced
@@ -70,6 +71,10 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
+
+
+class ClusterError(OnoffError):
+    """The processes or the cluster that should compute cannot be used, or are lost. What was finished is kept."""
 
 
 class SessionError(OnoffError):
