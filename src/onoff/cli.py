@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import client, plan, serve
+from onoff.commands import client, fit, plan, serve
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 client.register(app)
+fit.register(app)
 plan.register(app)
 serve.register(app)
 

@@ -56,7 +56,7 @@ class Rate:
     outer: float
 
 
-def _console(stream: TextIO) -> Console:
+def console(stream: TextIO) -> Console:
     """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
@@ -66,13 +66,23 @@ def progress(title: str) -> Bar:
 
     @contextmanager
     def bar(total: int) -> Iterator[Advance]:
-        console = _console(sys.stderr)
+        terminal = console(sys.stderr)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
             task = shown.add_task(title, total=total)
             yield lambda: shown.advance(task)
 
     return bar
+
+
+@contextmanager
+def stage(title: str, total: int | None) -> Iterator[Advance]:
+    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
+    terminal = console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda: shown.advance(task)
 
 
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
@@ -98,7 +108,7 @@ def print_rates(rows: Sequence[Rate]) -> None:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
         best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
-    _console(sys.stdout).print(table)
+    console(sys.stdout).print(table)
 
 
 def percent(gap: float) -> str:
@@ -133,9 +143,9 @@ class PlanProgress:
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     """Bars on stderr while plans are made; nothing off a terminal."""
-    console = _console(sys.stderr)
+    terminal = console(sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[gap]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
         yield PlanProgress(bars, lags)
 
 
@@ -147,7 +157,7 @@ def print_plans(plans: Sequence[Plan]) -> None:
         rounding = f"2^{math.log2(made.rounding):.1f}"
         cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
         table.add_row(*cells)
-    _console(sys.stdout).print(table)
+    console(sys.stdout).print(table)
 
 
 def check_picture(file: Path) -> None:
@@ -197,7 +207,7 @@ def print_totals(totals: Totals, chain: Chain) -> None:
         ("outer bound: no scheme needs less on average", least),
     ):
         table.add_row(name, f"{messages:.0f}", f"{messages / max(1, steps):.3f}")
-    _console(sys.stdout).print(table)
+    console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes, {totals.attempts - steps} retries")
 
 
@@ -237,7 +247,7 @@ def print_demo(result: Demonstration) -> None:
         ("outer bound: no scheme needs less", result.outer),
     ):
         table.add_row(name, f"{size:.0f}", f"{size / result.steps:.0f}")
-    _console(sys.stdout).print(table)
+    console(sys.stdout).print(table)
     print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
     print(f"queries per step: {result.queries_per_step}")
     print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
