@@ -37,9 +37,7 @@ def fit(
     held_out: Annotated[float, typer.Option(help="Share of users that test the chain and do not shape it.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the held-out users and the bootstrap samples.")] = 1,
     lags: Annotated[str, typer.Option(help="Show the cost at these lags: 3, or 1-10, or 1,2,5.")] = "1-10",
-    bootstrap: Annotated[
-        int | None, typer.Option(min=0, help="Samples for intervals of the cost; 0 for none.")
-    ] = None,
+    bootstrap: Annotated[int | None, typer.Option(min=0, help="Samples for intervals of the cost; 0 for none.")] = None,
     engine: Annotated[str, typer.Option(help="duckdb, in this process, or spark.")] = "duckdb",
     spark: Annotated[
         str | None, typer.Option(metavar="MASTER", help="Count with Spark there: local[*], spark://HOST:7077.")

@@ -43,13 +43,15 @@ class Sources:
 class Transitions:
     """Counts for each bucket of users. `pairs[b, i, j]`: j right after i; `starts[b, j]`: j begins a sequence.
 
-    `triples` holds, if there are not too many sources, flat indices (i n + j) n + k with their buckets and counts.
+    `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
+    indices (i n + j) n + k and counts.
     """
 
     pairs: Counts
     starts: Counts
     triples: tuple[Counts, Counts, Counts] | None
     users: Counts
+    breaks: int
     lone_users: int
     lone_sequences: int
     equal_times: int
@@ -129,24 +131,30 @@ def transitions(log: Any, names: Sequence[str], other: int | None, gap: float | 
     across it. `last` is -1 at the start of a sequence, `before` also at its second event.
     """
     import ibis
+    import pyarrow as pa
 
-    codes = ibis.memtable({"source": list(names), "code": np.arange(len(names), dtype=np.int32)})
+    known = pa.table({"source": pa.array(names, pa.string()), "code": pa.array(range(len(names)), pa.int32())})
+    codes = ibis.memtable(known)
     log = log.filter(log.user.notnull() & log.time.notnull()).left_join(codes, "source")
     if other is not None:
-        log = log.mutate(code=ibis.ifelse(log.source.notnull(), log.code.fill_null(other), None))
+        merged = ibis.ifelse(log.source.notnull(), ibis.literal(other, "int32"), ibis.null("int32"))
+        log = log.mutate(code=log.code.coalesce(merged))
     of_user = ibis.window(group_by="user", order_by=["time", "row"])
     event = log.select(
         user=log.user,
-        code=log.code.cast("int32").fill_null(-1),
-        last=log.code.cast("int32").lag(1).over(of_user).fill_null(-1),
-        before=log.code.cast("int32").lag(2).over(of_user).fill_null(-1),
-        following=log.code.cast("int32").lead(1).over(of_user).fill_null(-1),
+        code=log.code.fill_null(-1),
+        last=log.code.lag(1).over(of_user).fill_null(-1),
+        before=log.code.lag(2).over(of_user).fill_null(-1),
+        following=log.code.lead(1).over(of_user).fill_null(-1),
         pause=log.time - log.time.lag(1).over(of_user),
         pause_before=log.time.lag(1).over(of_user) - log.time.lag(2).over(of_user),
         pause_after=log.time.lead(1).over(of_user) - log.time,
         back=(log.row < log.row.lag(1).over(of_user)).fill_null(False),
     )
-    near = (lambda pause: pause <= gap) if gap is not None else lambda pause: pause.notnull()
+
+    def near(pause: Any) -> Any:
+        return pause.notnull() if gap is None else pause <= gap
+
     linked = ((event.code >= 0) & (event.last >= 0) & near(event.pause)).fill_null(False)
     chained = (linked & (event.before >= 0) & near(event.pause_before)).fill_null(False)
     goes_on = ((event.following >= 0) & near(event.pause_after)).fill_null(False)
@@ -181,6 +189,7 @@ def count_transitions(log: Any, names: Sequence[str], other: int | None, gap: fl
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
     users = np.zeros(BUCKETS, np.int64)
+    breaks = 0
     totals = dict.fromkeys(("lone_users", "lone_sequences", "equal_times", "out_of_order"), 0)
     found: list[tuple[Counts, Counts, Counts]] = []
     for batch in transitions(log, names, other, gap, wanted).to_pyarrow_batches():
@@ -191,6 +200,7 @@ def count_transitions(log: Any, names: Sequence[str], other: int | None, gap: fl
         np.add.at(users, where, column["users"])
         for key in totals:
             totals[key] += int(column[key].sum())
+        breaks += int(count[code < 0].sum())
         linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
         np.add.at(pairs, (where[linked], last[linked], code[linked]), count[linked])
         np.add.at(starts, (where[begins], code[begins]), count[begins])
@@ -200,5 +210,6 @@ def count_transitions(log: Any, names: Sequence[str], other: int | None, gap: fl
     triples = None
     if wanted:
         parts = [np.concatenate(part) for part in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 3
-        triples = (parts[0], parts[1], parts[2])
-    return Transitions(pairs, starts, triples, users, **totals)
+        order = np.lexsort((parts[1], parts[0]))  # engines give rows in any order; sums of floats would show it
+        triples = (parts[0][order], parts[1][order], parts[2][order])
+    return Transitions(pairs, starts, triples, users, breaks, **totals)

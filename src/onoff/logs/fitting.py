@@ -35,10 +35,11 @@ def _quietly(title: str, total: int | None) -> AbstractContextManager[Callable[[
 class Report:
     """What was in the log, what was done with it, and what the chain is worth. Nothing is dropped that is not here.
 
-    `events` are rows with user, time and source. Of the rows without, those with neither user nor time are left out
-    (`dropped_rows`); a row without a source ends a sequence. `merged_sources` became one source, "other";
-    `unseen_sources` were asked for by held-out users only, and `dead_ends` were never followed by anything in
-    training. `unseen_cells` is the share of the n^2 transitions that training never saw.
+    rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
+    one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
+    "other". `unseen_sources` were asked for by held-out users only: they count as "other" if there is one.
+    `dead_ends` were never followed by anything in training; `unseen_cells` is the share of the n^2 transitions that
+    training never saw.
     """
 
     notes: tuple[str, ...]
@@ -48,6 +49,7 @@ class Report:
     missing_time: int
     missing_source: int
     dropped_rows: int
+    breaks: int
     events: int
     users: int
     one_event_users: int
@@ -135,7 +137,7 @@ def fit(
             opened, found = _opened(file, kind, directory)
             chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
         with closing(chosen), chosen.explained(file):
-            columns, notes = Columns("user", "time", "source"), []
+            columns, notes = Columns("user", "time", "source"), list[str]()
             if found != "text":
                 columns, notes = choose({"user": user, "time": time, "source": source}, chosen.samples(opened, found))
             if gap is not None and (columns.time is None or found == "text"):
@@ -187,7 +189,7 @@ def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str]:
 
 def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
     """The names of the chain, checked before the long work, and the code of the merged sources if there are any."""
-    if sources.dropped == sources.rows or sources.missing_source == sources.rows:
+    if sources.rows in (sources.dropped, sources.missing_source):
         raise LogError(f"{file}: no row has a user, a time and a source; are these the right columns?")
     names, other = list(sources.kept), None
     if sources.merged:
@@ -233,6 +235,7 @@ def _fitted(
         missing_time=sources.missing_time,
         missing_source=sources.missing_source,
         dropped_rows=sources.dropped,
+        breaks=counted.breaks,
         events=int(counted.pairs.sum() + counted.starts.sum()),
         users=int(counted.users.sum()),
         one_event_users=counted.lone_users,

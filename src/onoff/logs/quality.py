@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,8 @@ def estimate(pairs: Counts, starts: Counts, names: Sequence[str], smoothing: flo
 
     After a source that nothing ever followed a new sequence begins: its row is that of `starts`.
     """
-    dead = ~pairs.any(axis=1)
-    return Chain.from_counts(np.where(dead[:, None], starts, pairs), names, smoothing)
+    dead = pairs.sum(axis=1, keepdims=True) == 0
+    return Chain.from_counts(np.where(dead, starts, pairs), names, smoothing)
 
 
 def held_out(chain: Chain, pairs: Counts, held: Counts) -> HeldOut | None:
@@ -89,9 +90,9 @@ def second_order_gain(
     keys, place = np.unique(flat[train], return_inverse=True)
     if not len(keys) or train.all():
         return None
-    known = np.bincount(place, count[train]).astype(float)
+    known = _sums(place, count[train])
     groups, group = np.unique(keys // chain.n, return_inverse=True)
-    sizes = np.bincount(group, known)
+    sizes = _sums(group, known)
     first = chain.P.ravel()[keys % chain.n**2]
     strength = max(STRENGTHS, key=lambda s: _left_one_out(known, sizes[group], first, s))
 
@@ -104,9 +105,11 @@ def second_order_gain(
     gain[usable] = np.log2((n_ijk[usable] / p[usable] + strength) / (n_ij[usable] + strength))
     held_buckets = np.flatnonzero(held)
     column = np.searchsorted(held_buckets, bucket[~train])
-    gains = np.bincount(column, gain * count[~train], len(held_buckets))
-    sizes_held = np.bincount(column, count[~train] * usable, len(held_buckets))
-    return ratio(gains, sizes_held, rng, replicates)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train] * usable), rng, replicates)
+
+
+def _sums(place: NDArray[np.intp], values: NDArray[np.number[Any]]) -> Floats:
+    return np.bincount(place, values).astype(np.float64)
 
 
 def _left_one_out(known: Floats, sizes: Floats, first: Floats, strength: float) -> float:

@@ -93,7 +93,7 @@ def kind_of(file: Path) -> str:
 def delimiter(file: Path) -> str:
     """What separates the cells of a CSV: the commonest of comma, tab, semicolon and bar in its header."""
     try:
-        with (gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")) as text:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
             header = text.readline()
     except (OSError, EOFError) as error:
         raise LogError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
