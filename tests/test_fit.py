@@ -62,7 +62,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(rows=rows, gap=st.sampled_from([None, 1.0, 10.0]), other=st.sampled_from([None, 2]))
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
@@ -173,7 +173,9 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "user,time,source\nu,1,a\n", {"memory": "lots"}, "no amount of memory"),
         ("log.csv", "user,time,source\nu,1,a\n", {"engine": "abacus"}, "duckdb or spark"),
         ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "at least one"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"seed": 0.5}, "whole numbers"),
         ("log.csv", "user,time,source\nu,1,a\n", {"kind": "xml"}, "no kind of log"),
     ],
 )  # fmt: skip
@@ -300,7 +302,7 @@ def test_the_command_refuses_in_one_line(tmp_path):
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
-    (tmp_path / "log.txt").write_text("1 2 3 1 2 3 1 2\n" * 600_000)
+    (tmp_path / "log.txt").write_text("1 2 3 1 2 3 1 2\n" * 400_000)
     (tmp_path / "scratch").mkdir()
     words = [ONOFF, "fit", "log.txt", "-o", "chain.json"]
     environment = os.environ | {"TMPDIR": str(tmp_path / "scratch")}
@@ -314,6 +316,22 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert errors == "onoff: stopped\n"
     assert not list((tmp_path / "scratch").iterdir())
     assert {file.name for file in tmp_path.iterdir()} == {"log.txt", "scratch"}
+
+
+def test_ctrl_c_stops_a_query(tmp_path):
+    code = f"""
+import os, pathlib, signal, threading
+from onoff.logs.engines import DuckDB
+engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    with engine.explained(pathlib.Path("log")):
+        engine.connection.raw_sql("SELECT sum(sqrt(range)) FROM range(1000000000000)")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "stopped\n"
 
 
 def test_the_plain_loop_itself_on_a_case_counted_by_hand():

@@ -31,7 +31,7 @@ def fit(
         str | None, typer.Option("--format", help="csv, json, parquet or text, if the name does not say.")
     ] = None,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Keep so many sources; the others become `other`.")] = 100,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
     min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
     smoothing: Annotated[float, typer.Option(min=0.0, help="Added to every count.")] = 1.0,
     held_out: Annotated[float, typer.Option(help="Share of users that test the chain and do not shape it.")] = 0.2,

@@ -77,6 +77,10 @@ class DuckDB:
             raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --memory") from None
         except duckdb.Error as error:
             raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
+        except RuntimeError as error:  # so DuckDB calls Ctrl-C
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
 
     def close(self) -> None:
         self.connection.disconnect()
@@ -104,6 +108,7 @@ class Spark:
                 from pyspark.sql import SparkSession
         except ImportError:
             raise LogError("Spark is not installed: pip install 'onoff-privacy[spark]'") from None
+        self._ours = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.master(master).appName("onoff fit")
         for key, value in {
             "spark.sql.session.timeZone": "UTC",
@@ -147,7 +152,8 @@ class Spark:
             raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
 
     def close(self) -> None:
-        self.session.stop()
+        if self._ours:  # a session that the caller had before is the caller's to stop
+            self.session.stop()
 
     def _frame(self, file: Path, kind: str) -> Any:
         reader = self.session.read.option("mode", "FAILFAST")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from onoff.logs.reading import KINDS, Columns, choose, kind_of, unpacked, write_
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
+MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 Stage = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 
 
@@ -126,7 +128,7 @@ def fit(
     master `spark`. `stage(title, total)` is a context for each part of the work and gives a function to call as it
     advances.
     """
-    _check(kind, gap, top, min_count, held_out, lags, engine)
+    _check(kind, gap, top, min_count, smoothing, held_out, seed, lags, replicates, engine)
     file = Path(log)
     rng = np.random.default_rng(seed)
     held = np.zeros(BUCKETS, bool)
@@ -155,14 +157,28 @@ def fit(
 
 
 def _check(
-    kind: str | None, gap: float | None, top: int, least: int, held_out: float, lags: Sequence[int], engine: str
+    kind: str | None,
+    gap: float | None,
+    top: int,
+    least: int,
+    smoothing: float,
+    held_out: float,
+    seed: int,
+    lags: Sequence[int],
+    replicates: int | None,
+    engine: str,
 ) -> None:
+    """Complain before the long work, not after it."""
     if kind is not None and kind not in KINDS.values():
         raise LogError(f"{kind!r} is no kind of log: {', '.join(sorted(set(KINDS.values())))}")
     if gap is not None and not gap > 0:
         raise LogError(f"the gap is {gap!r}: a number of seconds above 0 is needed")
-    if not is_whole(top, 1) or not is_whole(least):
-        raise LogError("top and min_count are whole numbers; at least one source must be kept")
+    if not (is_whole(top, 1) and top <= MOST):
+        raise LogError(f"top is {top!r}: from 1 to {MOST} sources can be kept")
+    if not all(is_whole(number) for number in (least, seed, replicates or 0)):
+        raise LogError("min_count, seed and replicates are whole numbers of at least 0")
+    if not 0 <= smoothing < math.inf:
+        raise LogError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed")
     if not 0 <= held_out < 1:
         raise LogError(f"the held-out share is {held_out!r}: it is at least 0 and below 1")
     if not lags or not all(is_whole(lag, 1) for lag in lags):
