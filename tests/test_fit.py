@@ -321,11 +321,12 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
 def test_ctrl_c_stops_a_query(tmp_path):
     code = f"""
 import os, pathlib, signal, threading
+from contextlib import closing
 from onoff.logs.engines import DuckDB
 engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    with engine.explained(pathlib.Path("log")):
+    with closing(engine), engine.explained(pathlib.Path("log")):
         engine.connection.raw_sql("SELECT sum(sqrt(range)) FROM range(1000000000000)")
 except KeyboardInterrupt:
     print("stopped")
