@@ -83,6 +83,7 @@ class DuckDB:
             raise
 
     def close(self) -> None:
+        self.connection.con.interrupt()  # after Ctrl-C a query may still be at work, and closing would wait for its end
         self.connection.disconnect()
 
     def _scan(self, file: Path, kind: str) -> str:
