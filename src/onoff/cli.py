@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import client, fit, plan, serve
+from onoff.commands import audit, client, fit, plan, serve
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+audit.register(app)
 client.register(app)
 fit.register(app)
 plan.register(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
+    from onoff.audit.stream import Audit
     from onoff.demo import Demonstration
     from onoff.journal import Snapshot, Totals
     from onoff.plans import Plan
@@ -56,9 +57,19 @@ class Rate:
     outer: float
 
 
-def console(stream: TextIO) -> Console:
+def _console(stream: TextIO) -> Console:
     """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; numbers stand to the right, the first column to the left."""
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    _console(sys.stdout).print(table)
 
 
 def progress(title: str) -> Bar:
@@ -66,9 +77,9 @@ def progress(title: str) -> Bar:
 
     @contextmanager
     def bar(total: int) -> Iterator[Advance]:
-        terminal = console(sys.stderr)
+        console = _console(sys.stderr)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
             task = shown.add_task(title, total=total)
             yield lambda: shown.advance(task)
 
@@ -78,9 +89,9 @@ def progress(title: str) -> Bar:
 @contextmanager
 def stage(title: str, total: int | None) -> Iterator[Advance]:
     """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
-    terminal = console(sys.stderr)
+    console = _console(sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(title, total=total)
         yield lambda: shown.advance(task)
 
@@ -108,7 +119,7 @@ def print_rates(rows: Sequence[Rate]) -> None:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
         best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
-    console(sys.stdout).print(table)
+    _console(sys.stdout).print(table)
 
 
 def percent(gap: float) -> str:
@@ -143,9 +154,9 @@ class PlanProgress:
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     """Bars on stderr while plans are made; nothing off a terminal."""
-    terminal = console(sys.stderr)
+    console = _console(sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[gap]}"), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         yield PlanProgress(bars, lags)
 
 
@@ -157,7 +168,7 @@ def print_plans(plans: Sequence[Plan]) -> None:
         rounding = f"2^{math.log2(made.rounding):.1f}"
         cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
         table.add_row(*cells)
-    console(sys.stdout).print(table)
+    _console(sys.stdout).print(table)
 
 
 def check_picture(file: Path) -> None:
@@ -204,10 +215,10 @@ def print_totals(totals: Totals, chain: Chain) -> None:
         ("downloading everything", steps * chain.n),
         ("the plans used, expected", totals.cost),
         ("downloaded", totals.messages),
-        ("outer bound: no scheme needs less on average", least),
+        ("outer bound, expected: no scheme needs less on average on average", least),
     ):
         table.add_row(name, f"{messages:.0f}", f"{messages / max(1, steps):.3f}")
-    console(sys.stdout).print(table)
+    _console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes, {totals.attempts - steps} retries")
 
 
@@ -244,10 +255,32 @@ def print_demo(result: Demonstration) -> None:
         ("downloading everything", result.everything),
         ("the paper's scheme, expected", result.paper),
         ("onoff, downloaded", result.downloaded),
-        ("outer bound: no scheme needs less", result.outer),
+        ("outer bound: no scheme needs less on average", result.outer),
     ):
         table.add_row(name, f"{size:.0f}", f"{size / result.steps:.0f}")
-    console(sys.stdout).print(table)
+    _console(sys.stdout).print(table)
     print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
     print(f"queries per step: {result.queries_per_step}")
     print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
+    print()
+    print_betrayed(result.audit)
+
+
+def print_betrayed(audit: Audit) -> None:
+    """What the server of the demonstration learned about private requests from its log, ours beside naive."""
+    assert audit.naive is not None
+    private = {"onoff": audit.log.verdict.private, "a naive client": audit.naive.verdict.private}
+    rows = [("before seeing any query", "", "", _share(audit.log.verdict.private.guessed_before))]
+    rows += [
+        (name, f"{gain.mean_bits:.4f}", f"{gain.max_bits:.4f}", _share(gain.guessed)) for name, gain in private.items()
+    ]
+    print_table(
+        f"the server attacks its log: {audit.log.verdict.private.requests} private requests",
+        ("", "bits learned, mean", "most", "guessed right"),
+        rows,
+    )
+    print("the server learned nothing about them" if audit.clean else "the server learned what it must not: a bug")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from rich.table import Table
-
 from onoff.logs.fitting import Report
-from onoff.report import console
+from onoff.report import print_table
 
 WIDTH = 40
 
@@ -27,10 +24,7 @@ def print_fit(report: Report) -> None:
 
 
 def _print_counts(report: Report) -> None:
-    table = Table(title="the log", title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, count, always in (
+    lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
         ("rows without a time that can be read", report.missing_time, False),
@@ -50,10 +44,9 @@ def _print_counts(report: Report) -> None:
         ("their events", report.merged_events, False),
         ("sources of held-out users only", report.unseen_sources, False),
         ("their events", report.unseen_events, False),
-    ):
-        if always or count:
-            table.add_row(name, f"{count:,}")
-    console(sys.stdout).print(table)
+    )
+    rows = [(name, f"{count:,}") for name, count, always in lines if always or count]
+    print_table("the log", ("", "number"), rows)
 
 
 def _print_worth(report: Report) -> None:
