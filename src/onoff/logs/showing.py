@@ -74,9 +74,10 @@ def _print_worth(report: Report) -> None:
     if gain is None:
         print("distance from first order: too few held-out users, or too many sources, to say")
     else:
+        bits, low, high = (round(value, 4) + 0.0 for value in (gain.estimate, gain.low, gain.high))  # no minus zero
         print(
-            f"distance from first order: two requests back tell {gain.estimate:.4f} bits per transition more than one "
-            f"({gain.low:.4f} to {gain.high:.4f})"
+            f"distance from first order: two requests back tell {bits:.4f} bits per transition more than one "
+            f"({low:.4f} to {high:.4f})"
         )
 
 
