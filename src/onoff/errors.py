@@ -14,6 +14,7 @@
     ├── TransportError     the server could not be asked
     │   ├── Unavailable        no whole answer arrived; the same query may be sent again
     │   └── RefusedByServer    sending it again would not help
+    ├── LogError           a log of requests cannot be read or says too little
     ├── SourceError        the server has no message for the wanted source
     ├── WireError          bytes between client and server that do not follow the format
     │   ├── CatalogueError     not a catalogue: its names, its message length or its document
@@ -75,6 +76,10 @@ class PlanError(OnoffError, ValueError):
 
 class ClusterError(OnoffError):
     """The processes or the cluster that should compute cannot be used, or are lost. What was finished is kept."""
+
+
+class LogError(OnoffError, ValueError):
+    """A log of requests cannot be read as asked, or says too little to fit a chain."""
 
 
 class SessionError(OnoffError):

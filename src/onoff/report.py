@@ -90,6 +90,16 @@ def progress(title: str) -> Bar:
     return bar
 
 
+@contextmanager
+def stage(title: str, total: int | None) -> Iterator[Advance]:
+    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
+    console = _console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda: shown.advance(task)
+
+
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
     """The costs at each lag, with at most `time_limit` seconds for each optimum."""
     rows = []
