@@ -42,7 +42,9 @@ def test_the_snippets_run(page, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    code = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n" + script(page.read_text()).replace(PORT, port)
+    code = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n" + script(page.read_text()).replace(
+        PORT, port
+    )
     home = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", code], cwd=tmp_path, env={**os.environ, **home}, capture_output=True, text=True, timeout=240,
