@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
 PORT = "8700"  # in the documents; a free one is used here
-SERVED = f"until {sys.executable} -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:{PORT}/health\")' 2>&-; do sleep 0.1; done"
+ASKED = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health')"
+SERVED = f'until {sys.executable} -c "{ASKED}" 2>&-; do sleep 0.1; done'
 
 
 def script(text: str) -> str:
