@@ -1,11 +1,12 @@
 # make demo   run the main job        make test    run the tests
 # make check  ruff and mypy --strict  make bench   run every benchmark
+# make docs   build the documentation into site/
 PYTHON ?= python3
 BIN := .venv/bin
 # With the directories: a file that is deleted changes nothing but the date of its directory.
 SOURCES := $(shell find src -not -path '*/__pycache__*')
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench docs clean
 
 demo: .venv/installed
 	@$(BIN)/onoff demo
@@ -20,6 +21,9 @@ check: .venv/installed
 
 bench: .venv/installed
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+docs: .venv/installed
+	@$(BIN)/python -m mkdocs build --strict --quiet
 
 # Dependencies once, at the pinned versions; then the wheel of this tree, built again when a source file changes:
 # what is tested is what would be published.
@@ -38,4 +42,4 @@ bench: .venv/installed
 	@touch $@
 
 clean:
-	rm -rf .venv dist
+	rm -rf .venv dist site
