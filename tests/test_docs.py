@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -11,13 +12,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+
+from onoff.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
-PORT = "8700"  # in the documents; a free one is used here
-ASKED = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health')"
-SERVED = f'until {sys.executable} -c "{ASKED}" 2>&-; do sleep 0.1; done'
+PORTS = ("8700", "8800")  # in the documents; free ones are used here
+LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
 
 
 def script(text: str) -> str:
@@ -31,27 +34,47 @@ def script(text: str) -> str:
         assert commands, f"a console block without a `$ ` line: {body}"
         for command in commands:
             lines.append(command)
-            if command.startswith("onoff serve"):
-                assert command.endswith("&"), f"{command}: a server runs in the background"
-                lines.append(SERVED)
+            if command.endswith("&"):  # a server
+                [port] = [port for port in PORTS if port in command]
+                lines.append(LISTENING.format(port=port))
     return "\n".join(lines)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.stem)
 def test_the_snippets_run(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    code = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n" + script(page.read_text()).replace(
-        PORT, port
-    )
+    code = script(page.read_text())
+    for port in PORTS:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            code = code.replace(port, str(free.getsockname()[1]))
+    code = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n{code}"
     home = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", code], cwd=tmp_path, env={**os.environ, **home}, capture_output=True, text=True, timeout=240,
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_commands_that_are_only_shown_exist_with_their_options():
+    shown = 0
+    for page in [*PAGES, *ROOT.glob("*.md")]:
+        text = BLOCK.sub("", page.read_text())
+        for line in re.findall(r"^    (?:\$ )?onoff (.*)$|`onoff ([^`\n]*)`", text, flags=re.M):
+            words = shlex.split("".join(line).split("|")[0], comments=True)
+            command = typer.main.get_command(app)
+            while isinstance(command, typer.core.TyperGroup) and words and not words[0].startswith("-"):
+                name = words.pop(0)
+                if "," in name or name.isupper():
+                    break
+                assert name in command.commands, f"{page.name}: onoff has no command {name!r}"
+                command = command.commands[name]
+            known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+            options = {word.split("=")[0] for word in words if re.match(r"--\w", word)}
+            assert options <= known | {"--help", "--version"}, f"{page.name}: {' '.join(line)}: {options - known}"
+            shown += 1
+    assert shown > 20
 
 
 def test_the_site_builds_and_every_link_and_anchor_leads_somewhere(tmp_path):
