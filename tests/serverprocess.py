@@ -117,7 +117,8 @@ class ServerProcess:
         return decode_answer(self.catalogue, sources, response.content)
 
     def transcript(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.transcript_file.read_text().splitlines()]
+        lines = map(json.loads, self.transcript_file.read_text().splitlines())
+        return [line for line in lines if "step" in line]  # all but the catalogue's
 
 
 def _command_line(pid: int) -> str:

@@ -245,6 +245,8 @@ def test_the_transcript_has_each_query_as_the_adversary_sees_it(tmp_path):
         ]
         assert all(set(line) == {"time", "step", "sources", "client"} for line in lines)
         assert start <= lines[0]["time"] <= lines[2]["time"] <= time.time()
+        first = json.loads(server.transcript_file.read_text().splitlines()[0])
+        assert first == {"catalogue": list(server.catalogue.names)}
         assert stat.S_IMODE(server.transcript_file.stat().st_mode) == 0o600
         counted = server.http.get("/metrics").text
     assert "onoff_frames_total 5.0" in counted

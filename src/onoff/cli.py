@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import client, plan, serve
+from onoff.commands import audit, client, plan, serve
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 client.register(app)
 plan.register(app)
 serve.register(app)
+audit.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

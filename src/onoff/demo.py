@@ -5,16 +5,17 @@ Everything runs on this machine: `onoff serve` on a free loopback port, `onoff p
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from onoff.audit.stream import Audit, audit_stream, noted
+from onoff.audit.transcripts import Line, read_journal, read_log
 from onoff.chain import Chain
 from onoff.errors import OnoffError
 from onoff.journal import snapshot
@@ -43,7 +44,7 @@ DELAY = 0.02  # seconds from call to send: on one machine with eight sources, dr
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What happened: sizes in bytes of the same requests by each scheme, and what the server's transcript shows."""
+    """What happened: sizes in bytes of the same requests by each scheme, and what the server's transcript betrays."""
 
     steps: int
     private: int
@@ -55,6 +56,7 @@ class Demonstration:
     killed_at: int
     retries: int
     queries_per_step: int
+    audit: Audit
 
 
 def reader() -> Chain:
@@ -133,9 +135,9 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
     """The journal, the messages and the server's transcript, side by side with the alternatives."""
     chain, totals = reader(), snapshot(directory / "journal").totals
     queries: dict[int, set[tuple[int, ...]]] = {}
-    lines = [json.loads(line) for line in (directory / "transcript").read_text().splitlines()]
+    lines = read_log(directory / "transcript", chain)
     for line in lines:
-        queries.setdefault(line["step"], set()).add(tuple(line["sources"]))
+        queries.setdefault(line.step, set()).add(line.sources)
     delivered = sum(
         (directory / "got" / f"{step:06d}").read_bytes() == news(source)
         for step, (source, _) in enumerate(items)
@@ -154,4 +156,13 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
         killed_at=killed_at,
         retries=len(lines) - len(queries),
         queries_per_step=max(map(len, queries.values())),
+        audit=_audited(directory, lines),
     )
+
+
+def _audited(directory: Path, lines: Sequence[Line]) -> Audit:
+    """What a server that knows the plans can make of its transcript."""
+    chain, store = reader(), PlanStore(reader(), directory / "plans")
+    steps = read_journal(directory / "journal", chain)
+    expected = noted(steps, [store.load(lag) for lag in store.lags()])
+    return audit_stream(chain, lines, expected, [step.request for step in steps])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
+    from onoff.audit.stream import Audit
     from onoff.demo import Demonstration
     from onoff.journal import Snapshot, Totals
     from onoff.plans import Plan
@@ -59,6 +60,16 @@ class Rate:
 def _console(stream: TextIO) -> Console:
     """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; numbers stand to the right, the first column to the left."""
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    _console(sys.stdout).print(table)
 
 
 def progress(title: str) -> Bar:
@@ -241,3 +252,25 @@ def print_demo(result: Demonstration) -> None:
     print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
     print(f"queries per step: {result.queries_per_step}")
     print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
+    print()
+    print_betrayed(result.audit)
+
+
+def print_betrayed(audit: Audit) -> None:
+    """What the server of the demonstration learned about private requests from its log, ours beside naive."""
+    assert audit.naive is not None
+    private = {"onoff": audit.log.verdict.private, "a naive client": audit.naive.verdict.private}
+    rows = [("before seeing any query", "", "", _share(audit.log.verdict.private.guessed_before))]
+    rows += [
+        (name, f"{gain.mean_bits:.4f}", f"{gain.max_bits:.4f}", _share(gain.guessed)) for name, gain in private.items()
+    ]
+    print_table(
+        f"the server attacks its log: {audit.log.verdict.private.requests} private requests",
+        ("", "bits learned, mean", "most", "guessed right"),
+        rows,
+    )
+    print("the server learned nothing about them" if audit.clean else "the server learned what it must not: a bug")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"

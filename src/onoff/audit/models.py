@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onoff.tableplan import TablePlan
 
 Query = tuple[int, ...]
-LAGS_KEPT = 8  # whose encoders stay in memory
+MEMORY = 2**28  # bytes of encoders that are kept
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,9 @@ class Planned:
     _columns: Callable[[int], csc_array] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_columns", lru_cache(maxsize=LAGS_KEPT)(self._table))
+        n, sets = self.plan.n, len(self.plan.sets)
+        one_lag = 16 * n**2 * (2 * n + sets)  # a flow uses about one edge for each set and source
+        object.__setattr__(self, "_columns", lru_cache(maxsize=max(1, MEMORY // one_lag))(self._table))
 
     @property
     def name(self) -> str:
@@ -158,6 +160,7 @@ class Planned:
                 except ContextError:  # the chain calls it impossible
                     blocks.append(csr_array((n, len(self.plan.sets))))
                     continue
+                joint.eliminate_zeros()
                 total = joint.sum(axis=1)
                 joint.data /= np.repeat(np.where(total > 0, total, 1.0), np.diff(joint.indptr))
                 blocks.append(joint)

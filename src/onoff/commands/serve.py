@@ -49,9 +49,12 @@ def serve(
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
 
-    if transcript is not None:
-        Transcript(transcript).close()  # a path that cannot be written is the operator's error, not the workers'
+    # A path that cannot be written is the operator's error, not the workers'.
+    kept = Transcript(transcript) if transcript is not None else None
     opened = _open(store, _names(source, sources, watch), length)
+    if kept is not None:
+        kept.begin(opened.catalogue.names)
+        kept.close()
     settings = Settings(
         store=store,
         catalogue=opened.catalogue,

@@ -1,0 +1,193 @@
+"""`onoff audit transcript`: what a Bayesian server makes of its log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onoff.audit.belief import Asked
+    from onoff.audit.models import Model
+    from onoff.audit.stream import Audit
+    from onoff.audit.transcripts import Line, Step
+    from onoff.audit.verdict import Verdict
+    from onoff.chain import Chain
+
+
+class Scheme(StrEnum):
+    """Whose log it is."""
+
+    onoff = "onoff"
+    naive = "naive"
+    decoys = "decoys"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: onoff audit transcript seen.jsonl --chain chain.json --journal reader.journal --plans plans"
+    )(transcript)
+
+
+def transcript(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="What `onoff serve --transcript` wrote.")],
+    chain: Annotated[Path, typer.Option(metavar="FILE", help="The chain of the requests.")],
+    journal: Annotated[Path | None, typer.Option(metavar="FILE", help="The client's, for statuses and plans.")] = None,
+    plans: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the client's plans are kept.")] = None,
+    statuses: Annotated[
+        str | None, typer.Option(metavar="1001..|FILE", help="Without a journal: 1 for each step made ON.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The requests, one name in a line; else the journal's.")
+    ] = None,
+    scheme: Annotated[Scheme, typer.Option(help="How the client chooses its queries.")] = Scheme.onoff,
+    client: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only this client's queries.")] = None,
+    false_alarms: Annotated[
+        float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often a private log may be called leaky.")
+    ] = 0.01,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw beliefs over time: .png, .svg, .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Attack a server's log: what do all queries together say about every request?
+
+    Exit code 1 if the attack succeeds on private requests, or if the log is not what such a client sends.
+    """
+    from onoff import report
+    from onoff.audit.stream import audit_stream, pick
+    from onoff.audit.transcripts import read_journal, read_log, read_statuses, read_truth, streams
+    from onoff.chain import Chain
+
+    if plot is not None:
+        report.check_picture(plot)
+    if (journal is None) == (statuses is None):
+        raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
+    loaded = Chain.load(chain)
+    lines = read_log(log, loaded)
+    steps = read_journal(journal, loaded) if journal is not None else _from_statuses(read_statuses(statuses or ""))
+    ours = scheme is Scheme.onoff
+    expected = _ours(loaded, steps, journal, plans) if ours else _leaky(loaded, steps, lines, scheme)
+    requests = read_truth(truth, loaded) if truth is not None else None
+    if requests is None and journal is not None:
+        requests = tuple(step.request for step in steps)
+    if plot is not None and requests is None:
+        raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
+    stream = pick(streams(lines, client), expected)
+    audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
+    if as_json:
+        print(json.dumps(_as_dict(audit), indent=2))
+    else:
+        print_audit(audit)
+    if plot is not None:
+        from onoff.audit.picture import draw
+
+        draw(audit, loaded, plot)
+        print(f"drawn: {plot}", file=sys.stderr)
+    if not audit.clean:
+        raise typer.Exit(1)
+
+
+def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, plans: Path | None) -> list[Asked]:
+    """The steps of our client: the journal names the plan of each; without one the cheapest that fits is taken."""
+    from onoff.audit.belief import Asked
+    from onoff.audit.models import Everything
+    from onoff.audit.stream import noted, planned
+    from onoff.journal import snapshot
+    from onoff.planstore import PlanStore
+
+    lengths = None if journal is None else json.loads(snapshot(journal).notes.get("lengths", "null"))
+    store = PlanStore(chain, plans, None if lengths is None else tuple(lengths))
+    known = [store.load(lag) for lag in sorted(store.lags())]
+    if journal is not None:
+        return noted(steps, known)
+    tables = sorted(planned(known).values(), key=lambda model: model.plan.cost)
+
+    def model(lag: int) -> Model | None:
+        return next((table for table in tables if table.plan.lag <= lag), None) if lag else Everything(chain.n)
+
+    return [Asked(step.lag, None, model(step.lag)) for step in steps]
+
+
+def _leaky(chain: Chain, steps: Sequence[Step], lines: Sequence[Line], scheme: Scheme) -> list[Asked]:
+    from onoff.audit.belief import Asked
+    from onoff.audit.models import Decoys, Naive
+
+    model = Naive(chain.n) if scheme is Scheme.naive else Decoys(chain.n, len(lines[0].sources) - 1)
+    return [Asked(step.lag, step.query or None, model) for step in steps]
+
+
+def _from_statuses(statuses: Sequence[bool]) -> tuple[Step, ...]:
+    """Steps of which only the statuses are known."""
+    from onoff.audit.transcripts import Step
+
+    steps: list[Step] = []
+    for t, private in enumerate(statuses):
+        lag = 0 if private else steps[-1].lag + 1 if steps else 1
+        steps.append(Step(t, private, private, lag, "", (), 0, None))
+    return tuple(steps)
+
+
+def print_audit(audit: Audit) -> None:
+    """What the server gained, ours beside naive, and the verdict in words."""
+    from onoff.report import print_table
+
+    log, verdict = audit.log, audit.log.verdict
+    columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
+    for kind, gains in (
+        ("private", [found.private for found in columns.values()]),
+        ("open", [found.open for found in columns.values()]),
+    ):
+        rows = [("bits gained on a request, mean", *(f"{gain.mean_bits:.3g}" for gain in gains))]
+        rows.append(("bits gained on a request, most", *(f"{gain.max_bits:.3g}" for gain in gains)))
+        if audit.truth is not None:
+            rows.append(("best guess right before the log", *(_percent(gain.guessed_before) for gain in gains)))
+            rows.append(("best guess right after the log", *(_percent(gain.guessed) for gain in gains)))
+            rows.append(("bits of truth learned, mean", *(_signed(gain.score) for gain in gains)))
+        print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
+    print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
+    if verdict.unattacked:
+        print("not attacked: not in the log, or drawn by a race or a plan that is not in --plans (no table to attack)")
+    for finding in audit.findings[:10]:
+        print(f"finding: {finding}")
+    if len(audit.findings) > 10:
+        print(f"and {len(audit.findings) - 10} findings more")
+    for name, found in columns.items():
+        print(f"{name}: {_words(found)}")
+
+
+def _words(verdict: Verdict) -> str:
+    """The verdict of one column."""
+    tests = f"mean change of belief {verdict.variation:.1e}, allowed {verdict.allowed:.1e}"
+    if verdict.p_value is not None:
+        tests += f"; p = {verdict.p_value:.3f} among strangers"
+    outcome = "the attack SUCCEEDS on private requests" if verdict.succeeded else "the attack learns nothing private"
+    return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _signed(bits: float | None) -> str:
+    return "" if bits is None else f"{bits:+.3g}"
+
+
+def _as_dict(audit: Audit) -> dict[str, Any]:
+    def shown(verdict: Verdict) -> dict[str, Any]:
+        return {**asdict(verdict), "succeeded": verdict.succeeded}
+
+    return {
+        "steps": len(audit.log.asked),
+        "clean": audit.clean,
+        "findings": audit.findings,
+        "log": shown(audit.log.verdict),
+        "naive": None if audit.naive is None else shown(audit.naive.verdict),
+    }

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from onoff import Chain, cli, plan
+from onoff.audit.belief import Asked
+from onoff.audit.models import Everything, Naive
+from onoff.audit.stream import audit_stream, noted, pick
+from onoff.audit.transcripts import Line, Step, read_journal, read_log, read_statuses, read_truth, streams
+from onoff.errors import OnoffError
+from onoff.journal import Journal
+from onoff.planstore import PlanStore
+from onoff.session import State, begin, finish
+
+CHAIN = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]], ("a", "b", "c"))
+
+
+def write(path, *lines):
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
+    file = write(
+        tmp_path / "log",
+        {"time": 1.5, "step": 0, "sources": [0, 2], "client": "x"},
+        {"catalogue": ["c", "a", "b"]},
+        {"time": 2, "step": 1, "sources": [0, 1], "client": None, "damaged": True, "unread": True},
+    )
+    assert read_log(file, CHAIN) == (Line(0, (0, 2), "x", 1.5), Line(1, (2, 0), None, 2.0, True, True))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"step": 1, "sour', "line 2 is not JSON"),
+        ([1, 2], "line 2 is not a query"),
+        ({"step": 1}, "line 2 is not a query"),
+        ({"step": -1, "sources": [0]}, "line 2: the step"),
+        ({"step": True, "sources": [0]}, "line 2: the step"),
+        ({"step": 1, "sources": [3]}, "line 2: .* not a set of sources"),
+        ({"step": 1, "sources": [1, 1]}, "line 2: .* not a set of sources"),
+        ({"step": 1, "sources": []}, "line 2: .* not a set of sources"),
+        ({"step": 1, "sources": [0], "client": 5}, "line 2: the client"),
+        ({"step": 1, "sources": [0], "time": "now"}, "line 2: the time"),
+        ({"step": 1, "sources": [0], "unread": 1}, "line 2: `damaged`"),
+        ({"catalogue": ["a", "b"]}, "line 2: the sources of this catalogue"),
+        ({"catalogue": "abc"}, "line 2: the catalogue is not a list"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, complaint):
+    with pytest.raises(OnoffError, match=complaint):
+        read_log(write(tmp_path / "log", {"step": 0, "sources": [0]}, line), CHAIN)
+
+
+def test_files_that_are_missing_or_empty_are_errors(tmp_path):
+    for read in (read_log, read_truth, read_journal):
+        with pytest.raises(OnoffError, match=r"cannot be read|there is no journal"):
+            read(tmp_path / "none", CHAIN)
+    for read in (read_log, read_truth):
+        with pytest.raises(OnoffError, match="there are no"):
+            read(write(tmp_path / "empty"), CHAIN)
+
+
+def test_a_stream_begins_where_the_steps_of_a_client_go_back_to_0():
+    steps = [("x", 0), ("x", 0), ("y", 0), ("x", 1), ("y", 1), ("x", 0), ("y", 2)]
+    lines = [Line(step, (0,), client, float(i)) for i, (client, step) in enumerate(steps)]
+    found = [[line.time for line in stream] for stream in streams(lines)]
+    assert found == [[0, 1, 3], [2, 4, 6], [5]]
+    assert [[line.time for line in stream] for stream in streams(lines, "y")] == [[2, 4, 6]]
+
+
+def test_the_journal_is_read_while_its_client_has_it(tmp_path):
+    journal = Journal(tmp_path / "journal", CHAIN.fingerprint, "catalogue")
+    try:
+        state = State()
+        for request, following in ((1, 0), (0, 2), (2, None)):
+            state, pending = begin(state, CHAIN, request, following, private=True, plan=None)
+            journal.begin(state, pending, 3.0)
+            state = finish(state)
+        steps = read_journal(tmp_path / "journal", CHAIN)
+    finally:
+        journal.close()
+    assert steps[0] == Step(0, True, True, 0, "everything", (0, 1, 2), 1, 0)
+    assert [(step.request, step.next) for step in steps] == [(1, 0), (0, 2), (2, None)]
+    with pytest.raises(OnoffError, match="another chain"):
+        read_journal(tmp_path / "journal", Chain.symmetric(3, 0.5))
+    with pytest.raises(OnoffError, match="cannot be read as a journal"):
+        read_journal(write(tmp_path / "other", "text"), CHAIN)
+
+
+def test_the_truth_is_names_with_or_without_a_status(tmp_path):
+    assert read_truth(write(tmp_path / "truth", "# mine", "b", "", "on c", "off a"), CHAIN) == (1, 2, 0)
+    assert read_truth(write(tmp_path / "truth", "on c"), Chain.symmetric(2, 0.5, ("on c", "c"))) == (0,)
+    with pytest.raises(OnoffError, match="line 2: no source is called 'd'"):
+        read_truth(write(tmp_path / "truth", "a", "on d"), CHAIN)
+
+
+def test_statuses_are_noughts_and_ones_in_a_string_or_a_file(tmp_path):
+    assert read_statuses("101") == (True, False, True)
+    assert read_statuses(str(write(tmp_path / "statuses", "10", "1"))) == (True, False, True)
+    with pytest.raises(OnoffError, match="statuses are written"):
+        read_statuses(str(write(tmp_path / "statuses", "1 0")))
+
+
+def run(*arguments):
+    """The command line in this process: exit code and what it printed."""
+    out, err = StringIO(), StringIO()
+    command = mock.patch("sys.argv", ["onoff", *map(str, arguments)])
+    with redirect_stdout(out), redirect_stderr(err), command, pytest.raises(SystemExit) as end:
+        cli.main()
+    return SimpleNamespace(returncode=end.value.code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    """A chain, plans, a journal of 120 steps, and the server's log of them in the server's own order."""
+    directory = tmp_path_factory.mktemp("stream")
+    CHAIN.save(directory / "chain.json")
+    store = PlanStore(CHAIN, directory / "plans")
+    for lag in (1, 3):
+        store.save(plan(CHAIN, lag))
+    rng = np.random.default_rng(4)
+    path, statuses = CHAIN.simulate(120, rng), rng.random(120) < 0.4
+    journal, lines = Journal(directory / "journal", CHAIN.fingerprint, "catalogue"), [{"catalogue": ["c", "a", "b"]}]
+    for t, private in enumerate(statuses):
+        state, lag = journal.state, journal.state.lag + 1
+        following = int(path[t + 1]) if t < 119 else None
+        made = store.load(3 if lag >= 3 else 1)
+        state, pending = begin(state, CHAIN, int(path[t]), following, bool(private), made)
+        journal.begin(state, pending, 1.0)
+        journal.state = finish(state)
+        sources = sorted((x + 1) % 3 for x in pending.query)
+        lines += [{"time": t, "step": t, "sources": sources, "client": "here"}] * (2 if t == 7 else 1)
+    journal.close()
+    write(directory / "log", *lines)
+    return directory
+
+
+def options(stream):
+    return "--chain", stream / "chain.json", "--journal", stream / "journal", "--plans", stream / "plans"
+
+
+def test_our_log_tells_nothing_that_is_private_and_a_naive_one_does(stream, tmp_path):
+    done = run("audit", "transcript", stream / "log", *options(stream), "--json", "--plot", tmp_path / "beliefs.png")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["clean"]
+    assert found["findings"] == []
+    ours, naive = found["log"], found["naive"]
+    assert (ours["attacked"], ours["unattacked"]) == (120, 0)
+    assert ours["private"]["max_bits"] < 1e-12
+    assert ours["p_value"] == 1
+    assert ours["private"]["guessed"] == ours["private"]["guessed_before"]
+    assert naive["succeeded"]
+    assert naive["p_value"] <= 0.005
+    assert naive["private"]["mean_bits"] > 0.05
+    assert naive["open"]["guessed"] == 1
+    assert 0.1 < ours["open"]["mean_bits"] < naive["open"]["mean_bits"]
+    assert (tmp_path / "beliefs.png").stat().st_size > 10_000
+
+
+def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):
+    steps = read_journal(stream / "journal", CHAIN)
+    log = write(
+        tmp_path / "log",
+        *({"step": t, "sources": list(step.query) if step.private else [step.request]} for t, step in enumerate(steps)),
+    )
+    statuses = "".join("1" if step.private else "0" for step in steps)
+    truth = write(tmp_path / "truth", *(CHAIN.names[step.request] for step in steps))
+    common = ("audit", "transcript", log, "--chain", stream / "chain.json", "--statuses", statuses)
+    done = run(*common, "--scheme", "naive")
+    assert done.returncode == 1
+    assert "this log: the attack SUCCEEDS on private requests" in done.stdout
+    assert "naive client:" not in done.stdout
+    known = json.loads(run(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
+    assert known["log"] == {**known["naive"], "p_value": known["log"]["p_value"]}
+    decoys = run(*common, "--scheme", "decoys")  # of which there were 2, it seems from the first query: all sources
+    assert decoys.returncode == 1
+    assert "no client of this kind sends (" in decoys.stdout
+
+
+def test_the_log_alone_with_statuses_and_plans_is_attacked_too(stream):
+    steps = read_journal(stream / "journal", CHAIN)
+    statuses = "".join("1" if step.private else "0" for step in steps)
+    words = ("--chain", stream / "chain.json", "--plans", stream / "plans", "--statuses", statuses, "--json")
+    found = json.loads(run("audit", "transcript", stream / "log", *words).stdout)
+    assert found["log"]["p_value"] is None
+    assert found["log"]["private"]["max_bits"] < 1e-12
+
+
+def expected_of(stream):
+    store = PlanStore(CHAIN, stream / "plans")
+    return noted(read_journal(stream / "journal", CHAIN), [store.load(1), store.load(3)])
+
+
+def test_steps_whose_plan_is_unknown_are_counted_not_attacked(stream):
+    store = PlanStore(CHAIN, stream / "plans")
+    expected = noted(read_journal(stream / "journal", CHAIN), [store.load(1)])
+    missing = sum(step.lag >= 3 for step in expected)
+    verdict = audit_stream(CHAIN, read_log(stream / "log", CHAIN), expected).log.verdict
+    assert verdict.unattacked == missing > 0
+    assert not verdict.succeeded
+
+
+def test_a_log_that_differs_from_the_journal_is_a_finding(stream):
+    lines, expected = read_log(stream / "log", CHAIN), expected_of(stream)
+    full = (0, 1, 2)
+    [off] = [line for line in lines if len(line.sources) < 3][:1]
+    redrawn = audit_stream(CHAIN, [*lines[:50], Line(off.step, full), *lines[50:]], expected)
+    assert [finding for finding in redrawn.findings if "asked twice" in finding]
+    other = [Line(line.step, full) if line is off else line for line in lines]
+    assert "the client noted" in audit_stream(CHAIN, other, expected).findings[0]
+    beyond = audit_stream(CHAIN, [*lines, Line(120, full)], expected)
+    assert beyond.findings == ("step 120 is in the log, but not known to the client",)
+    assert not beyond.clean
+    # What was noted but never sent is no part of the log, and neither is what the log has lost.
+    assert audit_stream(CHAIN, lines[:100], expected).clean
+    assert audit_stream(CHAIN, lines[60:], expected).log.verdict.unattacked == lines[60].step
+
+
+def test_the_stream_that_fits_is_picked():
+    full, model = (0, 1, 2), Everything(3)
+    first = [Line(0, full, "a"), Line(1, (0, 1), "a"), Line(2, full, "a")]
+    second = [Line(0, full, "a"), Line(1, (1,), "a"), Line(2, full, "a")]
+    noted_down = [Asked(0, full, model), Asked(1, (0, 1), Naive(3)), Asked(0, full, model)]
+    assert pick([first, second], noted_down) is first
+    unknown = [Asked(step.lag, None, step.model) for step in noted_down]
+    assert pick([first, second, first[:2]], unknown) is second
+    with pytest.raises(OnoffError, match="no such client"):
+        pick([], noted_down)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "give --journal, or --statuses"),
+        (("--statuses", "10", "--plot", "beliefs.png"), "--plot shows beliefs about the true requests"),
+        (("--statuses", "10", "--plot", "beliefs.txt"), "a picture ends in"),
+        (("--statuses", "12"), "cannot be read"),
+        (("--statuses", "10", "--client", "there"), "no such client"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(stream, tmp_path, words, complaint):
+    words = (*words, "--plans", tmp_path / "plans")
+    done = run("audit", "transcript", stream / "log", "--chain", stream / "chain.json", *words)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert complaint in done.stderr
