@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import audit, client, plan, serve
+from onoff.commands import audit, client, page, plan, serve
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 client.register(app)
+page.register(app)
 plan.register(app)
 serve.register(app)
 audit.register(app)
