@@ -72,7 +72,7 @@ def click(page, *wishes):
     for source, private in wishes:
         if (page.locator("#privacy").get_attribute("aria-checked") == "true") != private:
             page.click("#privacy")
-        expect(page.locator("#privacy")).to_have_attribute("aria-checked", str(private).lower())
+        expect(page.locator("#privacy")).to_have_attribute("aria-checked", "true" if private else "false")
         page.click(f".card[title={source}]")
 
 
@@ -186,7 +186,8 @@ def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_a
     click(page, ("health", False))
     expect(page.locator("#notice")).to_contain_text("Step 1 has no answer yet")
     expect(page.locator("#steps tr.pending")).to_have_count(1)
-    page.click("#stop")  # it says "Start the server" now
+    expect(page.locator("#stop")).to_have_text("Start the server")
+    page.click("#stop")
     expect(rows(page)).to_have_count(2)
     expect(page.locator("#notice")).to_be_hidden()
     expect(page.locator("#server")).to_have_attribute("title", re.compile(r"process \d+"))
@@ -283,18 +284,28 @@ def test_light_and_dark_follow_the_system_and_the_button(view):
     check(page, dark=True)
 
 
-def test_a_phone_needs_no_sideways_scrolling(view):
+def test_a_phone_needs_no_sideways_scrolling(view, tmp_path):
     page = view(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    click(page, ("technology", True), ("technology", False), ("politics", False), ("politics", True))
-    expect(rows(page)).to_have_count(3)
-    expect(page.locator(".belief[data-step='0']")).to_be_visible()
-    expect(page.locator("#cost .curve.inner")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+    def check():
+        click(page, *((page.locator(".card").nth(i).get_attribute("title"), on) for i, on in enumerate((1, 0, 1))))
+        expect(rows(page)).to_have_count(2)
+        expect(page.locator(".belief[data-step='0']")).to_be_visible()
+        expect(page.locator("#cost .curve.inner")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file", ".dots", "td.lag", ".side svg"):
+            box = page.locator(part).last.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390, part
+
+    check()
     for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file"):
-        box = page.locator(part).first.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 390
-        assert box["height"] >= 30, f"{part} is too small for a thumb"
+        assert page.locator(part).first.bounding_box()["height"] >= 30, f"{part} is too small for a thumb"
+    names = [f"a-source-with-quite-a-long-name-{i}" for i in range(14)]
+    Chain.symmetric(14, 0.3, names).save(tmp_path / "long.csv")
+    page.set_input_files("#file", tmp_path / "long.csv")
+    expect(page.locator(".card")).to_have_count(14)
+    check()
 
 
 def test_the_page_goes_on_by_itself_when_the_program_is_back(browser):

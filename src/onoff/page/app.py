@@ -6,8 +6,8 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,17 +72,15 @@ class Page:
             self._costing = asyncio.create_task(self._cost(chain))
 
     async def _cost(self, chain: Chain) -> None:
-        """The costs of the chain; left off between two lags when another is shown or the page ends."""
-
-        def bar(_: int) -> AbstractContextManager[Callable[[], None]]:
-            return nullcontext(advance)
-
-        def advance() -> None:
+        """The costs, lag by lag, until another chain is shown or the page ends."""
+        for lag in COST_LAGS:
+            [row] = await asyncio.to_thread(rates, chain, [lag], _no_bar, COST_SECONDS)
             if self._closing or self.world.chain is not chain:
-                raise OnoffError("not wanted any more")
-
-        with suppress(OnoffError):
-            self.costs = await asyncio.to_thread(rates, chain, COST_LAGS, bar, COST_SECONDS)
+                return
+            if self.costs and self.costs[-1].optimum < row.optimum:  # time was short: a plan serves larger lags, too
+                bound, best = row.optimum / (1 + row.gap), self.costs[-1].optimum
+                row = replace(row, optimum=best, gap=best / bound - 1)
+            self.costs = [*self.costs, row]
             self.changed()
 
     async def close(self) -> None:
@@ -260,3 +258,7 @@ def _parsed(name: str, data: bytes) -> Chain:
 @lru_cache(maxsize=LARGEST_FIGURE)
 def _over_alpha(n: int) -> list[Curve]:
     return rates_over_alpha(n)
+
+
+def _no_bar(_: int) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)

@@ -148,6 +148,7 @@ class World:
     async def run_server(self, on: bool) -> None:
         """Stop the server, or start it again."""
         self._wanted = on
+        self._tell()
         await asyncio.to_thread(self.server.start if on else self.server.stop)
         self._tell()
 

@@ -58,7 +58,7 @@ function drawCards() {
   [...$("cards").children].forEach((card, i) => {
     card.disabled = !habits[i];
     card.children[1].textContent = habits[i] ? `${percent(habits[i])} next` : "never next";
-    card.children[2].style.width = `${100 * habits[i]}%`;
+    card.children[2].style.setProperty("--part", `${100 * habits[i]}%`);
     card.setAttribute("aria-label", `ask for ${names[i]}, privacy ${on ? "ON" : "OFF"}`);
   });
 }
@@ -76,17 +76,17 @@ function drawAsk() {
   const chips = state.queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
-  const { pid, url } = state.server;
-  $("server").className = pid ? "pill good" : "pill bad";
-  $("server").textContent = pid ? "server running" : "server stopped";
+  const { pid, url, wanted } = state.server;
+  $("server").className = pid && wanted ? "pill good" : "pill bad";
+  $("server").textContent = wanted ? (pid ? "server running" : "server starting") : pid ? "server stopping" : "server stopped";
   $("server").title = pid ? `${url}, process ${pid}` : "";
-  $("stop").textContent = pid ? "Stop the server" : "Start the server";
+  $("stop").textContent = wanted ? "Stop the server" : "Start the server";
 }
 
 function dots(set, wanted, names) {
   const inside = new Set(set);
   const words = set.length === names.length ? "everything" : set.map((i) => names[i]).join(", ") || "nothing yet";
-  return h("span", { class: "dots", role: "img", "aria-label": words, title: words }, ...names.map((_, i) =>
+  return h("span", { class: names.length > 12 ? "dots many" : "dots", role: "img", "aria-label": words, title: words }, ...names.map((_, i) =>
     h("i", { class: `${inside.has(i) ? "in" : ""}${i === wanted ? " wanted" : ""}` })));
 }
 
@@ -97,7 +97,7 @@ function drawSteps() {
   $("steps").replaceChildren(...[...steps].reverse().map((step) => h("tr", step.bytes ? {} : { class: "pending" },
     h("td", {}, String(step.step)),
     h("td", {}, status(step.private), step.made_private ? h("span", { title: "asked OFF, made ON: first of a stream, or without a next request" }, "*") : ""),
-    h("td", { class: "want" }, names[step.wanted]),
+    h("td", { class: "want", title: names[step.wanted] }, names[step.wanted]),
     h("td", { class: "saw" }, dots(step.saw, step.wanted, names), step.times > 1 ? h("small", { title: "the same query was sent again" }, ` ${step.times}×`) : ""),
     h("td", { class: "open" }, step.private ? "everything" : names[step.wanted]),
     h("td", { class: "number" }, step.bytes ? String(step.bytes) : "pending"),
@@ -138,7 +138,7 @@ function drawCosts() {
   const curves = [["everything", "everything"], ["outer", "outer"], ["inner", "paper"], ["optimum", "optimum"]].map(
     ([kind, key]) => ({ kind, x, y: costs.map((row) => row[key] ?? row.inner) }));
   lines($("cost"), curves, { x: "lag: steps since privacy was last ON", y: "messages per request", whole: true,
-    xs: [x[0], x.at(-1)], ys: [0, names.length + 0.4] },
+    xs: [1, 8], ys: [0, names.length + 0.4] },
     `Cost in messages per request at lag 1: everything ${names.length}, paper ${costs[0].paper.toFixed(2)}, ` +
     `optimum ${costs[0].optimum.toFixed(2)}, bound ${costs[0].outer.toFixed(2)}`);
   const ends = Object.fromEntries(curves.map(({ kind, y }) => [kind, kind === "everything" ? ` ${y[0]}` : ` ${y[0].toFixed(2)} → ${y.at(-1).toFixed(2)}`]));
@@ -150,7 +150,7 @@ function drawBytes() {
   const row = (name, value, kind) => {
     const bar = h("span", { class: `fill ${kind}` });
     bar.style.width = everything ? `${(100 * value) / everything}%` : "0";
-    const each = value ? h("small", {}, ` ${((names.length * value) / everything).toFixed(2)} messages per request`) : "";
+    const each = value ? h("small", {}, ` ${((names.length * value) / everything).toFixed(2)} messages each`) : "";
     return h("div", { class: "total" }, h("span", {}, name, each), h("span", { class: "number" }, size(value)), h("span", { class: "trough" }, bar));
   };
   $("bytes").replaceChildren(row("everything, always", everything, "everything"), row("onoff", onoff, "optimum"), row("naive client", naive, "naive"));
@@ -206,7 +206,7 @@ $("privacy").addEventListener("click", () => {
 });
 $("now").addEventListener("click", () => post("/now"));
 $("play").addEventListener("click", () => post("/play", { on: !state.autoplay }));
-$("stop").addEventListener("click", () => post("/server", { on: !state.server.pid }));
+$("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 $("n").addEventListener("input", slid);
 $("alpha").addEventListener("input", slid);
