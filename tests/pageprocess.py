@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -38,16 +39,6 @@ class PageProcess:
         with self.http.stream("GET", "/events") as stream:
             return next(json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
 
-    def family(self) -> list[int]:
-        """Its process and all that it has started."""
-        found, todo = [], [self.process.pid]
-        while todo:
-            pid = todo.pop()
-            found.append(pid)
-            for file in Path(f"/proc/{pid}/task").glob("*/children"):
-                todo += map(int, file.read_text().split())
-        return found
-
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """Ctrl-C; the exit code."""
         self.http.close()
@@ -61,3 +52,14 @@ class PageProcess:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def processes_of(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    found, todo = [], [pid]
+    while todo:
+        found.append(todo.pop())
+        for file in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended meanwhile
+                todo += map(int, file.read_text().split())
+    return found

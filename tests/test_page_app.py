@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from onoff import Chain
 from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT
-from pageprocess import ONOFF, PageProcess
+from pageprocess import ONOFF, PageProcess, processes_of
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +116,7 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
 
 def test_ctrl_c_ends_all_of_it_and_leaves_nothing():
     page = PageProcess()
-    family = page.family()
+    family = processes_of(page.process.pid)
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in family]
     [store] = {found.group(1) for command in commands if (found := re.search(r"--store\0([^\0]+)", command))}
     assert Path(store).exists()
@@ -122,10 +125,32 @@ def test_ctrl_c_ends_all_of_it_and_leaves_nothing():
         assert next(lines).startswith("retry")
         assert page.stop() == 0
     assert not Path(store).parent.exists()
+    until_gone(family)
+
+
+def until_gone(pids):
     deadline = time.monotonic() + 10
-    while alive := [pid for pid in family if Path(f"/proc/{pid}").exists()]:
+    while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.02)
+
+
+def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path):
+    Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24)).save(tmp_path / "hard.csv")
+    command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        family = processes_of(process.pid)
+        deadline = time.monotonic() + 30
+        while len(family) < 4:  # the page, the planner, the server and its worker
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            family = processes_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert process.stdout.read() == b""
+    until_gone(family)
+    assert [path.name for path in tmp_path.iterdir()] == ["hard.csv"]
 
 
 def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):

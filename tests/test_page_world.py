@@ -15,8 +15,9 @@ from onoff import Chain, ChainError, ContextError, NotUnique
 from onoff.demo import reader
 from onoff.errors import SessionError
 from onoff.page.beliefs import Made, Onlooker
-from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish, World
+from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Tables, Wish, World
 from onoff.planning import plan
+from onoff.tableplan import TablePlan
 
 CHAIN = Chain([[0.8, 0.15, 0.05], [0.1, 0.6, 0.3], [0.5, 0.0, 0.5]], ["a", "b", "c"])
 FULL = (0, 1, 2)
@@ -103,6 +104,17 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
     assert flat.ours_bits < 1e-12
     [learned] = Onlooker(CHAIN, lambda _: other).beliefs(steps)
     assert learned.ours_bits > 0.01
+
+
+def test_there_is_a_table_even_where_a_race_costs_the_same(tmp_path):
+    async def story():
+        with Tables(Chain.symmetric(3, 1 / 3), tmp_path) as planner:
+            plan = await planner.ready(1, 60)
+            assert isinstance(plan, TablePlan)
+            assert plan.cost == pytest.approx(1)
+            assert not isinstance(super(Tables, planner).best(1), TablePlan)  # what is avoided here
+
+    asyncio.run(story())
 
 
 def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():

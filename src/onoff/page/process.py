@@ -37,8 +37,12 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
             websockets=False,
             log_enabled=False,
         )
+        loading, stopping = asyncio.create_task(page.load(chain, title)), asyncio.create_task(stop.wait())
         try:
-            await page.load(chain, title)
+            await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                return
+            await loading
             serving = asyncio.create_task(server.serve())
             while not await _answers(address, taken):
                 await asyncio.sleep(0.02)
@@ -46,8 +50,11 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
             ready(url)
             if show:
                 await asyncio.to_thread(webbrowser.open, url)
-            await stop.wait()
+            await stopping
         finally:
+            for task in (loading, stopping):
+                task.cancel()
+            await asyncio.gather(loading, stopping, return_exceptions=True)
             await page.close()  # the streams must end first: Granian waits for them
         server.stop()  # type: ignore[no-untyped-call]
         await serving

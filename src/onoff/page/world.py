@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -59,6 +60,16 @@ class Tables(Planner):
         tables = (plan for _, plan in self._loaded.values() if plan.lag <= lag and isinstance(plan, TablePlan))
         return min(tables, key=lambda plan: (plan.cost, -plan.lag), default=self._first)
 
+    async def ready(self, lag: int, seconds: float) -> Plan:
+        """Like `wait`, but it can be cancelled: no thread is left that would start the background again."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            plan = self.best(lag)
+            if self._reach >= lag:
+                break
+            await asyncio.sleep(0.05)
+        return plan
+
 
 class World:
     """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` is another one."""
@@ -85,12 +96,10 @@ class World:
             length = max(LENGTH, *map(len, messages.values()))
             self.server = LocalServer(directory, messages, length)
             self._stack.callback(self.server.close)
-            planner = await asyncio.to_thread(Tables, self.chain, directory / "plans")
+            planner = Tables(self.chain, directory / "plans")
             self._stack.callback(planner.close)
             self._onlooker = Onlooker(self.chain, planner.store.load)
-            _, plan = await asyncio.gather(
-                asyncio.to_thread(self.server.start), asyncio.to_thread(planner.wait, REACH, PLAN_SECONDS)
-            )
+            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), planner.ready(REACH, PLAN_SECONDS))
             if not isinstance(plan, TablePlan):
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
             transport = OnoffTransport(self.server.url)
