@@ -86,12 +86,13 @@ function drawAsk() {
 function dots(set, wanted, names) {
   const inside = new Set(set);
   const words = set.length === names.length ? "everything" : set.map((i) => names[i]).join(", ") || "nothing yet";
-  return h("span", { class: names.length > 12 ? "dots many" : "dots", role: "img", "aria-label": words, title: words }, ...names.map((_, i) =>
+  return h("span", { class: "dots", role: "img", "aria-label": words, title: words }, ...names.map((_, i) =>
     h("i", { class: `${inside.has(i) ? "in" : ""}${i === wanted ? " wanted" : ""}` })));
 }
 
 function drawSteps() {
   const { names, steps } = state;
+  document.querySelector("table").className = names.length > 12 ? "many" : "";
   $("no-steps").hidden = steps.length > 0;
   $("count").textContent = state.message ? `arrived: “${state.message}”` : "";
   $("steps").replaceChildren(...[...steps].reverse().map((step) => h("tr", step.bytes ? {} : { class: "pending" },
