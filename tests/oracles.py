@@ -1,9 +1,9 @@
-"""What the planner is tested against: the paper's own linear program (24), and laws checked in fractions."""
+"""What is tested against: the paper's own linear program (24), laws and whole streams in fractions."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from scipy.optimize import linprog
@@ -85,3 +85,42 @@ def check_encoder(plan, last, following, lag=None):
     distance = sum(abs(Fraction(units, plan.denominator) - p) for units, p in zip(sums, truth, strict=True)) / 2
     assert distance <= Fraction(plan.rounding_at(lag))
     return distance
+
+
+def joint_law(chain, statuses, plans, rules):
+    """Pr[requests X_0..X_T, queries Q_0..Q_{T-1}] of the session, in fractions; X_T is the known next request."""
+    steps = len(statuses)
+    P = [[Fraction(float(p)) for p in row] for row in chain.P]
+    P = [[p / sum(row) for p in row] for row in P]
+    law = {}
+    for path in product(range(chain.n), repeat=steps + 1):
+        weight = Fraction(1, chain.n)
+        for a, b in pairwise(path):
+            weight *= P[a][b]
+        streams = {(): Fraction(1)}
+        lag, last = 0, path[0]
+        for t, private in enumerate(statuses):
+            lag, last = (0, path[t]) if private else rules(lag, last, path, t)
+            if lag == 0:
+                options = {tuple(range(chain.n)): Fraction(1)}
+            else:
+                row = plans[lag].encoder(last, path[t + 1], lag).toarray()[path[t]]
+                total = int(row.sum())
+                options = {q: Fraction(int(w), total) for q, w in zip(plans[lag].sets, row, strict=True) if w}
+            streams = {(*seen, q): p * w for seen, p in streams.items() for q, w in options.items()}
+        for queries, p in streams.items():
+            law[path, queries] = law.get((path, queries), Fraction(0)) + weight * p
+    return law
+
+
+def dependence(law, statuses):
+    """Total variation between the joint law of (hidden requests, queries) and the product of its marginals."""
+    hidden = [t for t, private in enumerate(statuses) if private] + [len(statuses)]
+    joint, secrets, views = {}, {}, {}
+    for (path, queries), p in law.items():
+        secret = tuple(path[t] for t in hidden)
+        for table, key in ((joint, (secret, queries)), (secrets, secret), (views, queries)):
+            table[key] = table.get(key, Fraction(0)) + p
+    return (
+        sum(abs(joint.get((s, q), Fraction(0)) - ps * pq) for s, ps in secrets.items() for q, pq in views.items()) / 2
+    )

@@ -8,10 +8,12 @@ with RecordingServer(respond) as server:        # respond: Request -> Reply, cal
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from onoff.wire import Catalogue, Frame
 
@@ -45,11 +47,15 @@ class Request:
 
 @dataclass
 class Reply:
-    """What is written: bytes, and pauses in seconds. `written` tells how much of it has been."""
+    """What is written: bytes, and pauses in seconds. `written` tells how much of it has been.
+
+    `unread` tells that the client hung up before it had read all of it, as far as the socket shows.
+    """
 
     parts: Sequence[bytes | float]
     close: bool = False
     written: int = field(default=0, init=False)
+    unread: bool = field(default=False, init=False)
 
     @property
     def complete(self) -> bool:
@@ -113,6 +119,7 @@ class RecordingServer:
         self._open += 1
         mine: list[bytes] = []
         self.connections.append(mine)
+        answer = None
         try:
             while (request := await self._read(reader, mine)) is not None:
                 answer = self.respond(request)
@@ -126,8 +133,11 @@ class RecordingServer:
                         await asyncio.sleep(part)
                 if answer.close:
                     return
-        except (ConnectionError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             pass
+        except ConnectionError:  # a client that closes its socket with bytes left in it resets the connection
+            if answer is not None:
+                answer.unread = True
         finally:
             writer.close()
             self._open -= 1
@@ -177,8 +187,36 @@ class OnoffOrigin:
 
     def frames(self, request: Request) -> list[bytes]:
         """The frames of an honest answer to a query."""
-        import json
-
         names = self.catalogue.names
         sources = json.loads(request.body)["sources"]
         return [Frame(i, 1, self.bodies[names[i]]).encode(self.catalogue.length) for i in sources]
+
+
+class LoggingOrigin(OnoffOrigin):
+    """Keeps a log such as the server's own, with what an observer of the wire adds: damaged answers, unread ones.
+
+    `fault` is given the step of a query and its frames, and gives a reply that is not whole, or None.
+    """
+
+    def __init__(
+        self, bodies: dict[str, bytes], length: int, fault: Callable[[int, list[bytes]], Reply | None]
+    ) -> None:
+        super().__init__(bodies, length)
+        self._fault, self._log = fault, []
+
+    def __call__(self, request: Request) -> Reply:
+        if request.path == "/v1/catalogue":
+            return super().__call__(request)
+        query, frames = json.loads(request.body), self.frames(request)
+        broken = self._fault(query["step"], frames)
+        answer = broken or reply(b"".join(frames))
+        self._log.append((query, broken is not None, answer))
+        return answer
+
+    def write_log(self, file: Path) -> None:
+        lines = [{"catalogue": self.catalogue.names}]
+        lines += [
+            {"step": query["step"], "sources": query["sources"], "damaged": damaged, "unread": answer.unread}
+            for query, damaged, answer in self._log
+        ]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))

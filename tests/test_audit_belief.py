@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -137,6 +138,16 @@ def test_long_streams_of_any_chain_end_in_probabilities(chain, seed):
         assert all(found.posterior[t, path[t]] == pytest.approx(1) for t in range(150) if not statuses[t])
 
 
+def test_the_memory_does_not_grow_with_the_matrices_of_a_long_off_period():
+    chain, steps = Chain.symmetric(30, 0.5), 1000
+    asked = [Asked(t, (t % 30,) if t else tuple(range(30)), Naive(30)) for t in range(steps)]
+    tracemalloc.start()
+    attack(chain, asked, np.full(30, 1 / 30))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * steps * 30**2 / 3  # bytes; one matrix for each step would be three times as many
+
+
 def verdict_of(chain, model, seed, steps=200, **options):
     rng = np.random.default_rng(seed)
     path = chain.simulate(steps + 1, rng)
@@ -167,15 +178,15 @@ def test_strangers_raise_an_alarm_no_more_often_than_stated():
     400 logs at a rate of 10 %: more than 62 alarms (p <= 0.1) have a probability below 1e-3, and are far from the 100
     which a test with twice or more its rate would give.
     """
-    rng, alarms, right = np.random.default_rng(8), 0, 0
+    chain, rng, alarms, right = Chain.symmetric(2, 0.9), np.random.default_rng(8), 0, 0
     for _ in range(400):
-        path, other = BOTH.simulate(25, rng), BOTH.simulate(24, rng)
+        path, other = chain.simulate(25, rng), chain.simulate(24, rng)
         statuses = [True, *(rng.random(23) < 0.5)]
         asked = drawn(statuses, [Naive(2)] * 25, path, rng)
-        beliefs = attack(BOTH, asked)
+        beliefs = attack(chain, asked)
         # A stranger's OFF requests contradict the log; only private ones are judged.
-        alarms += judge(BOTH, asked, beliefs, other, strangers=99, rng=rng).p_value <= 0.1
-        right += judge(BOTH, asked, beliefs, path[:-1], strangers=99, rng=rng).p_value <= 0.1
+        alarms += judge(chain, asked, beliefs, other, strangers=99, rng=rng).p_value <= 0.1
+        right += judge(chain, asked, beliefs, path[:-1], strangers=99, rng=rng).p_value <= 0.1
     assert alarms <= 62
     assert right > 200  # even in 24 steps
 

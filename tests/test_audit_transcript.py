@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import redirect_stderr, redirect_stdout
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
 from unittest import mock
@@ -110,6 +114,14 @@ def test_statuses_are_noughts_and_ones_in_a_string_or_a_file(tmp_path):
         read_statuses(str(write(tmp_path / "statuses", "1 0")))
 
 
+def test_the_referee_never_imports_the_player():
+    """The audit must not share code with what makes plans and draws queries."""
+    players = "session client journal planner planning flow certificate repair realise separate schemes tableplan"
+    code = f"""import sys, onoff.audit.stream, onoff.audit.picture
+assert not {{f"onoff.{{name}}" for name in {players.split()}}} & set(sys.modules)"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def run(*arguments):
     """The command line in this process: exit code and what it printed."""
     out, err = StringIO(), StringIO()
@@ -165,6 +177,32 @@ def test_our_log_tells_nothing_that_is_private_and_a_naive_one_does(stream, tmp_
     assert naive["open"]["guessed"] == 1
     assert 0.1 < ours["open"]["mean_bits"] < naive["open"]["mean_bits"]
     assert (tmp_path / "beliefs.png").stat().st_size > 10_000
+    assert found["breaches"] == []
+    assert not found["draws"]["rejected"]
+    assert found["draws"]["tested"] > 50
+    assert found["draws"]["untested"] == 0
+
+
+def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, tmp_path):
+    lines = (stream / "log").read_text().splitlines()
+    full = json.dumps({"step": 20, "sources": [0, 1, 2], "client": "here"})
+    late = write(tmp_path / "late", *lines, full)
+    done = run("audit", "transcript", late, *options(stream))
+    assert done.returncode == 1
+    assert "rule broken (steps): step 20 comes after step 119" in done.stdout
+    assert "sets: drawn as the plans say" in done.stdout
+    shutil.copy(stream / "journal", tmp_path / "journal")
+    with closing(sqlite3.connect(tmp_path / "journal")) as database, database:
+        database.execute("UPDATE steps SET query = json_array(request) WHERE lag > 0")
+    openly = [
+        {"step": step.step, "sources": list(step.query), "client": "here"}
+        for step in read_journal(tmp_path / "journal", CHAIN)
+    ]
+    files = ("--chain", stream / "chain.json", "--journal", tmp_path / "journal", "--plans", stream / "plans")
+    done = run("audit", "transcript", write(tmp_path / "open", *openly), *files)
+    assert done.returncode == 1
+    assert "the rules of the client: kept" in done.stdout
+    assert "sets: NOT drawn as the plans say" in done.stdout
 
 
 def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):

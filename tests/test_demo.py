@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff import demo
+from onoff import demo, report
 from onoff.limits import outer_bound
 
 
@@ -17,7 +17,7 @@ def test_statuses_do_not_depend_on_the_requests():
     assert 0 < sum(demo.statuses(200, np.random.default_rng(1))) < 200
 
 
-def test_the_demonstration_is_real_and_repeats_nothing():
+def test_the_demonstration_is_real_repeats_nothing_and_betrays_nothing(capsys):
     seen = []
     result = demo.demonstrate(60, 3, seen.append)
     assert result.steps == result.delivered == 60
@@ -31,3 +31,11 @@ def test_the_demonstration_is_real_and_repeats_nothing():
     assert abs(result.downloaded - result.outer) < 6 * 4 * frame * 60**0.5
     assert max(seen) >= 59
     assert result.outer >= frame * 60 * outer_bound(demo.reader().posterior(50))
+    assert result.audit.clean
+    ours, naive = result.audit.log.verdict, result.audit.naive.verdict
+    assert ours.attacked == 60
+    assert ours.private.max_bits < 1e-12
+    assert naive.succeeded
+    assert naive.private.mean_bits > 0.01
+    report.print_demo(result)
+    assert "the server learned nothing about them" in capsys.readouterr().out

@@ -120,11 +120,14 @@ def test_there_is_a_table_even_where_a_race_costs_the_same(tmp_path):
 def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():
     async def story():
         async with World(CHAIN) as world:
-            world.ask("a", True)
-            world.ask("b", False)
-            await until(lambda: len(world.made) == 1)
             await world.run_server(False)
             assert world.state()["trouble"] == "You stopped the server."
+            world.ask("a", True)
+            world.ask("b", False)
+            await until(lambda: "Step 0 has no answer yet" in world.state()["trouble"])
+            await world.run_server(True)
+            await until(lambda: len(world.queue) == 1)
+            await world.run_server(False)
             world.ask("c", True)
             await until(lambda: "Step 1 has no answer yet" in world.state()["trouble"])
             drawn = world.client.journal.state.pending.query

@@ -50,6 +50,11 @@ class Certificate:
         return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
 
 
+def unit_of(lengths: Sequence[float] | None) -> float:
+    """The power of two not above the longest length: dividing by it rounds nothing. (A logarithm might round up.)"""
+    return 1.0 if lengths is None else 2.0 ** (math.frexp(max(lengths))[1] - 1)
+
+
 def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
     """An error if the certificate claims more than it proves. Cuts of over TABLE_LIMIT sources are not re-proved."""
     proved = outer_certificate(posterior, lengths).bound
@@ -59,7 +64,7 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
     elif certificate.kind == "cuts":
         if posterior.n > TABLE_LIMIT:
             return
-        unit = 1.0 if lengths is None else 2.0 ** math.floor(math.log2(max(lengths)))
+        unit = unit_of(lengths)
         weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
         cuts = np.zeros((len(certificate.cuts), posterior.n), dtype=bool)
         for row, cut in zip(cuts, certificate.cuts, strict=True):

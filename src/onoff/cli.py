@@ -24,11 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+audit.register(app)
 client.register(app)
 page.register(app)
 plan.register(app)
 serve.register(app)
-audit.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from onoff.certificate import Certificate, outer_certificate
+from onoff.certificate import Certificate, outer_certificate, unit_of
 from onoff.chain import Chain
 from onoff.errors import PlanError
 from onoff.law import Law, everything
@@ -106,7 +106,7 @@ def _table(
         tell(float(law.cost(lengths)), certificate.bound)
         if scheme == "comb" or (scheme == "auto" and posterior.n > OPTIMAL_LIMIT):
             return "comb", law, certificate
-    unit = 1.0 if lengths is None else 2.0 ** math.floor(math.log2(max(lengths)))  # a power of two: nothing is rounded
+    unit = unit_of(lengths)
     weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
     start = law if law is not None else everything(posterior.n)
     best, proof = optimal_law(

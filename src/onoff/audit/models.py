@@ -160,7 +160,7 @@ class Planned:
                 except ContextError:  # the chain calls it impossible
                     blocks.append(csr_array((n, len(self.plan.sets))))
                     continue
-                joint.eliminate_zeros()
+                joint.eliminate_zeros()  # most edges carry nothing: keeping them would take gigabytes at 60 sources
                 total = joint.sum(axis=1)
                 joint.data /= np.repeat(np.where(total > 0, total, 1.0), np.diff(joint.indptr))
                 blocks.append(joint)

@@ -27,6 +27,7 @@ def draw(audit: Audit, chain: Chain, file: Path) -> None:
     The dashed line is the prior: a line that stays on its dashes is a request about which the server learned nothing.
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     if audit.naive is None or audit.truth is None:
         raise OnoffError("a picture of beliefs needs the true requests")
@@ -38,8 +39,11 @@ def draw(audit: Audit, chain: Chain, file: Path) -> None:
         panel.set_title(title)
     panels[0].set_ylabel("the server's probability of the true source")
     panels[0].set_ylim(0, min(1.02, 1.15 * max(panel.dataLim.y1 for panel in panels)))
+    figure.suptitle("What the server believes about private requests", fontsize=12)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    handles.append(Line2D([], [], color="0.4", linestyle="--", linewidth=1))
+    labels.append("before any query")
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     figure.savefig(file, dpi=200)
 
 
@@ -73,11 +77,11 @@ def _panel(
         x = truth[step]
         times = [t for t in range(first, end) if step - EARLY <= t <= step + LATE]
         believed = [beliefs[t - first, step - first, x] for t in times]
-        label = f"{chain.names[x]}, asked at step {step}"
+        label = f"{chain.names[x]}, step {step}"
         panel.plot(times, [attack.beliefs.prior[step, x]] * len(times), color=colour, linestyle="--", linewidth=1)
         panel.step(times, believed, where="mid", color=colour, linewidth=2.2, alpha=0.85, label=label)
         panel.plot(step, believed[times.index(step)], marker="o", color=colour, markersize=6)
-    panel.set_xlabel("query (grey: privacy OFF)")
+    panel.set_xlabel("queries seen (grey: privacy OFF; dot: the request itself)")
     panel.set_xlim(first - 0.5, end - 0.5)
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.spines[["top", "right"]].set_visible(False)

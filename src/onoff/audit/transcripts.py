@@ -5,8 +5,8 @@ The log is what the server saw, one JSON line for each query:
     {"time": 1.5, "step": 3, "sources": [0, 4], "client": "127.0.0.1"}
 
 with `sources` in the server's order of the catalogue, which a line {"catalogue": [names]} gives for all lines below
-it; without one it is the order of the chain. An observer of the wire may add `"damaged": true` (the answer to this
-query was damaged on the way) and `"unread": true` (the client hung up before its last byte).
+it; without one it is the order of the chain. An observer of the wire may add `"damaged"`, whether the
+answer to this query was damaged on the way, and `"unread"`, whether the client hung up before its last byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Line:
     sources: tuple[int, ...]
     client: str | None = None
     time: float = 0.0
-    damaged: bool = False
+    damaged: bool | None = None  # None: nobody observed it
     unread: bool = False
 
 
@@ -161,7 +161,7 @@ def _line(data: Any, order: Sequence[int], where: str) -> Line:
     if not isinstance(data, dict) or not {"step", "sources"} <= data.keys():
         raise OnoffError(f'{where} is not a query: {{"step": ..., "sources": [...]}} is needed, not {_short(data)}')
     step, sources, client = data["step"], data["sources"], data.get("client")
-    time, damaged, unread = data.get("time", 0.0), data.get("damaged", False), data.get("unread", False)
+    time, damaged, unread = data.get("time", 0.0), data.get("damaged"), data.get("unread", False)
     if not is_whole(step):
         raise OnoffError(f"{where}: the step is {_short(step)}: a whole number is needed")
     known = isinstance(sources, list) and all(is_whole(source) and source < len(order) for source in sources)
@@ -171,7 +171,7 @@ def _line(data: Any, order: Sequence[int], where: str) -> Line:
         raise OnoffError(f"{where}: the client is {_short(client)}: a text is needed")
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise OnoffError(f"{where}: the time is {_short(time)}: seconds are needed")
-    if not isinstance(damaged, bool) or not isinstance(unread, bool):
+    if not isinstance(damaged, bool | None) or not isinstance(unread, bool):
         raise OnoffError(f"{where}: `damaged` and `unread` are true or false")
     return Line(step, tuple(order[source] for source in sources), client, float(time), damaged, unread)
 

@@ -250,8 +250,9 @@ class World:
     def _record(self) -> None:
         """The steps as the journal has them, beside what the server's transcript has of them."""
         seen: dict[int, list[tuple[int, ...]]] = {}
-        for line in read_log(self.server.transcript, self.chain) if self.server.transcript.stat().st_size else ():
-            seen.setdefault(line.step, []).append(line.sources)
+        with contextlib.suppress(OnoffError):  # nothing was asked yet
+            for line in read_log(self.server.transcript, self.chain):
+                seen.setdefault(line.step, []).append(line.sources)
         while self.made and not self.made[-1].bytes:
             self.made.pop()
         for row in self.client.journal.steps(since=len(self.made)):

@@ -1,4 +1,4 @@
-"""`onoff audit transcript`: what a Bayesian server makes of its log."""
+"""`onoff audit transcript`: what a Bayesian server makes of its log, and whether the client kept to its rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onoff.audit.belief import Asked
+    from onoff.audit.conformance import Finding
+    from onoff.audit.draws import DrawTest
     from onoff.audit.models import Model
     from onoff.audit.stream import Audit
     from onoff.audit.transcripts import Line, Step
     from onoff.audit.verdict import Verdict
     from onoff.chain import Chain
+    from onoff.plans import Plan
 
 
 class Scheme(StrEnum):
@@ -59,10 +62,13 @@ def transcript(
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
 
-    Exit code 1 if the attack succeeds on private requests, or if the log is not what such a client sends.
+    With a journal the rules of the client are checked too, and whether its sets were drawn as the plans say. Exit code
+    1 if the attack succeeds on private requests, or if the log is not what such a client sends.
     """
     from onoff import report
-    from onoff.audit.stream import audit_stream, pick
+    from onoff.audit.conformance import conformance
+    from onoff.audit.draws import draws
+    from onoff.audit.stream import audit_stream, pick, planned
     from onoff.audit.transcripts import read_journal, read_log, read_statuses, read_truth, streams
     from onoff.chain import Chain
 
@@ -74,38 +80,58 @@ def transcript(
     lines = read_log(log, loaded)
     steps = read_journal(journal, loaded) if journal is not None else _from_statuses(read_statuses(statuses or ""))
     ours = scheme is Scheme.onoff
-    expected = _ours(loaded, steps, journal, plans) if ours else _leaky(loaded, steps, lines, scheme)
+    known = _known(loaded, journal, plans) if ours else []
+    expected = _ours(loaded, steps, journal, known) if ours else _leaky(loaded, steps, lines, scheme)
     requests = read_truth(truth, loaded) if truth is not None else None
     if requests is None and journal is not None:
         requests = tuple(step.request for step in steps)
     if plot is not None and requests is None:
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
-    stream = pick(streams(lines, client), expected)
+    found = streams(lines, client)
+    stream = pick(found, expected)
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
+    breaches: tuple[Finding, ...] = ()
+    drawn = None
+    if ours and journal is not None:
+        models = planned(known)
+        breaches, drawn = conformance(loaded, _until(found, stream), steps, models), draws(steps, models)
     if as_json:
-        print(json.dumps(_as_dict(audit), indent=2))
+        print(json.dumps({**_as_dict(audit), **_rules_as_dict(breaches, drawn)}, indent=2))
     else:
         print_audit(audit)
+        if drawn is not None:
+            print_rules(breaches, drawn)
     if plot is not None:
         from onoff.audit.picture import draw
 
         draw(audit, loaded, plot)
         print(f"drawn: {plot}", file=sys.stderr)
-    if not audit.clean:
+    if not audit.clean or breaches or (drawn is not None and drawn.rejected):
         raise typer.Exit(1)
 
 
-def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, plans: Path | None) -> list[Asked]:
-    """The steps of our client: the journal names the plan of each; without one the cheapest that fits is taken."""
-    from onoff.audit.belief import Asked
-    from onoff.audit.models import Everything
-    from onoff.audit.stream import noted, planned
+def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]:
+    """The plans that are kept for the chain, with the lengths that the journal's client had."""
     from onoff.journal import snapshot
     from onoff.planstore import PlanStore
 
     lengths = None if journal is None else json.loads(snapshot(journal).notes.get("lengths", "null"))
     store = PlanStore(chain, plans, None if lengths is None else tuple(lengths))
-    known = [store.load(lag) for lag in sorted(store.lags())]
+    return [store.load(lag) for lag in sorted(store.lags())]
+
+
+def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Line]:
+    """The lines of a stream's client up to the end of that stream: what it had asked before counts."""
+    past = found[: found.index(stream) + 1]
+    return [line for one in past if one[0].client == stream[0].client for line in one]
+
+
+def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequence[Plan]) -> list[Asked]:
+    """The steps of our client: the journal names the plan of each; without one the cheapest that fits is taken."""
+    from onoff.audit.belief import Asked
+    from onoff.audit.models import Everything
+    from onoff.audit.stream import noted, planned
+
     if journal is not None:
         return noted(steps, known)
     tables = sorted(planned(known).values(), key=lambda model: model.plan.cost)
@@ -161,6 +187,31 @@ def print_audit(audit: Audit) -> None:
         print(f"and {len(audit.findings) - 10} findings more")
     for name, found in columns.items():
         print(f"{name}: {_words(found)}")
+
+
+def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
+    """What the client did against its rules, and whether its sets are those of its plans."""
+    for breach in breaches[:10]:
+        print(f"rule broken ({breach.rule}): {breach.message}")
+    if len(breaches) > 10:
+        print(f"and {len(breaches) - 10} breaches more")
+    if not breaches:
+        print("the rules of the client: kept")
+    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
+    rest = f", {drawn.untested} not tested" if drawn.untested else ""
+    print(
+        f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
+        f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
+    )
+
+
+def _rules_as_dict(breaches: Sequence[Finding], drawn: DrawTest | None) -> dict[str, Any]:
+    if drawn is None:
+        return {}
+    return {
+        "breaches": [asdict(breach) for breach in breaches],
+        "draws": {**asdict(drawn), "rejected": drawn.rejected},
+    }
 
 
 def _words(verdict: Verdict) -> str:

@@ -1,0 +1,167 @@
+"""Whether a log of the server and the client's journal follow the rules of the client: checks that leave no doubt.
+
+What the journal derived (status made, lag) is recomputed from what was asked; the plan is taken by its name, and
+whether the sets were drawn from it is tested in `onoff.audit.draws`. When a query was sent is not looked at here: a log
+does not tell when the client was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from onoff.audit.models import Model, Query
+from onoff.audit.rules import Due, due
+from onoff.audit.transcripts import Line, Step, streams
+from onoff.errors import ContextError, PlanError
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
+
+RULES = {
+    "one query": "all queries of a step are the same",
+    "order": "sources are sent in one fixed order",
+    "steps": "steps follow one another; none is left out, none comes back",
+    "retry": "a damaged answer is asked for again, whichever frame was damaged",
+    "again": "a whole answer is not asked for again",
+    "unread": "every answer is read to its end",
+    "journal": "what was sent is what the journal says",
+    "wanted": "the wanted source is in the set",
+    "full set": "everything is asked for while ON, without a next request and at the start of a stream",
+    "lag": "the lag is the number of steps since the last one that was ON",
+    "plan": "a plan serves its own lag and larger ones",
+    "law": "the set is one that the plan can draw",
+    "next": "the request after an OFF step is the announced one",
+    "chain": "the chain calls every request possible",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule of `RULES` that was broken, at which step and how."""
+
+    rule: str
+    step: int
+    message: str
+
+
+def conformance(
+    chain: Chain, lines: Sequence[Line], steps: Sequence[Step], models: Mapping[str, Model]
+) -> tuple[Finding, ...]:
+    """Every breach of the rules in the log of one client and the journal of its last stream; `models` are its plans.
+
+    Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
+    full sets. A set of a plan that is not among the models is not compared with its law. A client that was killed may
+    ask again for a whole answer: where answers were watched, that is a finding, too.
+    """
+    found = streams(lines)
+    order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
+    findings: list[Finding] = []
+    for number, stream in enumerate(found):
+        findings += _on_wire(chain, stream, order)
+        findings += _start_on_wire(chain, stream, 2 if number else 1)
+    if found:
+        findings += _noted(chain, found[-1], steps)
+    findings += _made(chain, steps, due(steps, full_sets=2 if len(found) > 1 else 1), models)
+    return tuple(findings)
+
+
+def _on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Finding]:
+    """What shows in a stream by itself."""
+    for before, line in pairwise(stream):
+        if line.step not in (before.step, before.step + 1):
+            yield Finding("steps", line.step, f"step {line.step} comes after step {before.step}")
+        if line.step == before.step:
+            if line.sources != before.sources:
+                both = f"{_names(chain, before.sources)} and {_names(chain, line.sources)}"
+                yield Finding("one query", line.step, f"step {line.step} has two queries: {both}")
+            if before.damaged is False:
+                yield Finding("again", line.step, f"the answer of step {line.step} was whole and is asked for again")
+        elif before.damaged:
+            yield Finding("retry", before.step, f"the answer of step {before.step} was damaged and is not asked again")
+    place = {source: i for i, source in enumerate(order)}
+    for line in stream:
+        if list(line.sources) != sorted(line.sources, key=lambda source: place[source]):
+            shown = f"{_names(chain, line.sources)}, others in that of {_names(chain, order)}"
+            yield Finding("order", line.step, f"step {line.step} has the order {shown}")
+        if line.unread:
+            yield Finding("unread", line.step, f"the answer of step {line.step} was not read to its end")
+
+
+def _start_on_wire(chain: Chain, stream: Sequence[Line], full_sets: int) -> Iterator[Finding]:
+    """The journal of this stream may be lost, but how it began is in the log."""
+    for line in stream:
+        if line.step < full_sets and len(line.sources) < chain.n:
+            begin = "the first two steps of a stream" if full_sets > 1 else "the first step"
+            sent = _names(chain, line.sources)
+            yield Finding("full set", line.step, f"{begin} must ask for everything; step {line.step} sent {sent}")
+
+
+def _noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Iterator[Finding]:
+    """The log against the journal."""
+    for line in stream:
+        if line.step >= len(steps):
+            yield Finding("journal", line.step, f"step {line.step} was sent and is not in the journal")
+        elif set(line.sources) != set(steps[line.step].query):
+            noted = _names(chain, steps[line.step].query)
+            yield Finding("journal", line.step, f"step {line.step} sent {_names(chain, line.sources)}, noted {noted}")
+
+
+def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Model]) -> Iterator[Finding]:
+    """The journal against the rules."""
+    laws = _Laws(models)
+    names = chain.names
+    for step, owed, following in zip(steps, dues, [*steps[1:], None], strict=True):
+        number, sent = step.step, _names(chain, step.query)
+        if step.request not in step.query:
+            yield Finding("wanted", number, f"step {number} wanted {names[step.request]} and sent {sent}")
+        if step.lag != owed.lag:
+            yield Finding("lag", number, f"step {number} was made at lag {step.lag}; its lag is {owed.lag}")
+        if following is not None and chain.P[step.request, following.request] == 0:
+            pair = f"{names[following.request]} after {names[step.request]}"
+            yield Finding("chain", number + 1, f"step {number + 1} asked for {pair}, which the chain calls impossible")
+        if owed.lag == 0:
+            if len(step.query) < chain.n:
+                yield Finding("full set", number, f"step {number} is ON and must ask for everything; it sent {sent}")
+            continue
+        lag = plan_lag(step.plan)
+        if lag is None or lag > owed.lag:
+            yield Finding("plan", number, f"step {number} at lag {owed.lag} used the plan {step.plan!r}")
+        elif not laws.allow(step, owed):
+            yield Finding("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
+        if following is not None and following.request != step.next:
+            announced = "nothing" if step.next is None else names[step.next]
+            asked = f"step {number + 1} asked for {names[following.request]}"
+            yield Finding("next", number + 1, f"{asked}; step {number} had announced {announced}")
+
+
+class _Laws:
+    """The sets of each plan, the same in all of its contexts."""
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self._models = models
+        self._sets: dict[str, frozenset[Query]] = {}
+
+    def allow(self, step: Step, owed: Due) -> bool:
+        """Whether the plan has this set; of plans that are not at hand, and contexts that never happen, yes."""
+        if step.plan not in self._sets:
+            if step.plan not in self._models or step.next is None:
+                return True
+            try:
+                encoder = self._models[step.plan].encoder(owed.last, step.next, owed.lag)
+            except (ContextError, PlanError):
+                return True  # a finding of its own
+            self._sets[step.plan] = frozenset(encoder.sets)
+        return step.query in self._sets[step.plan]
+
+
+def plan_lag(name: str) -> int | None:
+    """The lag of the plan "SCHEME, lag LAG"."""
+    _, separator, lag = name.rpartition(", lag ")
+    return int(lag) if separator and lag.isdecimal() else None
+
+
+def _names(chain: Chain, sources: Iterable[int]) -> str:
+    return "{" + ", ".join(chain.names[source] for source in sources) + "}"

@@ -1,0 +1,132 @@
+"""Races have no table: their draws are tested, with a stated error rate.
+
+Contexts are drawn under the chain, the request from its exact posterior, and the query from the plan. If the law is
+the same in all contexts then, for every event A of the query, the number of draws with A in one context is
+hypergeometric given the number in all of them (Fisher's exact test). Events are "q meets C" for many C, and
+"q has at least s sources".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.audit.exactrows import ExactRows
+from onoff.audit.planrecord import Query
+
+if TYPE_CHECKING:
+    from onoff.plans import Plan
+
+RATE = 1e-6  # how often a true claim is called false, for each of the two tests
+LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
+FEW = 300  # draws behind a stated cost
+CONTEXTS = 10  # for each lag
+COMMON = 64  # random sets C whose meeting is an event, besides the singletons
+RandBelow = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A context at a lag."""
+
+    lag: int
+    last: int
+    next: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """member[g, t, x]: whether the t-th query in the context places[g] holds x."""
+
+    places: tuple[Place, ...]
+    member: NDArray[np.bool_]
+    undecodable: tuple[Place, int, Query] | None  # a query without its request, if one was drawn
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """In `place` the event happens in a share `here` of the draws, in all contexts together in a share `overall`."""
+
+    place: Place
+    event: str
+    cut: Query | None
+    here: float
+    overall: float
+
+
+def draws(
+    plan: Plan, rows: Sequence[ExactRows], count: int, randbelow: RandBelow, advance: Callable[[], None]
+) -> Sample:
+    """`count` queries, shared evenly among random contexts of the given lags."""
+    places = []
+    for exact in rows:
+        for _ in range(CONTEXTS):
+            last = randbelow(exact.n)
+            walk = exact.walk(last)
+            request = _drawn(walk, randbelow)
+            places.append(Place(exact.lag, last, _drawn(exact.successors(request), randbelow)))
+    each = max(1, count // len(places))
+    member = np.zeros((len(places), each, rows[0].n), dtype=bool)
+    undecodable = None
+    for g, place in enumerate(places):
+        weights = rows[g // CONTEXTS].weights(place.last, place.next)
+        for t in range(each):
+            request = _drawn(weights, randbelow)
+            query = plan.draw(request, place.last, place.next, place.lag, randbelow)
+            if request not in query and undecodable is None:
+                undecodable = place, request, query
+            member[g, t, list(query)] = True
+            advance()
+    return Sample(tuple(places), member, undecodable)
+
+
+def cost_test(sample: Sample, lengths: Sequence[float] | None, cost: float, half: float) -> tuple[float, float, bool]:
+    """The mean download, its standard error, and whether the stated cost +- half (95 %) agrees with it.
+
+    The difference of two independent means is called normal and rejected beyond LIMIT standard errors. Where large
+    queries are rare, few draws may have seen none of them and state too small an interval: the error behind the stated
+    cost is taken to be at least that of FEW draws, with the spread seen here.
+    """
+    prices = np.ones(sample.member.shape[2]) if lengths is None else np.array(lengths)
+    sizes = (sample.member @ prices).ravel()
+    mean, error = float(sizes.mean()), float(sizes.std(ddof=1)) / math.sqrt(len(sizes))
+    behind = max(half / 1.96, float(sizes.std(ddof=1)) / math.sqrt(FEW))
+    return mean, error, abs(mean - cost) <= LIMIT * math.hypot(error, behind) + 1e-9 * cost
+
+
+def same_law(sample: Sample) -> Uneven | None:
+    """None, or a context and an event that one common law would show with a chance below RATE, all tests counted."""
+    from scipy.stats import hypergeom
+
+    groups, each, n = sample.member.shape
+    rng = np.random.default_rng(n)  # the events are public and need not be unpredictable
+    cuts = [np.array([x]) for x in range(n)]
+    cuts += [rng.choice(n, int(rng.integers(2, n // 2 + 2)), replace=False) for _ in range(COMMON if n > 2 else 0)]
+    size = sample.member.sum(axis=2)
+    steps = np.unique(size)[1:]
+    events = [sample.member[:, :, cut].any(axis=2) for cut in cuts] + [size >= step for step in steps]
+    counts = np.array([event.sum(axis=1) for event in events])  # event, context
+    totals = counts.sum(axis=1, keepdims=True)
+    common = hypergeom(groups * each, totals, each)
+    chance = np.minimum(1.0, 2 * np.minimum(common.cdf(counts), common.sf(counts - 1)))
+    event, group = np.unravel_index(int(chance.argmin()), chance.shape)
+    if chance[event, group] * chance.size >= RATE:
+        return None
+    cut = tuple(sorted(map(int, cuts[event]))) if event < len(cuts) else None
+    name = "the query meets" if cut else f"the query has at least {steps[event - len(cuts)]} sources"
+    here, overall = counts[event, group] / each, totals[event, 0] / (groups * each)
+    return Uneven(sample.places[group], name, cut, float(here), float(overall))
+
+
+def _drawn(weights: Sequence[int], randbelow: RandBelow) -> int:
+    left = randbelow(sum(weights))
+    for x, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return x
+    raise AssertionError("randbelow answered with a number that is too large")

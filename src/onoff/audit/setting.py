@@ -1,0 +1,121 @@
+"""Streams of requests and statuses, the clients that are audited on them, and what an audit finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.audit.measures import Measures
+from onoff.audit.models import Encoder, Model, Planned, Query
+from onoff.errors import ContextError, NotUnique, OnoffError
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
+
+BITS = 512
+ONE = 1 << BITS
+MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
+Units = NDArray[Any]  # probabilities as integers in units of 2^-BITS
+Promise = Callable[[int], float]  # the stated total variation of a step at this lag
+
+
+class TooLarge(OnoffError):
+    """There are too many streams to enumerate."""
+
+
+@dataclass(frozen=True)
+class Plans:
+    """A client that uses, at each lag, the plan with the largest lag that does not exceed it."""
+
+    name: str
+    plans: Sequence[Planned]
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:
+        return self._serving(lag).encoder(last, next, lag)
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:
+        return self._serving(lag).likelihood(query, lag)
+
+    def rounding_at(self, lag: int) -> float:
+        """What the plans state."""
+        return self._serving(lag).plan.rounding_at(lag) if lag else 0.0
+
+    def _serving(self, lag: int) -> Planned:
+        fitting = [model for model in self.plans if model.plan.lag <= max(lag, 1)]
+        if not fitting:
+            raise OnoffError(f"{self.name}: there is no plan for lag {lag} or less: give one, or make it")
+        return max(fitting, key=lambda model: model.plan.lag)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a client's stream tells, at t = 1, 2, ...: `bits`, by `method`; an estimate is within +- `margin` (95 %).
+
+    `distance` is the total variation that was found (of the whole stream to an independent one) and `allowed` what the
+    client's statement allows; None if it promises nothing. `whole` measures X_B at the end, `single` each private
+    request by its step, and the one after the end. `bias` is what sampling alone adds to the plug-in value; it is
+    already subtracted.
+    """
+
+    scheme: str
+    method: str
+    bits: tuple[float, ...]
+    holds: bool = True
+    margin: tuple[float, ...] = ()
+    bias: tuple[float, ...] = ()
+    distance: float | None = None
+    allowed: float | None = None
+    whole: Measures | None = None
+    single: dict[int, Measures] = field(default_factory=dict)
+
+
+def parse_statuses(text: str) -> tuple[bool, ...]:
+    """`1001100`: 1 where privacy is ON."""
+    if not text or set(text) - {"0", "1"}:
+        raise OnoffError(f"the statuses are {text!r}: write 1 for ON and 0 for OFF, such as 1001100")
+    if text[0] != "1":
+        raise OnoffError(f"the statuses {text!r} start with OFF: a client makes its first request ON, so start with 1")
+    return tuple(status == "1" for status in text)
+
+
+def lags_of(statuses: Sequence[bool]) -> list[int]:
+    """The lag of every step: 0 while ON."""
+    lags: list[int] = []
+    for private in statuses:
+        lags.append(0 if private else lags[-1] + 1)
+    return lags
+
+
+def start_law(chain: Chain, uniform: bool = False) -> NDArray[np.float64]:
+    """The law of the first request: stationary, or uniform if asked for or if there is more than one such law."""
+    try:
+        law = np.full(chain.n, 1 / chain.n) if uniform else chain.stationary()
+    except NotUnique:
+        law = np.full(chain.n, 1 / chain.n)
+    scaled: NDArray[np.float64] = law / law.sum()
+    return scaled
+
+
+def fixed_matrix(chain: Chain) -> Units:
+    """P in units, rounded down; each row of floats is divided by its exact sum."""
+    rows = [[Fraction(p) for p in row] for row in chain.P.tolist()]
+    return np.array([[int(ONE * p / sum(row)) for p in row] for row in rows], dtype=object)
+
+
+def encoder_of(model: Model, last: int, following: int, lag: int) -> Encoder | None:
+    """That of a context; None if the context is impossible."""
+    try:
+        return model.encoder(last, following, lag)
+    except ContextError:
+        return None
+
+
+def some_encoder(chain: Chain, model: Model, lag: int) -> Encoder:
+    """That of some possible context: how many sets there are."""
+    found = (encoder_of(model, last, following, lag) for last in range(chain.n) for following in range(chain.n))
+    return next(encoder for encoder in found if encoder is not None)

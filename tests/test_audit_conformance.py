@@ -1,0 +1,128 @@
+"""Every rule of the client, broken in a log or journal that is otherwise in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from auditstreams import CHAIN, lines_of, models, steps_of
+from onoff import Chain, plan
+from onoff.audit.conformance import RULES, conformance
+from onoff.audit.models import Planned
+from onoff.audit.transcripts import Line, Step
+
+STEPS = steps_of(60, 5)
+LINES = lines_of(STEPS)
+FULL = tuple(range(CHAIN.n))
+PAIR = next(step.step for step in STEPS if 1 < len(step.query) < CHAIN.n)  # an OFF step with several sources, not all
+SILENT = {"everything, lag 1": Planned(plan(CHAIN, 1, "everything"))}
+
+
+def found(lines, steps, known=None):
+    return conformance(CHAIN, lines, steps, models() | SILENT if known is None else known)
+
+
+def rules(*args):
+    return {finding.rule for finding in found(*args)}
+
+
+def line(number, **change):
+    return (*LINES[:number], replace(LINES[number], **change), *LINES[number + 1 :])
+
+
+def step(number, **change):
+    return (*STEPS[:number], replace(STEPS[number], **change), *STEPS[number + 1 :])
+
+
+def both(number, query):
+    """The same other set in log and journal."""
+    return line(number, sources=query), step(number, query=query)
+
+
+def repeated(**change):
+    """A second query of the step PAIR."""
+    return (*LINES[: PAIR + 1], replace(LINES[PAIR], **change), *LINES[PAIR + 1 :])
+
+
+ON = next(step.step for step in STEPS[2:] if step.asked_private)
+OTHER = (STEPS[PAIR].next + 1) % CHAIN.n
+UNWANTED = tuple(source for source in FULL if source != STEPS[PAIR].request)
+BROKEN = {
+    "one query": (repeated(sources=FULL), STEPS),
+    "order": (line(PAIR, sources=STEPS[PAIR].query[::-1]), STEPS),
+    "steps": (LINES[:PAIR] + LINES[PAIR + 1 :], STEPS),
+    "retry": (line(PAIR, damaged=True), STEPS),
+    "again": (repeated(), STEPS),
+    "unread": (line(PAIR, unread=True), STEPS),
+    "journal": (line(PAIR, sources=FULL), STEPS),
+    "wanted": both(PAIR, UNWANTED),
+    "full set": both(ON, FULL[1:]),
+    "lag": (LINES, step(PAIR, lag=STEPS[PAIR].lag + 1)),
+    "plan": (LINES, step(PAIR, plan="optimal, lag 50")),
+    "law": (LINES, step(PAIR, plan="everything, lag 1")),
+    "next": (LINES, step(PAIR, next=OTHER)),
+}
+
+
+def test_an_honest_stream_breaks_no_rule():
+    assert found(LINES, STEPS) == ()
+    twice = steps_of(60, 5, unsettled=1)
+    assert found(lines_of(twice), twice) == ()
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_is_found(rule):
+    lines, steps = BROKEN[rule]
+    named = [finding for finding in found(lines, steps) if finding.rule == rule]
+    assert named
+    assert all(f"step {finding.step}" in finding.message for finding in named)
+
+
+def test_all_rules_are_tested():
+    assert {*BROKEN, "chain"} == set(RULES)
+
+
+def test_requests_that_the_chain_calls_impossible():
+    ring = Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    steps = [Step(t, True, True, 0, "everything", (0, 1, 2), x, None) for t, x in enumerate((0, 1, 0))]
+    lines = [Line(t, (0, 1, 2)) for t in range(3)]
+    assert [(finding.rule, finding.step) for finding in conformance(ring, lines, steps, {})] == [("chain", 2)]
+
+
+def test_retries_are_in_order_where_nobody_saw_the_answers_or_they_were_damaged():
+    damaged = (*LINES[:PAIR], replace(LINES[PAIR], damaged=True), *LINES[PAIR:])
+    assert found(damaged, STEPS) == ()
+    unseen = tuple(replace(one, damaged=None) for one in repeated())
+    assert found(unseen, STEPS) == ()
+
+
+def test_a_stream_that_starts_again_needs_two_full_sets_with_or_without_its_journal():
+    lost = LINES[:20]
+    again = steps_of(60, 6, unsettled=1)
+    assert found(lost + lines_of(again), again) == ()
+    hasty = steps_of(60, 9, private=0.0)
+    assert len(hasty[1].query) < CHAIN.n
+    assert found(lines_of(hasty), hasty) == ()
+    assert {"full set", "lag"} <= rules(lost + lines_of(hasty), hasty)
+    assert rules(lost + lines_of(hasty)[:20] + lines_of(again), again) == {"full set"}
+
+
+def test_any_fixed_order_and_a_log_that_begins_late_are_in_order():
+    other = [2, 0, 3, 1]
+    lines = tuple(replace(one, sources=tuple(sorted(one.sources, key=other.index))) for one in LINES)
+    assert found(lines, STEPS) == ()
+    assert found(LINES[30:], STEPS) == ()
+
+
+def test_a_restored_journal_sends_old_steps_again():
+    assert "steps" in rules(LINES[:30] + LINES[25:], STEPS)
+
+
+def test_what_was_sent_and_never_noted():
+    assert rules(LINES, STEPS[:-1]) == {"journal"}
+
+
+def test_plans_that_are_not_at_hand_are_taken_by_their_name():
+    assert rules(LINES, step(PAIR, plan="race, lag 1"), {}) == set()
+    assert rules(LINES, step(PAIR, plan="no plan"), {}) == {"plan"}

@@ -1,0 +1,57 @@
+"""Files of request sequences: names or numbers, headers, zip archives, errors."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+from onoff import OnoffError
+from onoff.sequences import read
+
+MSNBC = "% Different categories found in input file:\n\nfront news tech\n\n\n% Sequences:\n\n1 1 \n2 \n3 2 front\n"
+
+
+def test_the_header_names_the_categories(tmp_path):
+    file = tmp_path / "sequences"
+    file.write_text(MSNBC)
+    expected = [["front", "front"], ["news"], ["tech", "news", "front"]]
+    assert list(read(file)) == expected
+    assert list(read(file, ("x", "y", "z"))) == expected
+
+
+def test_without_a_header_words_are_names_or_numbers_of_the_given_names(tmp_path):
+    file = tmp_path / "sequences"
+    file.write_text("% a comment\na b\n\n 2 1 7\r\n")
+    assert list(read(file)) == [["a", "b"], ["2", "1", "7"]]
+    assert list(read(file, ("a", "b"))) == [["a", "b"], ["b", "a", "7"]]
+    assert list(read(file, ("1", "2"))) == [["a", "b"], ["2", "1", "7"]]
+    assert list(read(file, ("0", "1", "2"))) == [["a", "b"], ["2", "1", "7"]]  # a name counts before a number
+
+
+def test_an_archive_is_the_file_in_it(tmp_path):
+    file = tmp_path / "sequences.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("data/sequences.seq", MSNBC)
+        archive.writestr("__MACOSX/._sequences.seq", b"\xff")
+    assert [len(words) for words in read(file)] == [2, 1, 3]
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("another", "1")
+    with pytest.raises(OnoffError, match="holds 2 files"):
+        list(read(file))
+
+
+def test_errors_say_what_to_do(tmp_path):
+    with pytest.raises(OnoffError, match="cannot be read"):
+        list(read(tmp_path / "none"))
+    with pytest.raises(OnoffError, match="cannot be read"):
+        list(read(tmp_path))
+    (tmp_path / "bytes").write_bytes(b"1 2\n\xff\xfe\n")
+    with pytest.raises(OnoffError, match="not UTF-8"):
+        list(read(tmp_path / "bytes"))
+    file = tmp_path / "damaged.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("sequences", MSNBC)
+    file.write_bytes(file.read_bytes().replace(b"front", b"FRONT", 1))
+    with pytest.raises(OnoffError, match="zip archive"):
+        list(read(file))
