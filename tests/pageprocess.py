@@ -22,11 +22,17 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 class PageProcess:
     def __init__(self, *options: str) -> None:
-        command = [str(ONOFF), "page", "--no-open", "--port", "0", *options]
+        self.options, self.port = options, "0"
+        self.start()
+
+    def start(self) -> None:
+        """Start it (again): the first time on a free port, then on the same one. Returns when it answers."""
+        command = [str(ONOFF), "page", "--no-open", "--port", self.port, *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         assert line, "the page did not start"
         self.url = re.search(r"http://127\.0\.0\.1:\d+", line).group()
+        self.port = self.url.rpartition(":")[2]
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def post(self, path: str, **body: object) -> httpx.Response:
