@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
     assert flat.ours_bits < 1e-12
     [learned] = Onlooker(CHAIN, lambda _: other).beliefs(steps)
     assert learned.ours_bits > 0.01
+
+
+def test_a_long_stream_is_summed_up_exactly():
+    rng, table, made, last = np.random.default_rng(5), plan(CHAIN, 1), [], 0
+    path, lag = CHAIN.simulate(61, rng), 0
+    for t, (x, following) in enumerate(pairwise(map(int, path))):
+        private = t == 0 or rng.random() < 0.3
+        lag, last = (0, x) if private else (lag + 1, last)
+        saw = FULL if private else table.draw(x, last, following, lag)
+        made.append(Made(t, private, False, lag, "everything" if private else "optimal, lag 1", x, saw, 1, 1))
+    short, whole = (Onlooker(CHAIN, lambda _: table, window) for window in (7, 1000))
+    for end in range(1, len(made) + 1):
+        for summed, full in zip(short.beliefs(made[:end]), whole.beliefs(made[:end]), strict=True):
+            assert (summed.step, summed.wanted) == (full.step, full.wanted)
+            assert summed.ours == pytest.approx(full.ours, abs=1e-12)
+            assert summed.naive == pytest.approx(full.naive, abs=1e-12)
+    assert short._start > 40
 
 
 def test_there_is_a_table_even_where_a_race_costs_the_same(tmp_path):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.belief import Asked, attack
+from onoff.audit.belief import Asked, attack, first_prior
 from onoff.audit.models import Model, Naive, Planned
 from onoff.chain import Chain
 from onoff.errors import PlanError
@@ -19,6 +19,7 @@ from onoff.plans import Plan
 from onoff.tableplan import TablePlan
 
 SHOWN = 3  # private requests
+WINDOW = 100  # steps after which a stream is summed up
 
 
 @dataclass(frozen=True)
@@ -56,31 +57,38 @@ class Belief:
 class Onlooker:
     """A server that knows the chain, the plans and every ON/OFF status, and forgets nothing.
 
-    `load` gives the plan of a lag.
+    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step, so
+    that a long stream is summed up there now and then: exact, and no slower as it grows.
     """
 
-    def __init__(self, chain: Chain, load: Callable[[int], Plan]) -> None:
-        self._chain, self._load = chain, load
+    def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
+        self._chain, self._load, self._window = chain, load, window
         self._models: dict[str, Model] = {}
+        self._prior = first_prior(chain)
+        self._start, self._ours, self._naive = 0, self._prior, self._prior  # where it is summed up, and how
 
     def beliefs(self, made: Sequence[Made]) -> tuple[Belief, ...]:
-        """About the last private requests, the latest first, after all these steps."""
-        n = self._chain.n
-        ours = attack(self._chain, [Asked(step.lag, step.saw or None, self._model(step)) for step in made])
-        naive = attack(self._chain, [Asked(step.lag, step.naive(n), Naive(n)) for step in made])
-        private = [t for t, step in enumerate(made) if step.private]
-        return tuple(
+        """About the last private requests, the latest first, after these steps (those of the last call, and more)."""
+        n, rest = self._chain.n, made[self._start :]
+        ours = attack(self._chain, [Asked(step.lag, step.saw or None, self._model(step)) for step in rest], self._ours)
+        naive = attack(self._chain, [Asked(step.lag, step.naive(n), Naive(n)) for step in rest], self._naive)
+        shown = [t for t, step in enumerate(rest) if step.private][-SHOWN:]
+        result = tuple(
             Belief(
-                step=made[t].step,
-                wanted=made[t].wanted,
-                prior=tuple(ours.prior[t].tolist()),
+                step=rest[t].step,
+                wanted=rest[t].wanted,
+                prior=tuple(self._prior.tolist()),
                 ours=tuple(ours.posterior[t].tolist()),
                 naive=tuple(naive.posterior[t].tolist()),
-                ours_bits=_bits(ours.posterior[t], ours.prior[t]),
-                naive_bits=_bits(naive.posterior[t], naive.prior[t]),
+                ours_bits=_bits(ours.posterior[t], self._prior),
+                naive_bits=_bits(naive.posterior[t], self._prior),
             )
-            for t in reversed(private[-SHOWN:])
+            for t in reversed(shown)
         )
+        if len(rest) > self._window and shown:
+            self._start += shown[0]
+            self._ours, self._naive = ours.predicted[shown[0]], naive.predicted[shown[0]]
+        return result
 
     def _model(self, step: Made) -> Model:
         if step.private:
