@@ -1,15 +1,19 @@
 # make demo   run the main job        make test    run the tests
 # make check  ruff and mypy --strict  make bench   run every benchmark
-# make docs   build the documentation into site/
+# make page   see it in the browser   make docs    build the documentation into site/
+# make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
 BIN := .venv/bin
 # With the directories: a file that is deleted changes nothing but the date of its directory.
 SOURCES := $(shell find src -not -path '*/__pycache__*')
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo page test check bench docs pictures clean
 
 demo: .venv/installed
 	@$(BIN)/onoff demo
+
+page: .venv/installed
+	@$(BIN)/onoff page
 
 test: .venv/installed
 	$(BIN)/pytest -n auto
@@ -24,6 +28,9 @@ bench: .venv/installed
 
 docs: .venv/installed
 	@$(BIN)/python -m mkdocs build --strict --quiet
+
+pictures: .venv/installed
+	@$(BIN)/python docs/pictures.py
 
 # Dependencies once, at the pinned versions; then the wheel of this tree, built again when a source file changes:
 # what is tested is what would be published.
