@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onoff.chain import Chain
     from onoff.sweep import Sweep
 
+MOST_SHOWN = 40
 NUMBER = r"[0-9.]+(?:e-?[0-9]+)?"
 
 
@@ -72,6 +73,7 @@ def sweep(
         print(f"stopped: {len(results.results)} of {len(results.cells)} cells are finished", file=sys.stderr)
         raise
     failed = _write(results, out, plot)
+    _print(results)
     print(f"cells: {len(results.cells)}, of which {kept} were there already", file=sys.stderr)
     print(out)
     if failed:
@@ -93,6 +95,21 @@ def _write(results: Sweep, out: Path, plot: Path | None) -> int:
     for row in failed:
         print(f"failed: {row['chain']}, lag {row['lag']}, {row['scheme']}: {row['error']}", file=sys.stderr)
     return len(failed)
+
+
+def _print(results: Sweep) -> None:
+    """The first rows for people; all are in the file."""
+    from onoff.report import percent, print_table
+
+    rows = [row for row in results.rows() if row["error"] is None]
+    cells = [
+        (row["chain"], str(row["lag"]), row["scheme"], f"{row['cost']:.4f}", f"{row['lower_bound']:.4f}",
+         percent(row["gap"]), f"{row['seconds']:.2f}")
+        for row in rows[:MOST_SHOWN]
+    ]  # fmt: skip
+    more = f", the first {MOST_SHOWN} of {len(rows)}" if len(rows) > MOST_SHOWN else ""
+    headings = ("chain", "lag", "scheme", "cost", "lower bound", "proved gap", "seconds")
+    print_table(f"messages per request{more}", headings, cells)
 
 
 def _files(files: list[Path]) -> dict[str, Chain]:
