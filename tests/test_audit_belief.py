@@ -120,6 +120,8 @@ def test_a_query_that_cannot_have_been_drawn_is_a_finding_and_left_out():
 
 def test_a_lag_that_does_not_fit_the_statuses_is_an_error():
     full = Asked(0, (0, 1, 2), Everything(3))
+    with pytest.raises(OnoffError, match="lag 1, but privacy was never ON"):
+        attack(CHAIN, [Asked(1, (0,), Noise(3, 1))])
     with pytest.raises(OnoffError, match="lag 2, but privacy was last ON 1 steps"):
         attack(CHAIN, [full, Asked(2, (0, 1, 2), Planned(plan(CHAIN, 1)))])
 
