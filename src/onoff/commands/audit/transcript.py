@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from onoff.audit.models import Model
     from onoff.audit.stream import Audit
     from onoff.audit.transcripts import Line, Step
-    from onoff.audit.verdict import Verdict
+    from onoff.audit.verdict import Gain, Verdict
     from onoff.chain import Chain
     from onoff.plans import Plan
 
@@ -89,6 +90,8 @@ def transcript(
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
     found = streams(lines, client)
     stream = pick(found, expected)
+    if ours and not known and any(step.lag for step in expected):
+        raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
     breaches: tuple[Finding, ...] = ()
     drawn = None
@@ -133,7 +136,7 @@ def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequ
     from onoff.audit.stream import noted, planned
 
     if journal is not None:
-        return noted(steps, known)
+        return noted(chain, steps, known)
     tables = sorted(planned(known).values(), key=lambda model: model.plan.cost)
 
     def model(lag: int) -> Model | None:
@@ -180,13 +183,18 @@ def print_audit(audit: Audit) -> None:
         print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
     print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
     if verdict.unattacked:
-        print("not attacked: not in the log, or drawn by a race or a plan that is not in --plans (no table to attack)")
+        print(
+            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
+        )
     for finding in audit.findings[:10]:
         print(f"finding: {finding}")
     if len(audit.findings) > 10:
         print(f"and {len(audit.findings) - 10} findings more")
+    off = [step for step in log.asked if step.lag]
+    blind = off and not any(step.query is not None and step.model is not None for step in off)
     for name, found in columns.items():
-        print(f"{name}: {_words(found)}")
+        words = "no OFF step could be attacked: this says nothing" if blind and found is verdict else _words(found)
+        print(f"{name}: {words}")
 
 
 def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
@@ -197,8 +205,11 @@ def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
         print(f"and {len(breaches) - 10} breaches more")
     if not breaches:
         print("the rules of the client: kept")
-    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
     rest = f", {drawn.untested} not tested" if drawn.untested else ""
+    if not drawn.tested:
+        print(f"0 sets tested against plans{rest}")
+        return
+    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
     print(
         f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
         f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
@@ -232,8 +243,12 @@ def _signed(bits: float | None) -> str:
 
 
 def _as_dict(audit: Audit) -> dict[str, Any]:
+    def gained(gain: Gain) -> dict[str, Any]:
+        return {**asdict(gain), "score": None if gain.score == -inf else gain.score}  # JSON has no infinity
+
     def shown(verdict: Verdict) -> dict[str, Any]:
-        return {**asdict(verdict), "succeeded": verdict.succeeded}
+        gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
+        return {**asdict(verdict), **gains, "succeeded": verdict.succeeded}
 
     return {
         "steps": len(audit.log.asked),
