@@ -55,11 +55,12 @@ class Beliefs:
 
 
 def first_prior(chain: Chain) -> Array:
-    """The stationary distribution; the uniform one if there are several."""
+    """The stationary distribution; the uniform one if there are several, or if a first request would be impossible."""
     try:
-        return chain.stationary()
+        law = chain.stationary()
     except NotUnique:
-        return np.full(chain.n, 1 / chain.n)
+        law = np.zeros(chain.n)
+    return law if law.all() else np.full(chain.n, 1 / chain.n)
 
 
 def attack(
