@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onoff.audit.belief import Asked
-    from onoff.audit.conformance import Finding
+    from onoff.audit.conformance import Breach
     from onoff.audit.draws import DrawTest
     from onoff.audit.models import Model
     from onoff.audit.stream import Audit
@@ -93,7 +93,7 @@ def transcript(
     if ours and not known and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
-    breaches: tuple[Finding, ...] = ()
+    breaches: tuple[Breach, ...] = ()
     drawn = None
     if ours and journal is not None:
         models = planned(known)
@@ -125,8 +125,8 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
 
 def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Line]:
     """The lines of a stream's client up to the end of that stream: what it had asked before counts."""
-    past = found[: found.index(stream) + 1]
-    return [line for one in past if one[0].client == stream[0].client for line in one]
+    place = next(i for i, one in enumerate(found) if one is stream)
+    return [line for one in found[: place + 1] if one[0].client == stream[0].client for line in one]
 
 
 def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequence[Plan]) -> list[Asked]:
@@ -155,13 +155,13 @@ def _leaky(chain: Chain, steps: Sequence[Step], lines: Sequence[Line], scheme: S
 
 def _from_statuses(statuses: Sequence[bool]) -> tuple[Step, ...]:
     """Steps of which only the statuses are known."""
+    from onoff.audit.setting import lags_of
     from onoff.audit.transcripts import Step
 
-    steps: list[Step] = []
-    for t, private in enumerate(statuses):
-        lag = 0 if private else steps[-1].lag + 1 if steps else 1
-        steps.append(Step(t, private, private, lag, "", (), 0, None))
-    return tuple(steps)
+    return tuple(
+        Step(t, private, private, lag, "", (), 0, None)
+        for t, (private, lag) in enumerate(zip(statuses, lags_of(statuses), strict=True))
+    )
 
 
 def print_audit(audit: Audit) -> None:
@@ -197,7 +197,7 @@ def print_audit(audit: Audit) -> None:
         print(f"{name}: {words}")
 
 
-def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
+def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
     """What the client did against its rules, and whether its sets are those of its plans."""
     for breach in breaches[:10]:
         print(f"rule broken ({breach.rule}): {breach.message}")
@@ -216,7 +216,7 @@ def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
     )
 
 
-def _rules_as_dict(breaches: Sequence[Finding], drawn: DrawTest | None) -> dict[str, Any]:
+def _rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[str, Any]:
     if drawn is None:
         return {}
     return {
