@@ -170,6 +170,17 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
         assert bounds.prove(table, above, exact, given_lengths, 10).value < Fraction(above)
 
 
+def test_claims_and_multipliers_out_of_all_proportion_prove_nothing(monkeypatch):
+    """64-bit integers wrap around, and CP-SAT takes no others: neither may prove a forger's bound, or end the audit."""
+    exact, cuts = ExactRows(SPARSE, 1), tuple((x,) for x in range(SPARSE.n))
+    fair, outer = Table((), (), 1, "cuts", cuts, (2**40,) * SPARSE.n), bounds.outer(ExactRows(SPARSE, 1), None).value
+    assert bounds.prove(Table((), (), 1, "cuts", cuts, (2**62,) * SPARSE.n), 1.0, exact, None, 10).value == 0
+    monkeypatch.setattr(bounds, "TABLE", 0)
+    for claim in (1e7, 1e300):
+        assert bounds.prove(fair, claim, exact, None, 10).value <= outer
+    assert bounds.prove(fair, -1e300, exact, None, 10).value <= outer
+
+
 def test_sizes_prove_something_on_symmetric_chains_only():
     """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
     table = Table((), (), 1, "sizes", (), (5 << 40, 0, 0, 0, 0))
