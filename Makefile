@@ -1,14 +1,19 @@
 # make demo   run the main job        make test    run the tests
 # make check  ruff and mypy --strict  make bench   run every benchmark
+# make page   see it in the browser   make docs    build the documentation into site/
+# make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
 BIN := .venv/bin
 # With the directories: a file that is deleted changes nothing but the date of its directory.
 SOURCES := $(shell find src -not -path '*/__pycache__*')
 
-.PHONY: demo test check bench clean
+.PHONY: demo page test check bench docs pictures clean
 
 demo: .venv/installed
 	@$(BIN)/onoff demo
+
+page: .venv/installed
+	@$(BIN)/onoff page
 
 test: .venv/installed
 	$(BIN)/pytest -n auto
@@ -20,6 +25,12 @@ check: .venv/installed
 
 bench: .venv/installed
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+docs: .venv/installed
+	@$(BIN)/python -m mkdocs build --strict --quiet
+
+pictures: .venv/installed
+	@$(BIN)/python docs/pictures.py
 
 # Dependencies once, at the pinned versions; then the wheel of this tree, built again when a source file changes:
 # what is tested is what would be published.
@@ -38,4 +49,4 @@ bench: .venv/installed
 	@touch $@
 
 clean:
-	rm -rf .venv dist
+	rm -rf .venv dist site

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, Planner, plan
 from onoff.planstore import PlanStore
 
@@ -46,6 +47,25 @@ def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
     assert 4 in store.lags()
     with Planner(chain, tmp_path / "plans") as planner:
         assert planner.best(3).scheme == "optimal"
+
+
+def test_processes_change_nothing(chain_file, tmp_path):
+    assert run(chain_file, "--lags", "0-3", "--out", tmp_path / "plans", "--jobs", "2").returncode == 0
+    chain = Chain.load(chain_file)
+    store = PlanStore(chain, tmp_path / "plans")
+    assert [store.load(lag) for lag in range(4)] == [plan(chain, lag) for lag in range(4)]
+
+
+@needs_dask
+def test_plans_are_made_on_a_cluster(chain_file, tmp_path):
+    cluster = DaskCluster(tmp_path, workers=1)
+    try:
+        done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans", "--dask", cluster.address)
+    finally:
+        cluster.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    store = PlanStore(Chain.load(chain_file), tmp_path / "plans")
+    assert [store.load(lag) for lag in (1, 2, 3)] == [plan(store.chain, lag) for lag in (1, 2, 3)]
 
 
 def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
@@ -102,6 +122,7 @@ def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
         (["--gap", "-1"], "the gap is -1"),
         (["--time-limit", "0"], "time limit is 0"),
         (["--lengths", "none.json"], "cannot be read"),
+        (["--jobs", "0"], "--jobs"),
     ],
 )
 def test_errors_are_one_line(chain_file, tmp_path, arguments, words):

@@ -25,6 +25,7 @@ PUBLIC = {
     "Client",
     "ContextError",
     "ExactPosterior",
+    "Fit",
     "HttpTransport",
     "Message",
     "NotUnique",
@@ -37,6 +38,7 @@ PUBLIC = {
     "RacePlan",
     "TablePlan",
     "bounds",
+    "fit",
     "plan",
     "symmetric_inner",
     "symmetric_outer",
@@ -69,7 +71,8 @@ def test_the_tests_run_on_the_installed_wheel_not_on_the_tree():
 
 
 def test_importing_the_package_and_the_command_line_loads_no_numerical_library():
-    code = "import onoff, onoff.cli, sys; assert not {'numpy', 'scipy', 'matplotlib'} & set(sys.modules)"
+    heavy = {"numpy", "scipy", "matplotlib", "ibis", "duckdb", "pyarrow"}
+    code = f"import onoff, onoff.cli, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -116,21 +119,6 @@ def test_the_example_in_the_readme_runs(readme_commands):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("one step after ON: ")
     assert [line.split()[0] for line in lines[1:]] == ["politics", "sports", "world"]
-
-
-def test_links_in_the_documents_lead_somewhere():
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
-
-
-def test_tests_named_in_the_documents_exist():
-    known = "\n".join(f"{file.name} {file.read_text()}" for file in (ROOT / "tests").glob("test_*.py"))
-    for document in (ROOT / "docs").glob("*.md"):
-        for name in re.findall(r"(test_\w+\.py)", document.read_text()):
-            assert name in known, f"{document.name} names {name}"
-        for name in re.findall(r"::(test_\w+)", document.read_text()):
-            assert f"def {name}(" in known, f"{document.name} names {name}"
 
 
 def test_the_sample_chain_is_that_of_the_demo():

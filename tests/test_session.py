@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import random
+import secrets
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, ContextError, plan
+import onoff
+from onoff import Chain, Client, ContextError, RacePlan, TablePlan, plan
 from onoff.errors import Announced, PendingRequest, PlanError
 from onoff.session import State, begin, finish, next_lag
 from onoff.testing import chains
@@ -125,6 +130,18 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
         assert requests[t] in pending.query
         state = finish(state)
         assert State.from_dict(state.as_dict()) == state
+
+
+def test_secrets_come_from_the_operating_system():
+    for draws in (Client, begin, TablePlan.draw, RacePlan.draw):
+        assert inspect.signature(draws).parameters["randbelow"].default is secrets.randbelow
+    package = Path(onoff.__file__).parent
+    for name in ("session", "client", "tableplan", "raceplan", "clocks", "journal", "commands/client"):
+        tree = ast.parse((package / f"{name}.py").read_text())
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        assert "random" not in modules, name
+        assert not {"random", "default_rng"} & names, name
 
 
 # The promise itself: everything sent is independent of what was asked while ON and of all future requests.

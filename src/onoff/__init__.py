@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
     from onoff.exact import ExactPosterior
     from onoff.limits import Bounds, bounds
+    from onoff.logs.fitting import Fit, fit
     from onoff.planner import Planner
     from onoff.planning import plan
     from onoff.plans import Plan
@@ -32,6 +33,7 @@ _HOME = {
     "Client": "client",
     "ContextError": "errors",
     "ExactPosterior": "exact",
+    "Fit": "logs.fitting",
     "HttpTransport": "transport.http",
     "Message": "client",
     "NotUnique": "errors",
@@ -47,6 +49,7 @@ _HOME = {
     "symmetric_inner": "symmetric",
     "symmetric_outer": "symmetric",
     "bounds": "limits",
+    "fit": "logs.fitting",
 }
 
 __all__ = [
@@ -56,6 +59,7 @@ __all__ = [
     "Client",
     "ContextError",
     "ExactPosterior",
+    "Fit",
     "HttpTransport",
     "Message",
     "NotUnique",
@@ -68,6 +72,7 @@ __all__ = [
     "RacePlan",
     "TablePlan",
     "bounds",
+    "fit",
     "plan",
     "symmetric_inner",
     "symmetric_outer",

@@ -1,4 +1,8 @@
-"""Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers)."""
+"""Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
+
+A fitted chain's JSON also has its counts, and under "fit" how they became the matrix; whoever does not care reads past
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,16 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import ChainError
+from onoff.errors import ChainError, is_whole
 
 FORMAT, VERSION = "onoff-chain", 1
 
@@ -38,12 +43,17 @@ def read(path: str | PathLike[str]) -> tuple[list[list[float]], list[str]]:
     return parse(text, file)
 
 
-def write(path: str | PathLike[str], matrix: NDArray[np.float64], names: Sequence[str]) -> None:
-    """Write atomically: a reader sees the old file or the new one, whole."""
+def write(
+    path: str | PathLike[str],
+    matrix: NDArray[np.float64],
+    names: Sequence[str],
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Write atomically: a reader sees the old file or the new one, whole. JSON also takes `more` entries."""
     file = Path(path)
     rows = [[float(p) for p in row] for row in matrix]
     if file.suffix.lower() == ".json":
-        text = json.dumps({"format": FORMAT, "version": VERSION, "names": list(names), "matrix": rows}) + "\n"
+        text = json.dumps({"format": FORMAT, "version": VERSION, "names": list(names), "matrix": rows, **more}) + "\n"
     elif file.suffix.lower() == ".csv":
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
@@ -81,6 +91,26 @@ def write_atomically(file: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(file)) from error
+
+
+def read_counts(path: str | PathLike[str]) -> NDArray[np.int64]:
+    """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
+    matrix, _ = read(path)
+    file = Path(path)
+    if file.suffix.lower() != ".json":
+        raise ChainError(f"{file}: counts travel in JSON only", value=file.suffix)
+    counts = json.loads(file.read_text(encoding="utf-8")).get("counts")
+    if counts is None:
+        raise ChainError(f"{file}: has no counts; `onoff fit` saves a chain with them")
+    whole = isinstance(counts, list) and all(
+        isinstance(row, list) and len(row) == len(matrix) and all(is_whole(count) for count in row) for row in counts
+    )
+    if not whole or len(counts) != len(matrix):
+        raise ChainError(f"{file}: the counts are not {len(matrix)} rows of {len(matrix)} whole numbers, at least 0")
+    try:
+        return np.array(counts, dtype=np.int64)
+    except OverflowError:
+        raise ChainError(f"{file}: a count does not fit into 64 bits") from None
 
 
 def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import audit, client, plan, serve
+from onoff.commands import audit, client, fit, page, plan, serve, sweep
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -26,9 +26,11 @@ app = typer.Typer(
 
 audit.register(app)
 client.register(app)
+fit.register(app)
+page.register(app)
 plan.register(app)
 serve.register(app)
-audit.register(app)
+sweep.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 

@@ -5,14 +5,10 @@ Everything runs on this machine: `onoff serve` on a free loopback port, `onoff p
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +20,11 @@ from onoff.chain import Chain
 from onoff.errors import OnoffError
 from onoff.journal import snapshot
 from onoff.limits import outer_bound
+from onoff.localserver import ONOFF, LocalServer
 from onoff.planning import plan
 from onoff.planstore import PlanStore
 from onoff.schemes.paper import paper
-from onoff.server.tokens import hash_line, new_token
-from onoff.wire import Catalogue, encode_publication
+from onoff.wire import Catalogue
 
 CHANNELS = ("world", "politics", "business", "technology", "science", "health", "sports", "culture")
 HABITS = (  # how often each channel (row) was followed by each other (column) in the reader's past
@@ -91,54 +87,19 @@ def demonstrate(steps: int, seed: int, progress: Callable[[int], None] = lambda 
             store.save(plan(reader(), lag))
         reader().save(directory / "chain.json")
         (directory / "requests").write_text("".join(f"{'on' if on else 'off'} {source}\n" for source, on in items))
-        with _server(directory) as url:
-            killed_at = _play(directory, url, stop_at=steps // 2, progress=progress)
-            _play(directory, url, stop_at=None, progress=progress)
+        with LocalServer(directory, {name: news(name) for name in CHANNELS}, LENGTH) as server:
+            killed_at = _play(directory, server.url, stop_at=steps // 2, progress=progress)
+            _play(directory, server.url, stop_at=None, progress=progress)
         return _compared(directory, items, killed_at)
 
 
-@contextmanager
-def _server(directory: Path) -> Iterator[str]:
-    """`onoff serve` on a free port, with one round published; its address."""
-    token = new_token()
-    command = [*_onoff(), "serve", "--port", "0", "--store", str(directory / "messages.db"), "--length", str(LENGTH)]
-    command += [part for name in CHANNELS for part in ("--source", name)]
-    command += ["--transcript", str(directory / "transcript")]
-    environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(token)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            if not ready:
-                assert process.stderr is not None
-                raise OnoffError(f"the server did not start: {process.stderr.read().strip()}")
-            url = json.loads(ready)["url"]
-            _publish(url, token)
-            yield url
-        finally:
-            process.terminate()
-
-
-def _publish(url: str, token: str) -> None:
-    import httpx
-
-    body = encode_publication(Catalogue(CHANNELS, LENGTH), {name: _news(name) for name in CHANNELS})
-    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-    try:
-        httpx.post(f"{url}/v1/rounds", content=body, headers=headers, trust_env=False).raise_for_status()
-    except httpx.HTTPError as error:
-        raise OnoffError(f"the server did not take the messages: {error}") from None
-
-
-def _news(channel: str) -> bytes:
+def news(channel: str) -> bytes:
     return f"the latest of {channel}".encode()
 
 
 def _play(directory: Path, url: str, stop_at: int | None, progress: Callable[[int], None]) -> int:
     """`onoff play`, killed with SIGKILL once it has made `stop_at` steps; the step it was at."""
-    command = [*_onoff(), "play", str(directory / "requests"), "--server", url, "--delay", str(DELAY)]
+    command = [*ONOFF, "play", str(directory / "requests"), "--server", url, "--delay", str(DELAY)]
     for option, name in (("--chain", "chain.json"), ("--journal", "journal"), ("--plans", "plans"), ("--out", "got")):
         command += [option, str(directory / name)]
     step = 0
@@ -178,7 +139,7 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
     for line in lines:
         queries.setdefault(line.step, set()).add(line.sources)
     delivered = sum(
-        (directory / "got" / f"{step:06d}").read_bytes() == _news(source)
+        (directory / "got" / f"{step:06d}").read_bytes() == news(source)
         for step, (source, _) in enumerate(items)
         if (directory / "got" / f"{step:06d}").exists()
     )
@@ -205,8 +166,3 @@ def _audited(directory: Path, lines: Sequence[Line]) -> Audit:
     steps = read_journal(directory / "journal", chain)
     expected = noted(chain, steps, [store.load(lag) for lag in store.lags()])
     return audit_stream(chain, lines, expected, [step.request for step in steps])
-
-
-def _onoff() -> list[str]:
-    """This very command, wherever it is installed."""
-    return [sys.executable, "-P", "-m", "onoff"]

@@ -5,6 +5,7 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
     │   ├── PendingRequest     another request while one is pending
     │   └── Announced          another request than the one that was announced
@@ -13,6 +14,7 @@
     ├── TransportError     the server could not be asked
     │   ├── Unavailable        no whole answer arrived; the same query may be sent again
     │   └── RefusedByServer    sending it again would not help
+    ├── LogError           a log of requests cannot be read or says too little
     ├── SourceError        the server has no message for the wanted source
     ├── WireError          bytes between client and server that do not follow the format
     │   ├── CatalogueError     not a catalogue: its names, its message length or its document
@@ -70,6 +72,14 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
+
+
+class ClusterError(OnoffError):
+    """The processes or the cluster that should compute cannot be used, or are lost. What was finished is kept."""
+
+
+class LogError(OnoffError, ValueError):
+    """A log of requests cannot be read as asked, or says too little to fit a chain."""
 
 
 class SessionError(OnoffError):

@@ -45,32 +45,42 @@ def alphas(step: float) -> tuple[float, ...]:
 
 def figure_2b() -> list[Curve]:
     """R^I, R^O and the optimum at lag 1 as alpha goes from 0 to 1."""
-    return [
-        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _bounds(a, 1).inner_rate),
-        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _bounds(a, 1).outer_rate),
-        _curve("optimum", "optimum", alphas(0.05), lambda a: _optimum(a, 1)),
-    ]
+    return rates_over_alpha(SOURCES)
 
 
 def figure_2c() -> list[Curve]:
     """R^I, R^O and the optimum over time for one alpha of each regime."""
+    return rates_over_lag(ALPHAS_OVER_TIME, SOURCES)
+
+
+def rates_over_alpha(n: int) -> list[Curve]:
+    """The three curves of the symmetric chain of n sources at lag 1."""
+    return [
+        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _bounds(n, a, 1).inner_rate),
+        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _bounds(n, a, 1).outer_rate),
+        _curve("optimum", "optimum", alphas(0.05), lambda a: _optimum(n, a, 1)),
+    ]
+
+
+def rates_over_lag(over: Iterable[float], n: int) -> list[Curve]:
+    """The three curves for each of these alphas, as the lag grows."""
     curves = []
-    for alpha in ALPHAS_OVER_TIME:
+    for alpha in over:
         name, shown = f", alpha={alpha:g}", f"$\\alpha={alpha:g}$"
         curves += [
-            _curve("inner" + name, f"$R^I$, {shown}", LAGS, lambda t, a=alpha: _bounds(a, t).inner_rate),  # type: ignore[misc]
-            _curve("outer" + name, f"$R^O$, {shown}", LAGS, lambda t, a=alpha: _bounds(a, t).outer_rate),  # type: ignore[misc]
-            _curve("optimum" + name, f"optimum, {shown}", LAGS, lambda t, a=alpha: _optimum(a, t)),  # type: ignore[misc]
+            _curve("inner" + name, f"$R^I$, {shown}", LAGS, lambda t, a=alpha: _bounds(n, a, t).inner_rate),  # type: ignore[misc]
+            _curve("outer" + name, f"$R^O$, {shown}", LAGS, lambda t, a=alpha: _bounds(n, a, t).outer_rate),  # type: ignore[misc]
+            _curve("optimum" + name, f"optimum, {shown}", LAGS, lambda t, a=alpha: _optimum(n, a, t)),  # type: ignore[misc]
         ]
     return curves
 
 
-def _bounds(alpha: float, lag: float) -> Bounds:
-    return bounds(Chain.symmetric(SOURCES, alpha).posterior(int(lag)))
+def _bounds(n: int, alpha: float, lag: float) -> Bounds:
+    return bounds(Chain.symmetric(n, alpha).posterior(int(lag)))
 
 
-def _optimum(alpha: float, lag: float) -> float:
-    return 1 / plan(Chain.symmetric(SOURCES, alpha), int(lag), gap=1e-9).cost
+def _optimum(n: int, alpha: float, lag: float) -> float:
+    return 1 / plan(Chain.symmetric(n, alpha), int(lag), gap=1e-9).cost
 
 
 def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], float]) -> Curve:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from onoff.chain import Chain
 from onoff.errors import OnoffError
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 PICTURES = (".png", ".svg", ".pdf")
+MOST_PICTURES = 24  # chains that `plot_sweep` draws
 Advance = Callable[[], None]
 Bar = Callable[[int], AbstractContextManager[Advance]]
 
@@ -86,6 +90,16 @@ def progress(title: str) -> Bar:
     return bar
 
 
+@contextmanager
+def stage(title: str, total: int | None) -> Iterator[Advance]:
+    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
+    console = _console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda: shown.advance(task)
+
+
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
     """The costs at each lag, with at most `time_limit` seconds for each optimum."""
     rows = []
@@ -118,36 +132,47 @@ def percent(gap: float) -> str:
 
 
 class PlanProgress:
-    """A bar for each lag in work, with its gap going down."""
+    """A bar of finished plans, with what is in work beside it.
 
-    def __init__(self, bars: Progress, lags: Sequence[int]) -> None:
+    Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
+    read whenever the bar is drawn. `notes` is None where no one looks; on a cluster there are none.
+    """
+
+    def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
+        self.notes = notes
         self._bars = bars
-        self._all = bars.add_task("plans", total=len(lags), gap="")
-        self._task: TaskID | None = None
+        self._task = bars.add_task("plans", total=len(lags), last="")
 
-    def improved(self, lag: int) -> Callable[[float, float], None]:
-        """To be told of costs and bounds as they come."""
-        task = self._task = self._bars.add_task(f"lag {lag}", total=None, gap="")
+    def done(self, lag: int, plan: Plan) -> None:
+        self._bars.update(self._task, advance=1, last=f"lag {lag} gap {percent(plan.gap)}", refresh=True)
 
-        def tell(cost: float, bound: float) -> None:
-            self._bars.update(task, gap=f"gap {percent(cost / bound - 1)}", refresh=True)
 
-        return tell
+class _InWork(ProgressColumn):
+    """The plan finished last with its gap, and those in work as far as they are known."""
 
-    def done(self, lag: int, plan: Plan) -> None:  # noqa: ARG002 (what is done is told in full)
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
-        self._bars.advance(self._all)
+    def __init__(self, notes: Path) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def render(self, task: Task) -> Text:
+        now = []
+        for file in sorted(self._notes.iterdir(), key=lambda file: int(file.name)):
+            with suppress(OSError, ValueError):  # finished, or being written
+                cost, bound = map(float, file.read_text().split())
+                now.append(f"lag {file.name} gap {percent(cost / bound - 1)}")
+        return Text(f"done: {task.fields['last']} | now: {', '.join(now)}")
 
 
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     """Bars on stderr while plans are made; nothing off a terminal."""
     console = _console(sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[gap]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        yield PlanProgress(bars, lags)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
+        notes = Path(directory)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        shown = Progress(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
+        with shown as bars:
+            yield PlanProgress(bars, lags, notes if console.is_terminal else None)
 
 
 def print_plans(plans: Sequence[Plan]) -> None:
@@ -274,3 +299,34 @@ def print_betrayed(audit: Audit) -> None:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %"
+
+
+def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Cost over lag: one picture for each chain, one line for each scheme, a band between the outer and inner bound."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    chains = list(dict.fromkeys((row["chain"], row["fingerprint"]) for row in rows))[:MOST_PICTURES]
+    schemes = list(dict.fromkeys(row["scheme"] for row in rows))
+    across = min(4, len(chains))
+    down = math.ceil(len(chains) / max(1, across))
+    figure = Figure(figsize=(1 + 4 * max(1, across), 1 + 3 * max(1, down)), layout="constrained")
+    for position, chain in enumerate(chains):
+        axes = figure.add_subplot(down, across, position + 1)
+        own = [row for row in rows if (row["chain"], row["fingerprint"]) == chain]
+        known = sorted({(row["lag"], row["outer"], row["inner"]) for row in own if row["outer"] is not None})
+        if known:
+            lags, outer, inner = zip(*known, strict=True)
+            axes.fill_between(lags, outer, inner, color="gray", alpha=0.2, label="outer to inner bound")
+        for number, scheme in enumerate(schemes):
+            line = sorted((row["lag"], row["cost"]) for row in own if row["scheme"] == scheme and row["error"] is None)
+            axes.plot(*zip(*line, strict=True), color=f"C{number}", marker=".", label=scheme) if line else None
+        axes.set_title(chain[0])
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        if position == 0:
+            axes.legend(frameon=False)
+    figure.supxlabel("lag (steps since privacy was last ON)")
+    figure.supylabel("cost (messages per request)")
+    figure.savefig(file, dpi=150)

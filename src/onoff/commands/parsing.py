@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import typer
 
 MOST = 100_000
+
+Jobs = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="How many processes compute here; all cores by default.")
+]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.")
+]
 
 
 def parse_lags(text: str) -> list[int]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.commands.parsing import parse_lags
-from onoff.errors import PlanError
+from onoff.commands.parsing import Dask, Jobs, parse_lags
+from onoff.errors import ClusterError, PlanError
 
 if TYPE_CHECKING:
+    from onoff.chain import Chain
     from onoff.planning import Scheme
     from onoff.plans import Plan
     from onoff.planstore import PlanStore
@@ -32,41 +34,69 @@ def plan(
     lengths: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
     ] = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
 ) -> None:
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
-    from typing import cast
+    from contextlib import closing
 
+    from onoff.cells import Failed, compute
     from onoff.chain import Chain
-    from onoff.planning import plan as make
     from onoff.planstore import PlanStore
     from onoff.report import plan_progress, print_plans
 
     wanted = parse_lags(lags)
     loaded = Chain.load(chain)
     store = PlanStore(loaded, out, None if lengths is None else read_lengths(lengths, loaded.names))
-    plans: list[Plan] = []
+    plans: dict[int, Plan] = {}
     try:
         with plan_progress(wanted) as shown:
             for lag in wanted:
-                found = _kept(store, lag, gap, scheme)
-                if found is None:
-                    found = make(
-                        loaded,
-                        lag,
-                        cast("Scheme", scheme),
-                        lengths=store.lengths,
-                        gap=gap,
-                        time_limit=time_limit,
-                        progress=shown.improved(lag),
-                    )
-                    store.save(found)
-                plans.append(found)
-                shown.done(lag, found)
-    except KeyboardInterrupt:
+                if (found := _kept(store, lag, gap, scheme)) is not None:
+                    plans[lag] = found
+                    shown.done(lag, found)
+            notes = shown.notes if dask is None else None
+            cells = {
+                lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
+            }
+            with closing(compute(_make, cells, jobs, dask)) as results:
+                for lag, made in results:
+                    if isinstance(made, Failed):
+                        raise PlanError(made.error)
+                    store.save(made)
+                    plans[lag] = made
+                    shown.done(lag, made)
+    except (KeyboardInterrupt, ClusterError):
         print(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}", file=sys.stderr)
         raise
-    print_plans(plans)
+    print_plans([plans[lag] for lag in wanted])
     print(store.directory)
+
+
+def _make(
+    chain: Chain,
+    lag: int,
+    scheme: Scheme,
+    lengths: tuple[float, ...] | None,
+    gap: float,
+    time_limit: float | None,
+    notes: Path | None,
+) -> Plan:
+    """One plan, made in any process; what is reached meanwhile is noted in a file that the progress bar reads."""
+    from onoff.planning import plan as make
+
+    note = None if notes is None else notes / str(lag)
+    tell = None if note is None else lambda cost, bound: _noted(note, cost, bound)
+    try:
+        return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
+    finally:
+        if note is not None:
+            note.unlink(missing_ok=True)
+
+
+def _noted(note: Path, cost: float, bound: float) -> None:
+    with suppress(OSError):  # the bar is gone; that is no reason to stop
+        note.write_text(f"{cost} {bound}")
 
 
 def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:

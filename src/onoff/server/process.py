@@ -68,7 +68,7 @@ def serve(
     with ExitStack() as stack:
         if workers > 1:
             os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
-        address, port = stack.enter_context(_reserved(host, port))
+        address, port = stack.enter_context(reserved(host, port))
         # Workers start afresh: an SQLite connection or a running thread must not be inherited by forking.
         multiprocessing.set_start_method("spawn", force=True)
         server = Server(
@@ -111,7 +111,7 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
+def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
     """The address and the port, free (0: any), and ours from now on.
 
     Granian's workers listen on sockets of their own that share the port, and so could another server started on it by

@@ -153,7 +153,7 @@ def _clients(chain: Chain, lags: Sequence[int], scheme: str) -> list[Rules]:
     plans: list[TablePlan] = []
     with plan_progress(lags) as shown:
         for lag in lags:
-            made = plan(chain, lag, cast("Scheme", scheme), progress=shown.improved(lag))
+            made = plan(chain, lag, cast("Scheme", scheme))
             if not isinstance(made, TablePlan):
                 raise OnoffError(
                     f"the scheme {scheme!r} has no table to attack: choose auto, comb, paper or everything"

@@ -1,0 +1,102 @@
+"""Fitting a chain to 100 million events in Parquet, in 4 GB; plain pandas on a tenth of them; MSNBC with --msnbc FILE.
+
+The log is made here (about 1 GB; --directory says where, --events how many). Every contender runs in a process of its
+own, whose time, processor time and peak memory are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from common import dirichlet, show
+
+SOURCES, STEPS = 100, 50
+
+PANDAS = """
+import sys, pandas as pd
+log = pd.read_parquet(sys.argv[1])
+log = log.sort_values(["user", "time"], kind="stable")
+last = log.groupby("user").source.shift()
+counts = pd.crosstab(last, log.source)
+print(int(counts.to_numpy().sum()))
+"""
+FIT = """
+import sys, onoff
+report = onoff.fit(sys.argv[1], memory=sys.argv[2]).report
+print(report.transitions)
+"""
+
+
+def make(file: Path, events: int) -> None:
+    """A log in the order of time, in which all users take turns: each makes 50 steps of one chain of 100 sources."""
+    rng = np.random.default_rng(1)
+    P = dirichlet(SOURCES, 0.1).P
+    edges = (np.minimum(P.cumsum(axis=1), 1 - 1e-12) + np.arange(SOURCES)[:, None]).ravel()
+    edges[SOURCES - 1 :: SOURCES] = np.arange(1, SOURCES + 1)
+    users = events // STEPS
+    state = rng.integers(SOURCES, size=users)
+    names = pa.array([f"page {i}" for i in range(SOURCES)])
+    who = rng.permutation(users) * 7919
+    with parquet.ParquetWriter(
+        file, pa.schema([("user", "int64"), ("time", pa.timestamp("ms")), ("source", "string")])
+    ) as out:
+        for step in range(STEPS):
+            for start in range(0, users, 1_000_000):
+                part = slice(start, start + 1_000_000)
+                state[part] = np.searchsorted(edges, state[part] + rng.random(len(state[part])), side="right") % SOURCES
+                at = step * 1000 * users + np.arange(users)[part]
+                times = pa.array(at + 1_700_000_000_000, pa.timestamp("ms"))
+                out.write_table(
+                    pa.table([pa.array(who[part]), times, names.take(pa.array(state[part]))], schema=out.schema)
+                )
+
+
+def measured(code: str, *arguments: str) -> tuple[str, float, float, float]:
+    """What a Python process printed, and its seconds, processor seconds and peak memory in GB."""
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    printed = child.stdout.read().strip()
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        sys.exit(f"the process ended with status {status}")
+    return printed, time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=100_000_000)
+    parser.add_argument("--memory", default="2GB", help="DuckDB's share")
+    parser.add_argument("--directory", help="where the log is made, and deleted")
+    parser.add_argument("--msnbc", help="msnbc990928.zip of the UCI repository")
+    options = parser.parse_args()
+    rows: list[list[object]] = []
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        for events, name, code in (
+            (options.events // 10, "pandas, counts only", PANDAS),
+            (options.events // 10, "onoff fit", FIT),
+            (options.events, "onoff fit", FIT),
+        ):
+            file = Path(directory) / "log.parquet"
+            make(file, events)
+            printed, *figures = measured(code, str(file), options.memory)
+            rows.append([name, f"{events:,}", f"{int(printed):,}", *figures])
+    if options.msnbc:
+        printed, *figures = measured(FIT, options.msnbc, options.memory)
+        rows.append(["onoff fit, MSNBC", "4,698,794", f"{int(printed):,}", *figures])
+    headings = ["what", "events", "transitions", "seconds", "processor seconds", "peak GB"]
+    show("Fitting (target: 100 million events within 4 GB)", headings, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Makes the pictures of the documents: `make pictures`. Needs Debian's chromium.
+
+The page is shown by a real browser after a fixed story of clicks (its queries are random, as always); the figures are
+those of `onoff reproduce` and `onoff audit transcript --plot`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from onoff.audit.picture import draw
+from onoff.demo import demonstrate, reader
+from onoff.figures import reproduce
+
+PICTURES = Path(__file__).parent / "pictures"
+ONOFF = Path(sys.executable).with_name("onoff")
+STORY = (
+    *(("world", True), ("politics", True), ("business", False), ("technology", False), ("technology", False)),
+    *(("science", True), ("health", True), ("sports", False), ("sports", False), ("culture", True), ("world", False)),
+    *(("world", False), ("politics", False), ("politics", True), ("business", True), ("business", False)),
+    ("technology", False),
+)
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        for file in reproduce(Path(name)):
+            if file.suffix == ".png":
+                keep(file.read_bytes(), file.name)
+        draw(demonstrate(60, 3).audit, reader(), Path(name) / "belief.png")
+        keep((Path(name) / "belief.png").read_bytes(), "belief.png")
+    command = [ONOFF, "page", "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running, sync_playwright() as playwright:
+        try:
+            url = re.search(r"http://\S+", running.stdout.readline()).group()
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+            page = opened(browser, url, width=1280, height=1000)
+            tell(page)
+            end = page.locator("section").nth(2).bounding_box()
+            clip = {"x": 0, "y": 0, "width": 1280, "height": end["y"] + end["height"] + 18}
+            keep(page.screenshot(clip=clip, full_page=True), "page-light.png")
+            page.click("#theme")
+            page.mouse.move(0, 0)
+            keep(page.screenshot(full_page=True), "page-dark.png")
+            keep(opened(browser, url, width=390, height=1900).screenshot(), "page-phone.png")
+            browser.close()
+        finally:
+            running.terminate()
+
+
+def opened(browser: Browser, url: str, width: int, height: int) -> Page:
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light", reduced_motion="reduce")
+    page.goto(url)
+    for chart in ("#cost", "#over-lag"):
+        expect(page.locator(f"{chart} .curve.inner")).to_be_visible(timeout=30_000)
+    return page
+
+
+def tell(page: Page) -> None:
+    """Click the story, each step made before the next click."""
+    on = True
+    for made, (source, private) in enumerate(STORY):
+        if private != on:
+            page.click("#privacy")
+            on = private
+        page.click(f".card[title={source}]")
+        expect(page.locator("#steps tr:not(.pending)")).to_have_count(made)
+    page.mouse.move(0, 0)
+    last = max(i for i, (_, private) in enumerate(STORY) if private)
+    expect(page.locator(f".belief[data-step='{last}']")).to_be_visible()
+
+
+def keep(png: bytes, name: str) -> None:
+    """Write a picture with at most 256 colours: a third of the size, and nobody sees it."""
+    image = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(PICTURES / name, optimize=True)
+    print(f"{PICTURES / name}: {image.width} x {image.height}, {(PICTURES / name).stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    main()

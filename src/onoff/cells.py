@@ -1,0 +1,221 @@
+"""Independent cells of work on all cores of this machine, or on a Dask cluster; results come as they finish.
+
+The caller keeps each result before it asks for the next one: whatever ends the run, only cells in work are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from onoff import __version__
+from onoff.errors import ClusterError, OnoffError
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+CONNECT = 10.0  # seconds to reach a scheduler
+NO_WORKERS = 30.0  # seconds without any worker before we give up
+LOOK = 1.0  # seconds between two looks at the cluster, or at the parent process
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a cell gives that ended in an error: the error in words."""
+
+    error: str
+
+
+def compute(
+    work: Callable[..., Result],
+    cells: Mapping[Key, tuple[Any, ...]],
+    jobs: int | None = None,
+    dask: str | None = None,
+) -> Generator[tuple[Key, Result | Failed], None, None]:
+    """`work(*arguments)` for every cell {key: arguments}, as (key, result) in the order in which they finish.
+
+    `work` is a function of a module that workers can import; arguments go to them by value. `jobs` processes (all
+    cores if None) compute here, with one BLAS thread each; a single job, or a single cell, stays in this process.
+    `dask` is the address of a scheduler, whose workers then do all. An error of a cell is its result, `Failed`. If
+    the processes or the cluster are lost, `ClusterError`.
+    """
+    if jobs is not None and jobs < 1:
+        raise ClusterError(f"{jobs} processes cannot compute anything: at least 1 is needed")
+    keys, calls = list(cells), list(cells.values())
+    if dask is not None:
+        found = _on_dask(work, calls, dask)
+    else:
+        processes = min(jobs or _cores(), len(calls))
+        found = _in_processes(work, calls, processes) if processes > 1 else _here(work, calls)
+    try:
+        for index, result in found:
+            yield keys[index], result
+    finally:
+        found.close()
+
+
+def _cores() -> int:
+    from joblib import cpu_count
+
+    return int(cpu_count())
+
+
+def _here(work: Callable[..., Result], calls: list[tuple[Any, ...]]) -> Generator[tuple[int, Result | Failed]]:
+    for index, arguments in enumerate(calls):
+        yield index, _outcome(work, arguments)
+
+
+def _in_processes(
+    work: Callable[..., Result], calls: list[tuple[Any, ...]], processes: int
+) -> Generator[tuple[int, Result | Failed]]:
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    with parallel_config(
+        backend="loky", inner_max_num_threads=1, initializer=_follow, initargs=(os.getpid(),), n_jobs=processes
+    ):
+        parallel = Parallel(return_as="generator_unordered", batch_size=1)  # a batch would come back as one
+    found = parallel(delayed(_numbered)(index, work, arguments) for index, arguments in enumerate(calls))
+    try:
+        for item in found:  # noqa: UP028 (`yield from` would close it with a warning)
+            yield item
+    except BrokenProcessPool:
+        raise ClusterError(
+            "a process that computed was killed, perhaps for want of memory: what was finished is kept; "
+            "call again, with fewer --jobs"
+        ) from None
+    finally:
+        with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
+            found.close()
+
+
+def _on_dask(
+    work: Callable[..., Result], calls: list[tuple[Any, ...]], address: str
+) -> Generator[tuple[int, Result | Failed]]:
+    """The cluster gets a few cells more than it has threads; what a dying worker had is done again by others.
+
+    Arguments travel with their cell and are never scattered: scattered data would die with the worker that has it.
+    """
+    with _cluster(address) as client:
+        from distributed import wait
+
+        waiting = iter(enumerate(calls))
+        at_work: dict[Any, int] = {}
+        seen = time.monotonic()
+        while True:
+            with _explained(address):
+                threads = sum(client.nthreads().values())
+                for index, arguments in islice(waiting, max(0, 2 * threads + 2 - len(at_work))):
+                    at_work[client.submit(_remote_outcome, work, arguments, __version__, pure=False)] = index
+            if not at_work:
+                return
+            seen = time.monotonic() if threads else seen
+            if time.monotonic() > seen + NO_WORKERS:
+                raise ClusterError(
+                    f"{address}: no worker for {NO_WORKERS:.0f} seconds: what was finished is kept; "
+                    f"start workers with `dask worker {address}` and call again"
+                )
+            try:
+                with _explained(address):
+                    finished = wait(list(at_work), timeout=LOOK, return_when="FIRST_COMPLETED").done  # type: ignore[no-untyped-call]
+            except TimeoutError:
+                continue
+            for task in finished:
+                with _explained(address):
+                    result = _result(task)
+                yield at_work.pop(task), result
+
+
+def _cluster(address: str) -> Any:
+    """A client of the scheduler at this address; closing it calls off what is not finished."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ClusterError("a Dask cluster needs the extra `dask`: pip install 'onoff-privacy[dask]'") from None
+    for name in ("distributed", "distributed.client"):  # what matters comes back as an error of ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        if not address:
+            raise ValueError("the address is empty")
+        return Client(address, timeout=CONNECT)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"{address}: no Dask scheduler can be reached ({error}); is `dask scheduler` running?"
+        ) from None
+
+
+@contextmanager
+def _explained(address: str) -> Iterator[None]:
+    """The many errors of a cluster that is gone, or has not what we need, as one. That time has passed is none."""
+    try:
+        yield
+    except (TimeoutError, ClusterError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        raise ClusterError(
+            f"{address}: the Dask cluster failed ({what}): what was finished is kept; call again"
+        ) from None
+
+
+def _result(task: Any) -> Any:
+    """What the cell gave. One that kills every worker that takes it is a cell that failed; the rest goes on."""
+    from distributed import KilledWorker
+
+    try:
+        return task.result()
+    except KilledWorker:
+        return Failed("every worker that took it died, perhaps for want of memory")
+
+
+def _remote_outcome(work: Callable[..., Result], arguments: tuple[Any, ...], version: str) -> Result | Failed:
+    if version != __version__:
+        raise ClusterError(f"a worker has onoff {__version__}, this is {version}: install the same version there")
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _inner_sequential(work, arguments)
+
+
+def _numbered(index: int, work: Callable[..., Result], arguments: tuple[Any, ...]) -> tuple[int, Result | Failed]:
+    return index, _inner_sequential(work, arguments)
+
+
+def _inner_sequential(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Failed:
+    """Cells share the cores already: what would use all of them inside a cell uses one."""
+    from joblib import parallel_config
+
+    with parallel_config(backend="sequential"):
+        return _outcome(work, arguments)
+
+
+def _outcome(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Failed:
+    try:
+        return work(*arguments)
+    except OnoffError as error:
+        return Failed(str(error))
+    except Exception as error:  # not foreseen: say where
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return Failed(f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno})")
+
+
+def _follow(parent: int) -> None:
+    """In a process that computes: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,1 @@
+"""From logs of requests to chains: reading, counting, fitting, and how sure one may be of the result."""

@@ -1,0 +1,215 @@
+"""Transitions counted in one Ibis expression, the same for every engine.
+
+Users fall into 64 buckets by a hash of their name. Everything is counted for each bucket, so that one pass over the log
+is enough for the split into training and held-out users and for intervals over users (`onoff.logs.resampling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BUCKETS = 64
+MOST_FOR_TRIPLES = 200  # beyond it there are too many triples of sources to say anything about the second order
+HEX = "0123456789abcdef"
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which sources the log has, from all its rows. `kept` are those of the chain, in its order.
+
+    `merged` sources were seen by training users and become one; `unseen` ones were seen by held-out users only.
+    """
+
+    kept: tuple[str, ...]
+    rows: int
+    missing_user: int
+    missing_time: int
+    missing_source: int
+    dropped: int
+    distinct: int
+    merged: int
+    merged_events: int
+    unseen: int
+    unseen_events: int
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Counts for each bucket of users. `pairs[b, i, j]`: j right after i; `starts[b, j]`: j begins a sequence.
+
+    `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
+    indices (i n + j) n + k and counts.
+    """
+
+    pairs: Counts
+    starts: Counts
+    triples: tuple[Counts, Counts, Counts] | None
+    users: Counts
+    breaks: int
+    lone_users: int
+    lone_sequences: int
+    equal_times: int
+    out_of_order: int
+
+
+def bucket(user: Any) -> Any:
+    """0..63 from the MD5 of the user's name: the same number in every engine, on every machine."""
+    import ibis
+
+    digest = user.cast("string").hexdigest("md5")
+    return (ibis.literal(HEX).find(digest.substr(0, 1)) * 16 + ibis.literal(HEX).find(digest.substr(1, 1))) % BUCKETS
+
+
+def count_sources(log: Any, held: Collection[int], top: int, least: int) -> Sources:
+    """One pass: how often training users (buckets that are not in `held`) asked for each source.
+
+    The `top` most frequent that were asked for at least `least` times are kept; of equal ones, the first by name.
+    """
+    import pyarrow as pa
+
+    placed = log.user.notnull() & log.time.notnull()
+    is_held = bucket(log.user).isin(sorted(held)) if held else log.user.isnull()
+    expression = log.group_by("source").agg(
+        rows=log.count(),
+        missing_user=log.user.isnull().sum(),
+        missing_time=log.time.isnull().sum(),
+        dropped=(~placed).sum(),
+        train=(placed & ~is_held).fill_null(False).sum(),
+        held=(placed & is_held).fill_null(False).sum(),
+    )
+    total = dict.fromkeys(("rows", "missing_user", "missing_time", "dropped"), 0)
+    missing_source = distinct = seen = seen_events = unseen = unseen_events = 0
+    best: list[tuple[int, str]] = []
+    for batch in expression.to_pyarrow_batches():
+        table = pa.Table.from_batches([batch]).to_pydict()
+        for key in ("missing_user", "missing_time", "dropped", "train", "held"):
+            table[key] = [int(value) for value in table[key]]  # sums of DuckDB have 128 bits and come as decimals
+        for key in total:
+            total[key] += sum(table[key])
+        for source, rows, train, events in zip(
+            table["source"], table["rows"], table["train"], table["held"], strict=True
+        ):
+            if source is None:
+                missing_source += rows
+                continue
+            distinct += bool(train or events)
+            if train:
+                seen, seen_events = seen + 1, seen_events + train
+            elif events:
+                unseen, unseen_events = unseen + 1, unseen_events + events
+            if train >= max(1, least):
+                best.append((-train, source))
+        best = sorted(best)[:top]
+    return Sources(
+        kept=tuple(sorted((source for _, source in best), key=_natural)),
+        missing_source=missing_source,
+        distinct=distinct,
+        merged=seen - len(best),
+        merged_events=seen_events + sum(train for train, _ in best),
+        unseen=unseen,
+        unseen_events=unseen_events,
+        **total,
+    )
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    """Numbers by their value and before all other names."""
+    return (0, int(name), name) if name.isascii() and name.isdigit() and len(name) < 19 else (1, 0, name)
+
+
+def transitions(log: Any, names: Sequence[str], other: int | None, gap: float | None, triples: bool) -> Any:
+    """The expression: how often `code` came after `last` and that after `before`, in each bucket of users.
+
+    Rows of a user are sorted by time and, where times are equal, by their order in the file. A pause longer than
+    `gap` seconds starts a new sequence, and so does a row whose source is unknown (code -1): nothing is counted
+    across it. `last` is -1 at the start of a sequence, `before` also at its second event.
+    """
+    import ibis
+    import pyarrow as pa
+
+    known = pa.table({"source": pa.array(names, pa.string()), "code": pa.array(range(len(names)), pa.int32())})
+    codes = ibis.memtable(known)
+    log = log.filter(log.user.notnull() & log.time.notnull()).left_join(codes, "source")
+    if other is not None:
+        merged = ibis.ifelse(log.source.notnull(), ibis.literal(other, "int32"), ibis.null("int32"))
+        log = log.mutate(code=log.code.coalesce(merged))
+    of_user = ibis.window(group_by="user", order_by=["time", "row"])
+    event = log.select(
+        user=log.user,
+        code=log.code.fill_null(-1),
+        last=log.code.lag(1).over(of_user).fill_null(-1),
+        before=log.code.lag(2).over(of_user).fill_null(-1),
+        following=log.code.lead(1).over(of_user).fill_null(-1),
+        pause=log.time - log.time.lag(1).over(of_user),
+        pause_before=log.time.lag(1).over(of_user) - log.time.lag(2).over(of_user),
+        pause_after=log.time.lead(1).over(of_user) - log.time,
+        back=(log.row < log.row.lag(1).over(of_user)).fill_null(False),
+    )
+
+    def near(pause: Any) -> Any:
+        return pause.notnull() if gap is None else pause <= gap
+
+    linked = ((event.code >= 0) & (event.last >= 0) & near(event.pause)).fill_null(False)
+    chained = (linked & (event.before >= 0) & near(event.pause_before)).fill_null(False)
+    goes_on = ((event.following >= 0) & near(event.pause_after)).fill_null(False)
+    first = event.pause.isnull()
+    return (
+        event.select(
+            bucket=bucket(event.user).cast("int32"),
+            before=ibis.ifelse(chained, event.before, -1) if triples else ibis.literal(-1, "int32"),
+            last=ibis.ifelse(linked, event.last, -1),
+            code=event.code,
+            first=first,
+            lone_user=first & event.pause_after.isnull(),
+            lone_sequence=(event.code >= 0) & ~linked & ~goes_on,
+            equal=(event.pause == 0).fill_null(False),
+            back=event.back,
+        )
+        .group_by(["bucket", "before", "last", "code"])
+        .agg(
+            count=ibis._.count(),
+            users=ibis._.first.sum(),
+            lone_users=ibis._.lone_user.sum(),
+            lone_sequences=ibis._.lone_sequence.sum(),
+            equal_times=ibis._.equal.sum(),
+            out_of_order=ibis._.back.sum(),
+        )
+    )
+
+
+def count_transitions(log: Any, names: Sequence[str], other: int | None, gap: float | None) -> Transitions:
+    """Run the expression and put its numbers into arrays, a batch at a time."""
+    n = len(names) + (other is not None)
+    wanted = n <= MOST_FOR_TRIPLES
+    pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
+    users = np.zeros(BUCKETS, np.int64)
+    breaks = 0
+    totals = dict.fromkeys(("lone_users", "lone_sequences", "equal_times", "out_of_order"), 0)
+    found: list[tuple[Counts, Counts, Counts]] = []
+    for batch in transitions(log, names, other, gap, wanted).to_pyarrow_batches():
+        column: Mapping[str, Counts] = {
+            name: np.asarray(batch.column(name)).astype(np.int64) for name in batch.schema.names
+        }
+        where, before, last, code, count = (column[k] for k in ("bucket", "before", "last", "code", "count"))
+        np.add.at(users, where, column["users"])
+        for key in totals:
+            totals[key] += int(column[key].sum())
+        breaks += int(count[code < 0].sum())
+        linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
+        np.add.at(pairs, (where[linked], last[linked], code[linked]), count[linked])
+        np.add.at(starts, (where[begins], code[begins]), count[begins])
+        if wanted and chained.any():
+            flat = (before * n + last) * n + code
+            found.append((where[chained], flat[chained], count[chained]))
+    triples = None
+    if wanted:
+        parts = [np.concatenate(part) for part in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 3
+        order = np.lexsort((parts[1], parts[0]))  # engines give rows in any order; sums of floats would show it
+        triples = (parts[0][order], parts[1][order], parts[2][order])
+    return Transitions(pairs, starts, triples, users, breaks, **totals)

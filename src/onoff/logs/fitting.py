@@ -1,0 +1,280 @@
+"""The front door: a log in, a chain with its counts and a report out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from onoff.chain import Chain
+from onoff.chainfile import write
+from onoff.errors import LogError, OnoffError, is_whole
+from onoff.logs import quality
+from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
+from onoff.logs.engines import DuckDB, Engine, Spark
+from onoff.logs.quality import Cost, HeldOut
+from onoff.logs.reading import KINDS, Columns, choose, kind_of, unpacked, write_sequences
+from onoff.logs.resampling import Interval
+
+OTHER = "other"
+MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
+Stage = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
+
+
+def _quietly(title: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:  # noqa: ARG001
+    return nullcontext(lambda: None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was in the log, what was done with it, and what the chain is worth. Nothing is dropped that is not here.
+
+    rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
+    one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
+    "other". `unseen_sources` were asked for by held-out users only: they count as "other" if there is one.
+    `dead_ends` were never followed by anything in training; `unseen_cells` is the share of the n^2 transitions that
+    training never saw.
+    """
+
+    notes: tuple[str, ...]
+    n: int
+    rows: int
+    missing_user: int
+    missing_time: int
+    missing_source: int
+    dropped_rows: int
+    breaks: int
+    events: int
+    users: int
+    one_event_users: int
+    sequences: int
+    one_event_sequences: int
+    transitions: int
+    equal_times: int
+    out_of_order: int
+    sources: int
+    merged_sources: int
+    merged_events: int
+    unseen_sources: int
+    unseen_events: int
+    dead_ends: tuple[str, ...]
+    training_users: int
+    training_transitions: int
+    smoothing: float
+    unseen_cells: float
+    held_out: HeldOut | None
+    second_eigenvalue: float
+    second_order_gain: Interval | None
+    costs: tuple[Cost, ...]
+    saving: float
+    verdict: str
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A chain fitted on the training users of a log: counts[i, j] transitions from i to j, and the report."""
+
+    chain: Chain
+    counts: Counts
+    report: Report
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the chain as JSON with its counts (`onoff.chainfile.read_counts`); `Chain.load` reads it."""
+        if Path(path).suffix.lower() != ".json":
+            raise LogError(f"{path}: counts travel in JSON only; give a name that ends in .json")
+        report = self.report
+        about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
+        about["dead_ends"] = list(report.dead_ends)
+        write(path, self.chain.P, self.chain.names, {"counts": self.counts.tolist(), "fit": about})
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
+
+
+def fit(
+    log: str | PathLike[str],
+    *,
+    user: str | None = None,
+    time: str | None = None,
+    source: str | None = None,
+    kind: str | None = None,
+    gap: float | None = None,
+    top: int = 100,
+    min_count: int = 1,
+    smoothing: float = 1.0,
+    held_out: float = 0.2,
+    seed: int = 1,
+    lags: Sequence[int] = range(1, 11),
+    replicates: int | None = None,
+    engine: str = "duckdb",
+    spark: str = "local[*]",
+    memory: str = "2GB",
+    stage: Stage = _quietly,
+) -> Fit:
+    """Fit a chain to a log: CSV, JSON lines or Parquet with columns `user`, `time` and `source`, or text sequences.
+
+    A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
+    kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
+    share `held_out`, chosen by `seed`; they test it. `replicates` is the number of bootstrap samples for intervals of
+    the cost (None: 50, or 20 above 50 sources, or none above 200). DuckDB uses `memory`; `engine="spark"` counts at the
+    master `spark`. `stage(title, total)` is a context for each part of the work and gives a function to call as it
+    advances.
+    """
+    _check(kind, gap, top, min_count, smoothing, held_out, seed, lags, replicates, engine)
+    file = Path(log)
+    rng = np.random.default_rng(seed)
+    held = np.zeros(BUCKETS, bool)
+    held[rng.permutation(BUCKETS)[: round(held_out * BUCKETS)]] = True
+    with TemporaryDirectory(prefix="onoff-fit-") as name:
+        directory = Path(name)
+        with stage("reading", None):
+            opened, found = _opened(file, kind, directory)
+            chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
+        with closing(chosen), chosen.explained(file):
+            columns, notes = Columns("user", "time", "source"), list[str]()
+            if found != "text":
+                columns, notes = choose({"user": user, "time": time, "source": source}, chosen.samples(opened, found))
+            if gap is not None and (columns.time is None or found == "text"):
+                raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+            table = chosen.table(opened, "parquet" if found == "text" else found, columns)
+            with stage("counting sources", None):
+                sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
+            names, other = _names(file, sources)
+            with stage("counting transitions", None):
+                counted = count_transitions(table, sources.kept, other, gap)
+    if sources.merged:
+        notes.append(f"{sources.merged} sources became {names[-1]!r}: --top and --min-count say which are kept")
+    settled = columns.time is not None
+    return _fitted(file, names, sources, counted, held, settled, smoothing, lags, replicates, rng, stage, notes)
+
+
+def _check(
+    kind: str | None,
+    gap: float | None,
+    top: int,
+    least: int,
+    smoothing: float,
+    held_out: float,
+    seed: int,
+    lags: Sequence[int],
+    replicates: int | None,
+    engine: str,
+) -> None:
+    """Complain before the long work, not after it."""
+    if kind is not None and kind not in KINDS.values():
+        raise LogError(f"{kind!r} is no kind of log: {', '.join(sorted(set(KINDS.values())))}")
+    if gap is not None and not gap > 0:
+        raise LogError(f"the gap is {gap!r}: a number of seconds above 0 is needed")
+    if not (is_whole(top, 1) and top <= MOST):
+        raise LogError(f"top is {top!r}: from 1 to {MOST} sources can be kept")
+    if not all(is_whole(number) for number in (least, seed, replicates or 0)):
+        raise LogError("min_count, seed and replicates are whole numbers of at least 0")
+    if not 0 <= smoothing < math.inf:
+        raise LogError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed")
+    if not 0 <= held_out < 1:
+        raise LogError(f"the held-out share is {held_out!r}: it is at least 0 and below 1")
+    if not lags or not all(is_whole(lag, 1) for lag in lags):
+        raise LogError("lags are whole numbers of at least 1")
+    if engine not in ("duckdb", "spark"):
+        raise LogError(f"{engine!r} is no engine: duckdb or spark")
+
+
+def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str]:
+    """A file that an engine can read, and its kind. Text becomes a table first."""
+    opened = unpacked(file, directory)
+    found = kind or kind_of(opened)
+    if found == "text":
+        table = directory / "sequences.parquet"
+        try:
+            write_sequences(opened, table)
+        except LogError:
+            raise
+        except OnoffError as error:
+            raise LogError(str(error)) from None
+        return table, found
+    return opened, found
+
+
+def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
+    """The names of the chain, checked before the long work, and the code of the merged sources if there are any."""
+    if sources.rows in (sources.dropped, sources.missing_source):
+        raise LogError(f"{file}: no row has a user, a time and a source; are these the right columns?")
+    names, other = list(sources.kept), None
+    if sources.merged:
+        other = len(names)
+        names.append(OTHER if OTHER not in names else f"{OTHER} (merged)")
+    if len(names) < 2:
+        raise LogError(f"{file}: training users asked for {len(names)} source; a chain needs at least 2")
+    Chain(np.eye(len(names)), names)
+    return names, other
+
+
+def _fitted(
+    file: Path,
+    names: list[str],
+    sources: Sources,
+    counted: Transitions,
+    held: np.ndarray[Any, np.dtype[np.bool_]],
+    settled: bool,
+    smoothing: float,
+    lags: Sequence[int],
+    replicates: int | None,
+    rng: np.random.Generator,
+    stage: Stage,
+    notes: list[str],
+) -> Fit:
+    counts, starts = counted.pairs[~held].sum(axis=0), counted.starts[~held].sum(axis=0)
+    if not counts.any():
+        raise LogError(f"{file}: training users have no two events in a row; nothing follows from them")
+    chain = quality.estimate(counts, starts, names, smoothing)
+    n = len(names)
+    if replicates is None:
+        replicates = 50 if n <= 50 else 20 if n <= 200 else 0
+    training = ~held & (counted.users > 0)
+    with stage("intervals", replicates + 1) as advance:
+        pairs, begun = counted.pairs[training], counted.starts[training]
+        rows = tuple(quality.costs(pairs, begun, names, smoothing, list(lags), replicates, rng, advance))
+    gain = None if counted.triples is None else quality.second_order_gain(chain, counted.triples, held, rng)
+    report = Report(
+        notes=tuple(notes),
+        n=n,
+        rows=sources.rows,
+        missing_user=sources.missing_user,
+        missing_time=sources.missing_time,
+        missing_source=sources.missing_source,
+        dropped_rows=sources.dropped,
+        breaks=counted.breaks,
+        events=int(counted.pairs.sum() + counted.starts.sum()),
+        users=int(counted.users.sum()),
+        one_event_users=counted.lone_users,
+        sequences=int(counted.starts.sum()),
+        one_event_sequences=counted.lone_sequences,
+        transitions=int(counted.pairs.sum()),
+        equal_times=counted.equal_times if settled else 0,
+        out_of_order=counted.out_of_order,
+        sources=sources.distinct,
+        merged_sources=sources.merged,
+        merged_events=sources.merged_events,
+        unseen_sources=sources.unseen,
+        unseen_events=sources.unseen_events,
+        dead_ends=tuple(name for name, row in zip(names, counts, strict=True) if not row.any()),
+        training_users=int(counted.users[~held].sum()),
+        training_transitions=int(counts.sum()),
+        smoothing=float(smoothing),
+        unseen_cells=float((counts == 0).mean()),
+        held_out=quality.held_out(chain, counts, counted.pairs[held].sum(axis=0)),
+        second_eigenvalue=quality.mixing(chain),
+        second_order_gain=gain,
+        costs=rows,
+        saving=quality.saving(rows, n),
+        verdict=quality.verdict(rows, n),
+    )
+    return Fit(chain, counts, report)

@@ -1,0 +1,171 @@
+"""Log files: what kind they are, what their columns mean, and text sequences as a table.
+
+A log becomes a table with the columns user, time (seconds), source and row (the order of the file). CSV, JSON lines and
+Parquet are read by the engine itself; plain text with one sequence per line is written to a Parquet file first, where
+the user is the number of the line and the time the place in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, cast
+
+from onoff import sequences
+from onoff.errors import LogError
+
+KINDS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".txt": "text",
+    ".seq": "text",
+}
+# Names of columns in logs of many kinds, the likeliest first; compared without case and underscores.
+USER = "user userid username visitor visitorid client clientid customer customerid member memberid uid device deviceid"
+SESSION = "session sessionid ip person reader id"
+TIME = "time timestamp ts datetime eventtime createdat when at date"
+SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
+BATCH = 200_000  # sequences written at a time
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column is what; without `time` the order of the file counts."""
+
+    user: str
+    time: str | None
+    source: str
+
+
+def unpacked(file: Path, directory: Path) -> Path:
+    """The file itself, or the only one inside a zip archive (or a gzipped text), unpacked into `directory`."""
+    if not file.exists():
+        raise LogError(f"{file}: there is no such file")
+    if file.is_dir():
+        raise LogError(f"{file}: is a directory; name a file")
+    if file.stat().st_size == 0:
+        raise LogError(f"{file}: is empty")
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                members = [member for member in archive.infolist() if _counts(member)]
+                if len(members) != 1:
+                    raise LogError(f"{file}: holds {len(members)} files; a zip archive with one log is needed")
+                with archive.open(members[0]) as packed:
+                    return unpacked(_copied(packed, directory / Path(members[0].filename).name), directory)
+        if file.suffix == ".gz" and KINDS.get(Path(file.stem).suffix.lower()) in (None, "text"):
+            with gzip.open(file) as stream:
+                return _copied(cast(IO[bytes], stream), directory / file.stem)
+    except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise LogError(f"{file}: cannot be unpacked ({error})") from None
+    return file
+
+
+def _counts(member: zipfile.ZipInfo) -> bool:
+    """Whether this is a file that somebody packed, not what an archiver adds."""
+    path = Path(member.filename)
+    return not (member.is_dir() or path.name.startswith(".") or path.parts[0] == "__MACOSX")
+
+
+def _copied(stream: IO[bytes], target: Path) -> Path:
+    with target.open("wb") as out:
+        shutil.copyfileobj(stream, out, 2**20)
+    return target
+
+
+def kind_of(file: Path) -> str:
+    """csv, json, parquet or text, by the end of the name; text if it says nothing."""
+    name = Path(file.stem) if file.suffix.lower() == ".gz" else file
+    return KINDS.get(name.suffix.lower(), "text")
+
+
+def delimiter(file: Path) -> str:
+    """What separates the cells of a CSV: the commonest of comma, tab, semicolon and bar in its header."""
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
+            header = text.readline()
+    except (OSError, EOFError) as error:
+        raise LogError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except UnicodeDecodeError:
+        raise LogError(f"{file}: is not UTF-8; save it as UTF-8") from None
+    return max(",\t;|", key=header.count)
+
+
+def write_sequences(file: Path, target: Path) -> None:
+    """Text with one sequence per line (`onoff.sequences`) as a Parquet file of events."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = pa.schema([("user", pa.int64()), ("time", pa.int32()), ("source", pa.string())])
+    lines = sequences.read(file)
+    first = 0
+    with parquet.ParquetWriter(target, schema) as writer:
+        while block := list(islice(lines, BATCH)):
+            lengths = np.array([len(line) for line in block])
+            users = np.repeat(np.arange(first, first + len(block)), lengths)
+            times = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+            names = pa.array(list(chain.from_iterable(block)), pa.string())
+            writer.write_table(pa.table([users, times.astype(np.int32), names], schema=schema))
+            first += len(block)
+    if not first:
+        raise LogError(f"{file}: there are no sequences in it")
+
+
+def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[object]]) -> tuple[Columns, list[str]]:
+    """The columns asked for, completed by guesses: by name, times by their look, and the only one that is left."""
+    names = list(samples)
+    found: dict[str, str] = {}
+    for role, name in wanted.items():
+        if name is not None:
+            if name not in names:
+                raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(names)}")
+            found[role] = name
+    notes = []
+    hints = {"user": f"{USER} {SESSION}", "time": TIME, "source": SOURCE}
+    for role, hint in hints.items():
+        free = [name for name in names if name not in found.values()]
+        if role not in found and free:
+            plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(free)}
+            likely = [plain[word] for word in hint.split() if word in plain]
+            if role == "time" and not likely:
+                likely = [name for name in free if _is_time(samples[name])]
+            if likely:
+                found[role] = likely[0]
+                notes.append(f"{role} is taken to be the column {likely[0]!r}; --{role} NAME says otherwise")
+    free = [name for name in names if name not in found.values()]
+    for role in ("source", "user"):
+        if role not in found:
+            if len(free) != 1:
+                raise LogError(f"which column is the {role}? Say --{role} NAME: there are {', '.join(names)}")
+            found[role] = free.pop()
+            notes.append(f"{role} is taken to be the column {found[role]!r}; --{role} NAME says otherwise")
+    if "time" not in found:
+        notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
+    if len(set(found.values())) < len(found):
+        raise LogError("one column cannot be two things: give different names to --user, --time and --source")
+    return Columns(found["user"], found.get("time"), found["source"]), notes
+
+
+def _is_time(values: Sequence[object]) -> bool:
+    """Whether all known values are dates or times, as such or in ISO 8601."""
+    known = [value for value in values if value not in (None, "")]
+    try:
+        return bool(known) and all(isinstance(v, datetime) or (len(str(v)) > 7 and _parsed(str(v))) for v in known)
+    except ValueError:
+        return False
+
+
+def _parsed(text: str) -> bool:
+    return not text.isdigit() and bool(datetime.fromisoformat(text))

@@ -1,0 +1,1 @@
+"""`onoff page`: a page in the browser over a real server and a real client. `world` has no page, `app` no privacy."""

@@ -1,0 +1,72 @@
+// Small charts as SVG, drawn at the size of their box: lines over numbers, and bars over sources.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// About six round values from low to high.
+function ticks(low, high) {
+  const rough = (high - low) / 6, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((value) => value >= rough);
+  const values = [];
+  for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step) values.push(+v.toPrecision(6));
+  return values;
+}
+
+// curves: [{kind, x, y}]; axes: {x, y: names with units, xs, ys: [low, high], whole, marker}
+export function lines(box, curves, axes, label) {
+  const width = box.clientWidth, height = box.clientHeight;
+  if (!width || !curves.length) return;
+  const left = 46, right = 10, top = 8, bottom = 42;
+  const [x0, x1] = axes.xs, [y0, y1] = axes.ys;
+  const X = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+  const Y = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
+  const svg = s("svg", { width, height, role: "img", "aria-label": label });
+  for (const y of ticks(y0, y1)) {
+    svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: Y(y), y2: Y(y) }));
+    svg.append(s("text", { x: left - 7, y: Y(y) + 4, "text-anchor": "end" }, String(y)));
+  }
+  const xs = axes.whole ? Array.from({ length: x1 - x0 + 1 }, (_, i) => x0 + i) : ticks(x0, x1);
+  for (const x of xs) svg.append(s("text", { x: X(x), y: height - bottom + 17, "text-anchor": "middle" }, String(x)));
+  svg.append(s("line", { class: "axis", x1: left, x2: width - right, y1: Y(y0), y2: Y(y0) }));
+  const middle = (top + height - bottom) / 2;
+  svg.append(s("text", { class: "name", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, axes.x));
+  svg.append(s("text", { class: "name", transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle" }, axes.y));
+  if (axes.marker !== undefined)
+    svg.append(s("line", { class: "marker", x1: X(axes.marker), x2: X(axes.marker), y1: top, y2: height - bottom }));
+  for (const { kind, x, y } of curves) {
+    const points = x.map((value, i) => `${X(value).toFixed(1)},${Y(y[i]).toFixed(1)}`);
+    svg.append(s("polyline", { class: `curve ${kind}`, points: points.join(" ") }));
+    if (kind !== "outer" && kind !== "everything" && x.length < 12)
+      for (let i = 0; i < x.length; i++) svg.append(s("circle", { class: `point ${kind}`, cx: X(x[i]), cy: Y(y[i]), r: 3.2 }));
+  }
+  box.replaceChildren(svg);
+}
+
+// What the server believes about one request: a bar for each source, a line at the prior, a triangle at the truth.
+export function bars(width, height, names, belief, prior, wanted, top, kind) {
+  const left = 34, bottom = 26, above = 6, n = names.length, step = (width - left) / n;
+  const Y = (p) => above + (1 - p / top) * (height - above - bottom);
+  const guess = belief.indexOf(Math.max(...belief));
+  const label = `${kind}: ${names.map((name, i) => `${name} ${(100 * belief[i]).toFixed(1)} %`).join(", ")}`;
+  const svg = s("svg", { width, height, role: "img", "aria-label": label, class: `bars ${kind}` });
+  for (const p of [0, top / 2, top]) {
+    svg.append(s("line", { class: "grid", x1: left, x2: width, y1: Y(p), y2: Y(p) }));
+    svg.append(s("text", { x: left - 5, y: Y(p) + 4, "text-anchor": "end" }, `${Math.round(100 * p)}${p ? "" : " %"}`));
+  }
+  names.forEach((name, i) => {
+    const x = left + i * step, wide = Math.max(2, step * 0.68), inset = (step - wide) / 2;
+    const bar = s("rect", { class: i === guess ? "bar guess" : "bar", x: x + inset, width: wide, y: Y(belief[i]), rx: 1.5,
+      height: Math.max(0, Y(0) - Y(belief[i])) }, s("title", {}, `${name}: ${(100 * belief[i]).toFixed(2)} %`));
+    svg.append(bar, s("line", { class: "prior", x1: x + inset - 1, x2: x + inset + wide + 1, y1: Y(prior[i]), y2: Y(prior[i]) }));
+    if (i === wanted) svg.append(s("path", { class: "truth", d: `M${x + step / 2 - 4.5} ${Y(0) + 10}h9l-4.5 -7z` }));
+    if (n <= 12 && step >= 15)
+      svg.append(s("text", { class: "tiny", x: x + step / 2, y: height - 3, "text-anchor": "middle" }, name.slice(0, step > 24 ? 4 : 2)));
+  });
+  return svg;
+}

@@ -1,0 +1,74 @@
+"""A real Dask cluster for tests: a scheduler and workers, each a process of its own that may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onoff import plan
+
+try:
+    import distributed
+except ImportError:
+    distributed = None
+
+DASK = Path(sys.executable).with_name("dask")
+needs_dask = pytest.mark.skipif(distributed is None, reason="distributed is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def slowly(chain, lag, scheme):
+    """Work that lasts long enough to kill a worker in the middle."""
+    time.sleep(0.1)
+    return plan(chain, lag, scheme)
+
+
+def die_or_not(die):
+    if die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
+
+
+class DaskCluster:
+    """`dask scheduler` and workers without a nanny: one that is killed stays dead."""
+
+    def __init__(self, directory: Path, workers: int) -> None:
+        self.directory, port = directory, free_port()
+        self.address = f"tcp://127.0.0.1:{port}"
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert self.scheduler.poll() is None, "dask scheduler ended at once"
+                assert time.monotonic() < deadline, "dask scheduler did not start"
+                time.sleep(0.05)
+        self.workers = [self.add_worker() for _ in range(workers)]
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.directory / "dask.log").open("ab") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}  # for the functions above
+            return subprocess.Popen([DASK, *arguments], cwd=self.directory, env=env, **streams)
+
+    def close(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait(timeout=10)

@@ -1,0 +1,126 @@
+"""Logs for tests: rows with every kind of trouble, written in every format, and a plain loop that counts them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import zipfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+# user, time, source: no user, no time, no source, equal times, a clock that goes back, one event, a pause.
+AWKWARD = [
+    ("ann", "1", "x"), ("bob", "10", "y"), ("ann", "2", "y"), ("ann", "2", "z"), ("ann", "2", "x"), ("bob", "11", "x"),
+    ("", "3", "x"), ("ann", "", "y"), ("ann", "soon", "y"), ("ann", "4", ""), ("ann", "5", "y"), ("ann", "6", "x"),
+    ("cyd", "5", "z"), ("dan", "9", "x"), ("dan", "8", "y"), ("dan", "7", " z "), ("eve", "0", "x"),
+    ("eve", "100", "y"), ("eve", "101.5", "x"), ("eve", "101.25", "y"), ("fay", "nan", "x"), ("fay", "1e400", "x"),
+    ("", "", ""),
+    ("gil", "2024-05-01T10:00:00Z", "x"), ("gil", "2024-05-01 10:00:01.5", "y"), ("gil", "2024-05-01T10:00:01", "z"),
+    ("001", "1", "y"), ("1", "2", "x"), ("001", "3", "x"), ("o'neil, \"k\"", "1", "x"), ("o'neil, \"k\"", "2", "y"),
+]  # fmt: skip
+
+
+def write(rows, file: Path) -> Path:
+    """The rows as CSV, JSON lines, Parquet, or a zip archive of a CSV, by the name of the file."""
+    if file.suffix == ".parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = [[cell or None for cell in column] for column in zip(*rows, strict=True)]
+        table = pa.table(dict(zip(("user", "time", "source"), columns, strict=True)))
+        parquet.write_table(table, file, row_group_size=7)
+    elif file.suffix == ".jsonl":
+        lines = ({k: v for k, v in zip(("user", "time", "source"), row, strict=True) if v} for row in rows)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif file.suffix == ".zip":
+        inner = write(rows, file.with_suffix(".csv"))
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(inner, "log.csv")
+            archive.writestr("__MACOSX/._log.csv", "rubbish")
+        inner.unlink()
+    else:
+        with file.open("w", newline="") as stream:
+            writer = csv.writer(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
+            writer.writerows([("user", "time", "source"), *rows])
+    return file
+
+
+def seconds(text: str) -> float | None:
+    from datetime import UTC, datetime
+
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    return value if abs(value) < 1e300 else None
+
+
+def bucket(user: str) -> int:
+    return int(hashlib.md5(user.encode()).hexdigest()[:2], 16) % 64
+
+
+def counted(rows, names, gap=None, other=None) -> dict[str, object]:
+    """What `onoff.logs.counting` should find, by loops over lists."""
+    placed: dict[str, list[tuple[float, int, int]]] = {}
+    for row, (user, time, source) in enumerate(rows):
+        if user and seconds(time) is not None:
+            known = names.index(source.strip()) if source.strip() in names else other if source.strip() else None
+            placed.setdefault(user, []).append((seconds(time), row, known))
+    pairs, triples, starts = Counter(), Counter(), Counter()
+    breaks = lone_sequences = equal = back = 0
+    for user, events in placed.items():
+        events.sort(key=lambda event: event[:2])
+        equal += sum(a[0] == b[0] for a, b in pairwise(events))
+        back += sum(a[1] > b[1] for a, b in pairwise(events))
+        breaks += sum(code is None for _, _, code in events)
+        for sequence in split(events, gap):
+            starts[bucket(user), sequence[0]] += 1
+            lone_sequences += len(sequence) == 1
+            pairs.update((bucket(user), *pair) for pair in pairwise(sequence))
+            triples.update((bucket(user), *t) for t in zip(sequence, sequence[1:], sequence[2:], strict=False))
+    return {
+        "pairs": pairs,
+        "triples": triples,
+        "starts": starts,
+        "users": Counter(bucket(user) for user in placed),
+        "breaks": breaks,
+        "lone_users": sum(len(events) == 1 for events in placed.values()),
+        "lone_sequences": lone_sequences,
+        "equal_times": equal,
+        "out_of_order": back,
+    }
+
+
+def split(events, gap):
+    """The sequences of one user, as lists of codes."""
+    current, before = [], None
+    for time, _, code in events:
+        if code is None or (before is not None and gap is not None and time - before > gap):
+            yield from [current] if current else []
+            current = []
+        if code is not None:
+            current.append(code)
+        before = time
+    if current:
+        yield current
+
+
+def as_counters(found, n) -> dict[str, object]:
+    """A `Transitions` in the form of `counted`."""
+    sparse = {
+        name: Counter({tuple(map(int, at)): int(array[tuple(at)]) for at in zip(*array.nonzero(), strict=True)})
+        for name, array in (("pairs", found.pairs), ("starts", found.starts))
+    }
+    where, flat, count = found.triples
+    triples: Counter = Counter()
+    for b, f, c in zip(where.tolist(), flat.tolist(), count.tolist(), strict=True):
+        triples[b, f // n**2, f // n % n, f % n] += c
+    users = Counter({b: int(c) for b, c in enumerate(found.users) if c})
+    scalars = ("breaks", "lone_users", "lone_sequences", "equal_times", "out_of_order")
+    return sparse | {"triples": triples, "users": users} | {name: getattr(found, name) for name in scalars}

@@ -1,0 +1,71 @@
+"""A real `onoff page` for tests, on a free port.
+
+with PageProcess() as page:
+    page.post("/ask", source="news", private=True)     # a click; the answer
+    page.state()                                        # what a browser would be shown now
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+ONOFF = Path(sys.executable).with_name("onoff")
+
+
+class PageProcess:
+    def __init__(self, *options: str) -> None:
+        self.options, self.port = options, "0"
+        self.start()
+
+    def start(self) -> None:
+        """Start it (again): the first time on a free port, then on the same one. Returns when it answers."""
+        command = [str(ONOFF), "page", "--no-open", "--port", self.port, *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line, "the page did not start"
+        self.url = re.search(r"http://127\.0\.0\.1:\d+", line).group()
+        self.port = self.url.rpartition(":")[2]
+        self.http = httpx.Client(base_url=self.url, timeout=60)
+
+    def post(self, path: str, **body: object) -> httpx.Response:
+        return self.http.post(path, json=body)
+
+    def load(self, name: str, data: bytes) -> httpx.Response:
+        return self.http.post("/chain", params={"name": name}, content=data)
+
+    def state(self) -> dict[str, object]:
+        with self.http.stream("GET", "/events") as stream:
+            return next(json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Ctrl-C; the exit code."""
+        self.http.close()
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=30)
+        self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> PageProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def processes_of(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    found, todo = [], [pid]
+    while todo:
+        found.append(todo.pop())
+        for file in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended meanwhile
+                todo += map(int, file.read_text().split())
+    return found

@@ -1,0 +1,67 @@
+"""Spark and DuckDB run the same expression: a real Spark, in its local mode, against DuckDB and the plain loop."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import logkit
+from onoff import OnoffError
+from onoff.logs.counting import count_sources, count_transitions
+from onoff.logs.engines import DuckDB, Spark
+from onoff.logs.reading import Columns
+
+COLUMNS = Columns("user", "time", "source")
+
+
+@pytest.fixture(scope="module")
+def spark():
+    pytest.importorskip("pyspark", reason="PySpark is not installed (extra `spark`)")
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed: apt-get install openjdk-17-jre-headless")
+    made = Spark("local[2]")
+    made.session.conf.set("spark.sql.shuffle.partitions", "2")  # a few rows need no 200 tasks
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("log.csv", "csv"), ("log.jsonl", "json"), ("log.parquet", "parquet")])
+def test_spark_counts_the_same_as_duckdb_and_a_plain_loop(spark, tmp_path, name, kind):
+    file = logkit.write(logkit.AWKWARD, tmp_path / name)
+    duckdb = DuckDB("1GB", tmp_path)
+    found = []
+    for engine in (duckdb, spark):
+        with engine.explained(file):
+            table = engine.table(file, kind, COLUMNS)
+            transitions = count_transitions(table, ["x", "y"], 2, 50.0)
+            found.append((logkit.as_counters(transitions, 3), count_sources(table, {1, 20, 33}, 2, 1)))
+    duckdb.close()
+    assert found[0] == found[1]
+    assert found[1][0] == logkit.counted(logkit.AWKWARD, ["x", "y"], 50.0, 2)
+
+
+def test_a_file_in_many_blocks_keeps_its_order(spark, tmp_path):
+    rng = np.random.default_rng(5)
+    rows = [(f"u{rng.integers(20)}", str(rng.integers(3)), "xyz"[rng.integers(3)]) for _ in range(2000)]
+    file = logkit.write(rows, tmp_path / "log.csv")
+    spark.session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
+    spark.session.conf.set("spark.sql.files.openCostInBytes", "0")
+    try:
+        table = spark.table(file, "csv", COLUMNS)
+        assert spark.session.table("onoff_log").rdd.getNumPartitions() > 3
+        with spark.explained(file):
+            found = count_transitions(table, ["x", "y", "z"], None, None)
+    finally:
+        spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.session.conf.unset("spark.sql.files.openCostInBytes")
+    assert found.equal_times > 1000
+    assert logkit.as_counters(found, 3) == logkit.counted(rows, ["x", "y", "z"])
+
+
+def test_errors_of_spark_are_one_line(spark, tmp_path):
+    file = tmp_path / "log.parquet"
+    file.write_text("not parquet")
+    with pytest.raises(OnoffError, match=r"log.parquet: cannot be read"), spark.explained(file):
+        spark.samples(file, "parquet")
