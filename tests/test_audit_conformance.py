@@ -69,6 +69,8 @@ def test_an_honest_stream_breaks_no_rule():
     assert found(LINES, STEPS) == ()
     twice = steps_of(60, 5, unsettled=1)
     assert found(lines_of(twice), twice) == ()
+    unannounced = step(59, asked_private=False, private=True, next=None, lag=0, plan="everything", query=FULL)
+    assert found(lines_of(unannounced), unannounced) == ()
 
 
 @pytest.mark.parametrize("rule", BROKEN)

@@ -6,12 +6,15 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from auditstreams import CHAIN, models, plans, steps_of
 from onoff.audit.draws import PARTS, Drawn, draws, gamblers
+from onoff.audit.models import Encoder
+from onoff.audit.transcripts import Step
 from onoff.errors import OnoffError
 
 
@@ -37,6 +40,24 @@ def test_no_gambler_expects_to_gain(number):
             total += chance
     assert total == pytest.approx(1)
     assert expected == pytest.approx(1, abs=1e-12)
+
+
+def test_the_gamblers_share_one_capital():
+    """The p-value is 1 over the largest mean of their capitals so far: that of the best one would not be fair."""
+    sets, row = ((0,), (1,), (0, 1)), np.array([1, 2, 5])
+    model = SimpleNamespace(encoder=lambda last, next, lag: Encoder(sets, np.tile(row, (CHAIN.n, 1))))
+    outcome = [0, 0, 1, 0, 0, 2, 2]
+    steps = [Step(0, True, True, 0, "everything", (), 0, 0)]
+    steps += [Step(t, False, False, t, "one", sets[i], 0, 0) for t, i in enumerate(outcome, 1)]
+    together, before, most = gamblers(), 0, 1.0
+    for step, i in zip(steps[1:], outcome, strict=True):
+        one = Drawn(step, 0, step.step, np.array([1, 1, 2]), row, i, before)
+        for gambler in together:
+            gambler.bet(one)
+        before = one.place
+        most = max(most, sum(math.exp(gambler.log_capital) for gambler in together) / len(together))
+    assert most > 2
+    assert draws(steps, {"one": model}).p_value == pytest.approx(1 / most)
 
 
 @pytest.mark.parametrize("number", range(len(gamblers())))

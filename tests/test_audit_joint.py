@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import log2
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from onoff.audit.enumeration import by_enumeration, enumerate_streams
 from onoff.audit.joint import audit
 from onoff.audit.measures import from_fractions, information, total_variation
 from onoff.audit.merging import by_beliefs, by_sampling
-from onoff.audit.models import Decoys, Everything, Naive, Planned
+from onoff.audit.models import Decoys, Encoder, Everything, Naive, Planned
 from onoff.audit.sampled import by_draws
 from onoff.audit.setting import Plans, TooLarge, lags_of, parse_statuses, start_law
 from onoff.audit.switching import chance_user, sensitive_user, switching
 from onoff.cli import app
+from onoff.commands.audit.joint import at_most
 from onoff.errors import OnoffError
 from onoff.testing import chains
 from oracles import random_chain
@@ -157,6 +159,32 @@ def test_the_bound_on_information_is_capped_by_the_entropy():
     assert information_bound(Fraction(0), 3, 5) == 0
     assert information_bound(Fraction(3, 4), 3, 5) == 5 * log2(3)
     assert information_bound(Fraction(1, 2), 2, 1) == 1
+
+
+def test_the_bound_on_information_grows_with_the_secret():
+    # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
+    for d, hidden in itertools.product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
+        assert float(d) * hidden <= information_bound(d, 2, hidden) <= h(float(d)) + float(d) * hidden + 1e-12
+
+
+def test_a_bound_is_shown_rounded_up():
+    assert [at_most(x) for x in (0.0, 3.1e-14, 3e-14, 9.5e-6, 0.12341)] == ["0", "4e-14", "3e-14", "1e-05", "0.1235"]
+
+
+def test_what_is_stated_too_small_is_found_however_little_it_tells():
+    # The information is quadratic in the distance, far below any bound: the distance itself must be compared.
+    chain = Chain([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.125, 0.375, 0.5]])  # rows with the sum 1 exactly
+    client, statuses = tables(chain, "optimal", (1,)), parse_statuses("100")
+    found = by_enumeration(chain, statuses, client, start_law(chain), lambda lag: 1e-20 * (lag > 0))
+    assert found.bits[-1] < information_bound(Fraction(1e-20), 3, 1)
+    assert found.distance > found.allowed
+    assert not found.holds
+
+
+def test_a_request_without_a_query_is_an_error(three):
+    mute = SimpleNamespace(name="mute", encoder=lambda *_: Encoder(((0, 1, 2),), np.array([[1], [1], [0]])))
+    with pytest.raises(OnoffError, match="a request that happens is given no query"):
+        by_enumeration(three, parse_statuses("10"), mute, start_law(three))
 
 
 # The baselines leak what they must.

@@ -21,7 +21,7 @@ import pytest
 import onoff.journal
 import onoff.transport.onoff as own_transport
 from onoff import Chain, Client, OnoffTransport, Planner, plan, plans, session
-from onoff.audit.conformance import Finding, conformance
+from onoff.audit.conformance import Breach, conformance
 from onoff.audit.draws import DrawTest, draws
 from onoff.audit.models import Planned
 from onoff.audit.transcripts import Line, Step, read_journal, read_log
@@ -58,7 +58,7 @@ class Audit:
 
     lines: tuple[Line, ...]
     steps: tuple[Step, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Breach, ...]
     draws: DrawTest
 
     @property

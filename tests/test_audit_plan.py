@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, ContextError, Plan, PlanError, plan
-from onoff.audit import bounds
+from onoff import Chain, ContextError, OnoffError, Plan, PlanError, plan
+from onoff.audit import bounds, races
 from onoff.audit.exactrows import ExactRows
 from onoff.audit.planproof import verify
 from onoff.audit.planrecord import Table
@@ -170,6 +170,31 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
         assert bounds.prove(table, above, exact, given_lengths, 10).value < Fraction(above)
 
 
+def test_a_lag_that_would_take_for_ever_is_an_error():
+    ExactRows(SPARSE, 1000)
+    with pytest.raises(OnoffError, match="lag 1000000 is too large for an audit in exact integers"):
+        ExactRows(SPARSE, 10**6)
+
+
+def test_alarms_of_the_law_of_a_race_are_as_rare_as_stated_all_tests_counted(monkeypatch):
+    """One law, at a rate of 5 %: of 60 samples more than 12 would alarm with probability below 1e-4."""
+    monkeypatch.setattr(races, "RATE", 0.05)
+    rng, places = np.random.default_rng(1), tuple(races.Place(1, x, 0) for x in range(10))
+    samples = (races.Sample(places, rng.random((10, 60, 6)) < 0.4, None) for _ in range(60))
+    assert sum(races.same_law(sample) is not None for sample in samples) <= 12
+
+
+def test_claims_and_multipliers_out_of_all_proportion_prove_nothing(monkeypatch):
+    """64-bit integers wrap around, and CP-SAT takes no others: neither may prove a forger's bound, or end the audit."""
+    exact, cuts = ExactRows(SPARSE, 1), tuple((x,) for x in range(SPARSE.n))
+    fair, outer = Table((), (), 1, "cuts", cuts, (2**40,) * SPARSE.n), bounds.outer(ExactRows(SPARSE, 1), None).value
+    assert bounds.prove(Table((), (), 1, "cuts", cuts, (2**62,) * SPARSE.n), 1.0, exact, None, 10).value == 0
+    monkeypatch.setattr(bounds, "TABLE", 0)
+    for claim in (1e7, 1e300):
+        assert bounds.prove(fair, claim, exact, None, 10).value <= outer
+    assert bounds.prove(fair, -1e300, exact, None, 10).value <= outer
+
+
 def test_sizes_prove_something_on_symmetric_chains_only():
     """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
     table = Table((), (), 1, "sizes", (), (5 << 40, 0, 0, 0, 0))
@@ -268,6 +293,7 @@ TAMPERINGS = {
     "lengths lowered": (LONG, put("lengths", 1, 2.0), "bound"),
     "lengths of ones": (LONG, put("lengths", None), "bound"),
     "a negative length": (LONG, put("lengths", 1, -2.0), "file"),
+    "a length beyond all costs": (LONG, put("lengths", 1, 1.7e308), "file"),
     "too few lengths": (LONG, put("lengths", [1.0]), "file"),
     "a probability off by one bit": (PLAN, put("matrix", 0, 0, lambda p: p + 2.0**-55), "chain"),
     "a ragged matrix": (PLAN, put("matrix", 0, [1.0]), "chain"),

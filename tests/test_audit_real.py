@@ -27,12 +27,12 @@ from onoff.audit.real import (
     Score,
     attack,
     halves,
-    lags,
     leaks,
     replay,
     switched,
 )
 from onoff.audit.secondorder import STRENGTHS, SecondOrder, beliefs, counted, evidence
+from onoff.audit.setting import lags_of
 from onoff.commands.audit.real import read_people, real
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -84,7 +84,7 @@ def enumerated(model, rules, private, queries):
         for a, b, c in zip(path, path[1:], path[2:], strict=False):
             p *= Fraction(model.second[a, b, c])
         last = None
-        for t, lag in enumerate(lags(private)):
+        for t, lag in enumerate(lags_of(private)):
             last = path[t] if lag == 0 else last
             if lag:
                 encoder = rules.encoder(last, path[t + 1], lag)
@@ -106,7 +106,7 @@ def test_beliefs_are_those_of_enumeration(n, statuses, client):
         truth = model.simulate(len(private), rng)
         queries = rules.queries(truth, private, rng)
         joint = enumerated(model, rules, private, queries)
-        at, seen = lags(private), np.flatnonzero(private)
+        at, seen = lags_of(private), np.flatnonzero(private)
         rows, logarithm = beliefs(model, private, lambda t: rules.likelihood(queries[t], at[t]))  # noqa: B023
         total = sum(joint.values())
         assert logarithm == pytest.approx(math.log2(total), abs=1e-9)
@@ -291,7 +291,7 @@ def test_statuses_switch_at_the_rate_and_begin_and_end_on():
     assert many[0]
     assert many[-1]
     assert np.mean(np.diff(np.array(many, dtype=int)) != 0) == pytest.approx(0.25, abs=0.015)  # five sigma
-    assert lags([True, False, False, True, False, True]) == [0, 1, 2, 0, 1, 0]
+    assert lags_of([True, False, False, True, False, True]) == [0, 1, 2, 0, 1, 0]
 
 
 def test_queries_are_drawn_from_the_encoder():

@@ -205,6 +205,59 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
     assert "sets: NOT drawn as the plans say" in done.stdout
 
 
+def changed_journal(stream, tmp_path, change):
+    """A copy of the journal with all its steps changed, and the options that name it."""
+    shutil.copy(stream / "journal", tmp_path / "journal")
+    with closing(sqlite3.connect(tmp_path / "journal")) as database, database:
+        database.execute(f"UPDATE steps SET {change}")
+    return "--chain", stream / "chain.json", "--journal", tmp_path / "journal", "--plans", stream / "plans"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ("lag = lag + 1 WHERE lag > 0", "lag"),
+        ("plan = 'optimal, lag 3' WHERE lag = 1", "plan"),
+        ("query = '[0, 1]' WHERE step = 1", "full set"),
+    ],
+)
+def test_a_broken_rule_does_not_stop_the_attack(stream, tmp_path, change, rule):
+    """Lags and plans that are wrong in the journal are breaches with a name, not errors of the audit."""
+    done = run("audit", "transcript", stream / "log", *changed_journal(stream, tmp_path, change))
+    assert done.returncode == 1, done.stderr
+    assert f"rule broken ({rule})" in done.stdout
+
+
+def test_part_of_the_sources_asked_for_while_on_is_a_finding(stream, tmp_path):
+    files = changed_journal(stream, tmp_path, "query = '[0, 1]' WHERE step = 1")
+    steps = read_journal(tmp_path / "journal", CHAIN)
+    lines = [{"step": step.step, "sources": list(step.query)} for step in steps]
+    found = json.loads(run("audit", "transcript", write(tmp_path / "log", *lines), *files, "--json").stdout)
+    assert found["findings"][0] == "step 1: no client of this kind sends (0, 1) there"
+
+
+def test_requests_that_the_queries_rule_out_are_a_finding(stream, tmp_path):
+    """The truth of another stream: sets without the request. JSON knows no infinity."""
+    steps = read_journal(stream / "journal", CHAIN)
+    off = next(step for step in steps if len(step.query) < 3)
+    other = next(x for x in range(3) if x not in off.query)
+    names = [CHAIN.names[other if step is off else step.request] for step in steps]
+    truth = ("--truth", write(tmp_path / "truth", *names))
+    done = run("audit", "transcript", stream / "log", *options(stream), *truth, "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert found["findings"][0] == f"step {off.step}: with these queries {names[off.step]!r} cannot have been asked for"
+    assert found["log"]["open"]["score"] is None
+
+
+def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
+    files = changed_journal(stream, tmp_path, "plan = replace(plan, 'optimal', 'race') WHERE lag > 0")
+    done = run("audit", "transcript", stream / "log", *files)
+    assert "this log: no OFF step could be attacked: this says nothing" in done.stdout
+    assert "0 sets tested against plans" in done.stdout
+    assert "naive client: the attack SUCCEEDS" in done.stdout
+
+
 def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):
     steps = read_journal(stream / "journal", CHAIN)
     log = write(
@@ -232,16 +285,19 @@ def test_the_log_alone_with_statuses_and_plans_is_attacked_too(stream):
     found = json.loads(run("audit", "transcript", stream / "log", *words).stdout)
     assert found["log"]["p_value"] is None
     assert found["log"]["private"]["max_bits"] < 1e-12
+    late = run("audit", "transcript", stream / "log", *words[:-2], f"0{statuses[1:]}")
+    assert late.returncode == 2
+    assert "privacy was never ON before it" in late.stderr
 
 
 def expected_of(stream):
     store = PlanStore(CHAIN, stream / "plans")
-    return noted(read_journal(stream / "journal", CHAIN), [store.load(1), store.load(3)])
+    return noted(CHAIN, read_journal(stream / "journal", CHAIN), [store.load(1), store.load(3)])
 
 
 def test_steps_whose_plan_is_unknown_are_counted_not_attacked(stream):
     store = PlanStore(CHAIN, stream / "plans")
-    expected = noted(read_journal(stream / "journal", CHAIN), [store.load(1)])
+    expected = noted(CHAIN, read_journal(stream / "journal", CHAIN), [store.load(1)])
     missing = sum(step.lag >= 3 for step in expected)
     verdict = audit_stream(CHAIN, read_log(stream / "log", CHAIN), expected).log.verdict
     assert verdict.unattacked == missing > 0
@@ -284,6 +340,7 @@ def test_the_stream_that_fits_is_picked():
         (("--statuses", "10", "--plot", "beliefs.txt"), "a picture ends in"),
         (("--statuses", "12"), "cannot be read"),
         (("--statuses", "10", "--client", "there"), "no such client"),
+        (("--statuses", "10"), "there are no plans for this chain"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(stream, tmp_path, words, complaint):

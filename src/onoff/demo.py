@@ -164,5 +164,5 @@ def _audited(directory: Path, lines: Sequence[Line]) -> Audit:
     """What a server that knows the plans can make of its transcript."""
     chain, store = reader(), PlanStore(reader(), directory / "plans")
     steps = read_journal(directory / "journal", chain)
-    expected = noted(steps, [store.load(lag) for lag in store.lags()])
+    expected = noted(chain, steps, [store.load(lag) for lag in store.lags()])
     return audit_stream(chain, lines, expected, [step.request for step in steps])

@@ -55,11 +55,12 @@ class Beliefs:
 
 
 def first_prior(chain: Chain) -> Array:
-    """The stationary distribution; the uniform one if there are several."""
+    """The stationary distribution; the uniform one if there are several, or if a first request would be impossible."""
     try:
-        return chain.stationary()
+        law = chain.stationary()
     except NotUnique:
-        return np.full(chain.n, 1 / chain.n)
+        law = np.zeros(chain.n)
+    return law if law.all() else np.full(chain.n, 1 / chain.n)
 
 
 def attack(
@@ -75,21 +76,23 @@ def attack(
     checkpoints: list[tuple[int, Array]] = []
     impossible: set[int] = set()
 
-    forward, on = np.diag(marginal), -1
+    forward: Array = np.diag(marginal)
+    since: int | None = None  # the steps since the last ON step
     for t, step in enumerate(asked):
         priors[t], marginal = marginal, marginal @ chain.P
         predicted[t] = forward.sum(axis=0)
         if step.lag == 0:
             checkpoints.append((t, predicted[t]))
-            forward, on = np.diag(predicted[t]), t
+            forward, since = np.diag(predicted[t]), 0
         elif t == 0 or t - checkpoints[-1][0] == BLOCK:
             checkpoints.append((t, forward))
-        weights = _weights(chain, step, t - on)
+        weights = _weights(chain, step, since)
         moved = _forward(forward, weights)
         if not moved.sum() > 0:
             impossible.add(t)
             moved = _forward(forward, chain.P[None])
         forward = moved / moved.sum()
+        since = None if since is None else since + 1
         advance()
 
     backward, end = np.ones((n, n)), steps
@@ -119,13 +122,14 @@ def unfold(chain: Chain, asked: Sequence[Asked], beliefs: Beliefs, first: int, e
     return np.array(rows)
 
 
-def _weights(chain: Chain, step: Asked, since: int) -> Array:
+def _weights(chain: Chain, step: Asked, since: int | None) -> Array:
     """p(q_t, x_{t+1} | last, x_t) with these axes; the first has length 1 where `last` does not matter."""
     if step.query is None or step.model is None:
         return chain.P[None]
     likelihood = step.model.likelihood(step.query, step.lag)
     if len(likelihood) > 1 and step.lag != since:
-        raise OnoffError(f"a step has the lag {step.lag}, but privacy was last ON {since} steps before it")
+        before = "never ON" if since is None else f"last ON {since} steps"
+        raise OnoffError(f"a step has the lag {step.lag}, but privacy was {before} before it")
     return likelihood * chain.P
 
 

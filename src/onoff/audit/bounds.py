@@ -74,6 +74,7 @@ def _cuts(table: Table, claimed: float, rows: ExactRows, lengths: Sequence[float
         least, limiting = _least(rows, cuts, weights, prices)
         return Proof(unit * (reached + least), f"cuts and the minimum over all 2^{rows.n} sets", limiting)
     needed = math.ceil(Fraction(claimed) / unit - reached)  # the minimum is an integer
+    needed = max(-sum(weights), min(needed, sum(prices) + 1))  # where it lies anyway; a claim may be any number
     blocked = _below(rows, cuts, weights, prices, needed, seconds)
     if isinstance(blocked, str):
         return Proof(Fraction(0), f"nothing: CP-SAT answered {blocked} within {seconds:g} s")

@@ -39,7 +39,7 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Breach:
     """A rule of `RULES` that was broken, at which step and how."""
 
     rule: str
@@ -49,7 +49,7 @@ class Finding:
 
 def conformance(
     chain: Chain, lines: Sequence[Line], steps: Sequence[Step], models: Mapping[str, Model]
-) -> tuple[Finding, ...]:
+) -> tuple[Breach, ...]:
     """Every breach of the rules in the log of one client and the journal of its last stream; `models` are its plans.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
@@ -58,7 +58,7 @@ def conformance(
     """
     found = streams(lines)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
-    findings: list[Finding] = []
+    findings: list[Breach] = []
     for number, stream in enumerate(found):
         findings += _on_wire(chain, stream, order)
         findings += _start_on_wire(chain, stream, 2 if number else 1)
@@ -68,73 +68,73 @@ def conformance(
     return tuple(findings)
 
 
-def _on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Finding]:
+def _on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Breach]:
     """What shows in a stream by itself."""
     for before, line in pairwise(stream):
         if line.step not in (before.step, before.step + 1):
-            yield Finding("steps", line.step, f"step {line.step} comes after step {before.step}")
+            yield Breach("steps", line.step, f"step {line.step} comes after step {before.step}")
         if line.step == before.step:
             if line.sources != before.sources:
                 both = f"{_names(chain, before.sources)} and {_names(chain, line.sources)}"
-                yield Finding("one query", line.step, f"step {line.step} has two queries: {both}")
+                yield Breach("one query", line.step, f"step {line.step} has two queries: {both}")
             if before.damaged is False:
-                yield Finding("again", line.step, f"the answer of step {line.step} was whole and is asked for again")
+                yield Breach("again", line.step, f"the answer of step {line.step} was whole and is asked for again")
         elif before.damaged:
-            yield Finding("retry", before.step, f"the answer of step {before.step} was damaged and is not asked again")
+            yield Breach("retry", before.step, f"the answer of step {before.step} was damaged and is not asked again")
     place = {source: i for i, source in enumerate(order)}
     for line in stream:
         if list(line.sources) != sorted(line.sources, key=lambda source: place[source]):
             shown = f"{_names(chain, line.sources)}, others in that of {_names(chain, order)}"
-            yield Finding("order", line.step, f"step {line.step} has the order {shown}")
+            yield Breach("order", line.step, f"step {line.step} has the order {shown}")
         if line.unread:
-            yield Finding("unread", line.step, f"the answer of step {line.step} was not read to its end")
+            yield Breach("unread", line.step, f"the answer of step {line.step} was not read to its end")
 
 
-def _start_on_wire(chain: Chain, stream: Sequence[Line], full_sets: int) -> Iterator[Finding]:
+def _start_on_wire(chain: Chain, stream: Sequence[Line], full_sets: int) -> Iterator[Breach]:
     """The journal of this stream may be lost, but how it began is in the log."""
     for line in stream:
         if line.step < full_sets and len(line.sources) < chain.n:
             begin = "the first two steps of a stream" if full_sets > 1 else "the first step"
             sent = _names(chain, line.sources)
-            yield Finding("full set", line.step, f"{begin} must ask for everything; step {line.step} sent {sent}")
+            yield Breach("full set", line.step, f"{begin} must ask for everything; step {line.step} sent {sent}")
 
 
-def _noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Iterator[Finding]:
+def _noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Iterator[Breach]:
     """The log against the journal."""
     for line in stream:
         if line.step >= len(steps):
-            yield Finding("journal", line.step, f"step {line.step} was sent and is not in the journal")
+            yield Breach("journal", line.step, f"step {line.step} was sent and is not in the journal")
         elif set(line.sources) != set(steps[line.step].query):
             noted = _names(chain, steps[line.step].query)
-            yield Finding("journal", line.step, f"step {line.step} sent {_names(chain, line.sources)}, noted {noted}")
+            yield Breach("journal", line.step, f"step {line.step} sent {_names(chain, line.sources)}, noted {noted}")
 
 
-def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Model]) -> Iterator[Finding]:
+def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Model]) -> Iterator[Breach]:
     """The journal against the rules."""
     laws = _Laws(models)
     names = chain.names
     for step, owed, following in zip(steps, dues, [*steps[1:], None], strict=True):
         number, sent = step.step, _names(chain, step.query)
         if step.request not in step.query:
-            yield Finding("wanted", number, f"step {number} wanted {names[step.request]} and sent {sent}")
+            yield Breach("wanted", number, f"step {number} wanted {names[step.request]} and sent {sent}")
         if step.lag != owed.lag:
-            yield Finding("lag", number, f"step {number} was made at lag {step.lag}; its lag is {owed.lag}")
+            yield Breach("lag", number, f"step {number} was made at lag {step.lag}; its lag is {owed.lag}")
         if following is not None and chain.P[step.request, following.request] == 0:
             pair = f"{names[following.request]} after {names[step.request]}"
-            yield Finding("chain", number + 1, f"step {number + 1} asked for {pair}, which the chain calls impossible")
+            yield Breach("chain", number + 1, f"step {number + 1} asked for {pair}, which the chain calls impossible")
         if owed.lag == 0:
             if len(step.query) < chain.n:
-                yield Finding("full set", number, f"step {number} is ON and must ask for everything; it sent {sent}")
+                yield Breach("full set", number, f"step {number} is ON and must ask for everything; it sent {sent}")
             continue
         lag = plan_lag(step.plan)
         if lag is None or lag > owed.lag:
-            yield Finding("plan", number, f"step {number} at lag {owed.lag} used the plan {step.plan!r}")
+            yield Breach("plan", number, f"step {number} at lag {owed.lag} used the plan {step.plan!r}")
         elif not laws.allow(step, owed):
-            yield Finding("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
+            yield Breach("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
         if following is not None and following.request != step.next:
             announced = "nothing" if step.next is None else names[step.next]
             asked = f"step {number + 1} asked for {names[following.request]}"
-            yield Finding("next", number + 1, f"{asked}; step {number} had announced {announced}")
+            yield Breach("next", number + 1, f"{asked}; step {number} had announced {announced}")
 
 
 class _Laws:

@@ -17,6 +17,7 @@ import numpy as np
 
 from onoff.audit.models import Model
 from onoff.audit.setting import BITS, MISSING, ONE, Finding, Promise, encoder_of, fixed_matrix, lags_of, some_encoder
+from onoff.rounding import up
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -100,14 +101,18 @@ def allowed_by(chain: Chain, statuses: Sequence[bool], promise: Promise | None) 
 
 
 def information_bound(distance: Fraction, n: int, hidden: int) -> float:
-    """h(d) + d log2 |X_B| bits, where X_B is `hidden` requests: what a stream within d of an independent one tells."""
+    """h(d) + d log2 |X_B| bits, rounded up, where X_B is `hidden` requests.
+
+    It is the most that a stream within d of an independent one tells.
+    """
     most = hidden * log2(n)
     if distance == 0:
         return 0.0
     if distance > Fraction(1, 2):
         return inf if distance > 1 << 50 else most
-    d = float(distance)
-    return min(most, d * log2(1 / d) - (1 - d) * log1p(-d) / log(2) + d * most)
+    d = up(distance)
+    bits = d * log2(1 / d) - (1 - d) * log1p(-d) / log(2) + d * most  # no term is negative: nothing cancels
+    return min(most, bits * (1 + 2.0**-48))  # more than a dozen roundings lose
 
 
 def stated(name: str, chain: Chain, statuses: Sequence[bool], promise: Promise) -> Finding:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onoff.chain import Chain
 
 MOST_BYTES = 2**31  # of all the integers of one lag together
+MOST_WORK = 2**38  # products of 64-bit words: minutes
 
 
 class ExactRows:
@@ -25,7 +26,8 @@ class ExactRows:
         self.chain, self.n, self.lag = chain, chain.n, lag
         ratios = [[p.as_integer_ratio() for p in row] for row in chain.P.tolist()]
         unit = max(below for row in ratios for _, below in row)
-        if self.n**2 * lag * unit.bit_length() // 8 > MOST_BYTES:
+        bits = lag * unit.bit_length()  # of the largest integers
+        if self.n**2 * bits // 8 > MOST_BYTES or self.n**3 * lag * bits // 128 > MOST_WORK:
             raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {self.n} sources")
         self._columns = list(zip(*[[above * (unit // below) for above, below in row] for row in ratios], strict=True))
         self._before = [_mask(column) for column in self._columns]  # bit x: next may follow x

@@ -81,7 +81,7 @@ def read(file: Path, chain: Chain) -> Record:
     lengths = data.get("lengths")
     if lengths is not None:
         lengths = tuple(_number(length, "a length") for length in _list(lengths, "lengths"))
-        if len(lengths) != chain.n or min(lengths) <= 0:
+        if len(lengths) != chain.n or not all(1e-300 < length < 1e300 for length in lengths):  # costs stay floats
             _reject("file", f"lengths must be {chain.n} positive numbers")
     scheme = data.get("scheme")
     body: Table | Estimate

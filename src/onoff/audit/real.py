@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.models import Encoder, Model, Query
 from onoff.audit.secondorder import Floats, Path, SecondOrder, beliefs, evidence
+from onoff.audit.setting import lags_of
 from onoff.errors import OnoffError
 
 CACHE_BYTES = 2**27  # for likelihoods, and for encoders
@@ -102,7 +103,7 @@ class Rules:
     def queries(self, path: Path, private: Sequence[bool], rng: np.random.Generator) -> list[Query]:
         """What the client asks for, drawn from its integer weights. The first and the last step are private."""
         drawn, last = [], 0
-        for t, lag in enumerate(lags(private)):
+        for t, lag in enumerate(lags_of(private)):
             if lag == 0:
                 last = int(path[t])
             following = int(path[min(t + 1, len(path) - 1)])
@@ -110,15 +111,6 @@ class Rules:
             ends = np.cumsum(encoder.weights[path[t]])
             drawn.append(encoder.sets[int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))])
         return drawn
-
-
-def lags(private: Sequence[bool]) -> list[int]:
-    """The steps since privacy was last ON."""
-    found, lag = [], 0
-    for on in private:
-        lag = 0 if on else lag + 1
-        found.append(lag)
-    return found
 
 
 def switched(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
@@ -140,7 +132,7 @@ def halves(paths: Sequence[Path], rng: np.random.Generator) -> tuple[list[Path],
 
 def attack(server: SecondOrder, rules: Rules, queries: Sequence[Query], private: Sequence[bool], truth: Path) -> Score:
     """The server's exact beliefs about one person, held against the truth."""
-    at = lags(private)
+    at = lags_of(private)
     seen = np.flatnonzero(private)
 
     def likelihoods(t: int) -> Floats:

@@ -84,10 +84,11 @@ def parse_statuses(text: str) -> tuple[bool, ...]:
 
 
 def lags_of(statuses: Sequence[bool]) -> list[int]:
-    """The lag of every step: 0 while ON."""
-    lags: list[int] = []
+    """The lag of every step, how many steps ago privacy was last ON: 0 while ON."""
+    lags, lag = [], 0
     for private in statuses:
-        lags.append(0 if private else lags[-1] + 1)
+        lag = 0 if private else lag + 1
+        lags.append(lag)
     return lags
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from onoff.audit.belief import Asked, Beliefs, attack
 from onoff.audit.models import Everything, Model, Naive, Planned, Query
+from onoff.audit.rules import due
 from onoff.audit.transcripts import Line, Step
 from onoff.audit.verdict import Verdict, judge
 from onoff.chain import Chain
@@ -58,12 +59,21 @@ def planned(plans: Iterable[Plan]) -> dict[str, Planned]:
     return {(model := Planned(cast("TablePlan", plan))).name: model for plan in plans if plan.scheme != "race"}
 
 
-def noted(steps: Sequence[Step], plans: Iterable[Plan]) -> list[Asked]:
-    """The steps of a journal, each with the model of its plan if that is among `plans`."""
-    models: dict[str, Model] = {**planned(plans)}
+def noted(chain: Chain, steps: Sequence[Step], plans: Iterable[Plan]) -> list[Asked]:
+    """The steps of a journal, each with the model of its plan if that is among `plans` and serves the lag.
+
+    Lags are recomputed: those of a client that breaks its rules are a matter of `onoff.audit.conformance`.
+    """
+    models = planned(plans)
+
+    def model(plan: str, lag: int) -> Model | None:
+        if lag == 0:
+            return Everything(chain.n)
+        found = models.get(plan)
+        return found if found is not None and found.plan.lag <= lag else None
+
     return [
-        Asked(step.lag, step.query, models.get(step.plan) if step.lag else Everything(len(step.query)))
-        for step in steps
+        Asked(owed.lag, step.query, model(step.plan, owed.lag)) for step, owed in zip(steps, due(steps), strict=True)
     ]
 
 
@@ -112,6 +122,11 @@ def audit_stream(
         log = attacked(asked)
         naive = attacked(_naive(chain.n, asked, truth)) if truth is not None else None
     findings += [f"step {t}: no client of this kind sends {asked[t].query} there" for t in log.beliefs.impossible]
+    findings += [
+        f"step {t}: with these queries {chain.names[x]!r} cannot have been asked for"
+        for t, x in enumerate(truth or ())
+        if log.beliefs.posterior[t, x] == 0
+    ]
     return Audit(log, naive, truth, tuple(findings))
 
 

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -213,9 +215,16 @@ def bits(value: float) -> str:
     return f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.0e}"
 
 
+def at_most(value: float) -> str:
+    """As `bits`, but never rounded down: what is shown of a bound must be one."""
+    if value >= 1e-4:
+        return bits(ceil(value * 10_000) / 10_000)
+    return bits(float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(value)))
+
+
 def _cell(finding: Finding, t: int) -> str:
     value = finding.bits[t - 1]
-    shown = f"<= {bits(value)}" if finding.method.startswith("bound") else bits(value)
+    shown = f"<= {at_most(value)}" if finding.method.startswith("bound") else bits(value)
     return f"{shown} ± {bits(finding.margin[t - 1])}" if finding.margin else shown
 
 

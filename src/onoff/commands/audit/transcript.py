@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onoff.audit.belief import Asked
-    from onoff.audit.conformance import Finding
+    from onoff.audit.conformance import Breach
     from onoff.audit.draws import DrawTest
     from onoff.audit.models import Model
     from onoff.audit.stream import Audit
     from onoff.audit.transcripts import Line, Step
-    from onoff.audit.verdict import Verdict
+    from onoff.audit.verdict import Gain, Verdict
     from onoff.chain import Chain
     from onoff.plans import Plan
 
@@ -89,8 +90,10 @@ def transcript(
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
     found = streams(lines, client)
     stream = pick(found, expected)
+    if ours and not known and any(step.lag for step in expected):
+        raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
-    breaches: tuple[Finding, ...] = ()
+    breaches: tuple[Breach, ...] = ()
     drawn = None
     if ours and journal is not None:
         models = planned(known)
@@ -122,8 +125,8 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
 
 def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Line]:
     """The lines of a stream's client up to the end of that stream: what it had asked before counts."""
-    past = found[: found.index(stream) + 1]
-    return [line for one in past if one[0].client == stream[0].client for line in one]
+    place = next(i for i, one in enumerate(found) if one is stream)
+    return [line for one in found[: place + 1] if one[0].client == stream[0].client for line in one]
 
 
 def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequence[Plan]) -> list[Asked]:
@@ -133,7 +136,7 @@ def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequ
     from onoff.audit.stream import noted, planned
 
     if journal is not None:
-        return noted(steps, known)
+        return noted(chain, steps, known)
     tables = sorted(planned(known).values(), key=lambda model: model.plan.cost)
 
     def model(lag: int) -> Model | None:
@@ -152,13 +155,13 @@ def _leaky(chain: Chain, steps: Sequence[Step], lines: Sequence[Line], scheme: S
 
 def _from_statuses(statuses: Sequence[bool]) -> tuple[Step, ...]:
     """Steps of which only the statuses are known."""
+    from onoff.audit.setting import lags_of
     from onoff.audit.transcripts import Step
 
-    steps: list[Step] = []
-    for t, private in enumerate(statuses):
-        lag = 0 if private else steps[-1].lag + 1 if steps else 1
-        steps.append(Step(t, private, private, lag, "", (), 0, None))
-    return tuple(steps)
+    return tuple(
+        Step(t, private, private, lag, "", (), 0, None)
+        for t, (private, lag) in enumerate(zip(statuses, lags_of(statuses), strict=True))
+    )
 
 
 def print_audit(audit: Audit) -> None:
@@ -180,16 +183,21 @@ def print_audit(audit: Audit) -> None:
         print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
     print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
     if verdict.unattacked:
-        print("not attacked: not in the log, or drawn by a race or a plan that is not in --plans (no table to attack)")
+        print(
+            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
+        )
     for finding in audit.findings[:10]:
         print(f"finding: {finding}")
     if len(audit.findings) > 10:
         print(f"and {len(audit.findings) - 10} findings more")
+    off = [step for step in log.asked if step.lag]
+    blind = off and not any(step.query is not None and step.model is not None for step in off)
     for name, found in columns.items():
-        print(f"{name}: {_words(found)}")
+        words = "no OFF step could be attacked: this says nothing" if blind and found is verdict else _words(found)
+        print(f"{name}: {words}")
 
 
-def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
+def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
     """What the client did against its rules, and whether its sets are those of its plans."""
     for breach in breaches[:10]:
         print(f"rule broken ({breach.rule}): {breach.message}")
@@ -197,15 +205,18 @@ def print_rules(breaches: Sequence[Finding], drawn: DrawTest) -> None:
         print(f"and {len(breaches) - 10} breaches more")
     if not breaches:
         print("the rules of the client: kept")
-    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
     rest = f", {drawn.untested} not tested" if drawn.untested else ""
+    if not drawn.tested:
+        print(f"0 sets tested against plans{rest}")
+        return
+    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
     print(
         f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
         f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
     )
 
 
-def _rules_as_dict(breaches: Sequence[Finding], drawn: DrawTest | None) -> dict[str, Any]:
+def _rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[str, Any]:
     if drawn is None:
         return {}
     return {
@@ -232,8 +243,12 @@ def _signed(bits: float | None) -> str:
 
 
 def _as_dict(audit: Audit) -> dict[str, Any]:
+    def gained(gain: Gain) -> dict[str, Any]:
+        return {**asdict(gain), "score": None if gain.score == -inf else gain.score}  # JSON has no infinity
+
     def shown(verdict: Verdict) -> dict[str, Any]:
-        return {**asdict(verdict), "succeeded": verdict.succeeded}
+        gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
+        return {**asdict(verdict), **gains, "succeeded": verdict.succeeded}
 
     return {
         "steps": len(audit.log.asked),
