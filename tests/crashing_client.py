@@ -133,7 +133,7 @@ def connect(path, **options):
 class Pairs:
     """A plan for tests: the request and one other source by chance, so that a second draw would be seen."""
 
-    scheme, lag, cost = "pairs", 1, 2.0
+    scheme, name, lag, cost = "pairs", "pairs, lag 1", 1, 2.0
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain

@@ -130,7 +130,7 @@ def test_steps_without_their_plan_are_counted_as_untested():
     steps = steps_of(100, 3)
     off = sum(step.lag > 0 for step in steps)
     first = sum(step.lag == 1 for step in steps)
-    name = f"{plans()[1].scheme}, lag 1"
+    name = plans()[1].name
     found = draws(steps, {name: models()[name]})
     assert (found.tested, found.untested) == (first, off - first)
     nothing = draws(steps, {})

@@ -370,3 +370,13 @@ def test_the_published_symmetric_optimum():
     assert made.cost == pytest.approx(1.7521, abs=1e-4)
     assert made.certificate.kind == "sizes"
     assert Fraction(made.cost) >= made.law.cost()
+
+
+def test_the_name_of_a_plan_tells_tables_apart():
+    chain = random_chain("dense", 4, 1)
+    first, second = plan(chain, 2), plan(chain, 2, gap=0.5)
+    assert first.name.startswith("optimal, lag 2, ")
+    assert first.name == plan(chain, 2).name
+    assert first.masses != second.masses
+    assert first.name != second.name
+    assert plan(chain, 2, "race").name == "race, lag 2"

@@ -20,6 +20,7 @@ MAX_LAG = 10**6
 class Plan(Protocol):
     """How queries are drawn at one lag and every larger one (a plan for lag L is exactly private at all lags >= L).
 
+    `name` is "SCHEME, lag LAG" and, for a table, a hash of it: journals keep it, so that an audit finds the very plan.
     `cost` is the expected download per request: messages, or the unit of `lengths`. `lower_bound` is proved for every
     scheme, and `gap` is cost / lower_bound - 1. `rounding` is a proved bound on the total variation, per step, between
     the law of the query in any context and one fixed law; `rounding_at` gives it for a larger lag.
@@ -27,6 +28,8 @@ class Plan(Protocol):
 
     @property
     def scheme(self) -> str: ...
+    @property
+    def name(self) -> str: ...
     @property
     def chain(self) -> Chain: ...
     @property

@@ -60,6 +60,10 @@ class RacePlan:
         return self.chain.n
 
     @property
+    def name(self) -> str:
+        return f"{self.scheme}, lag {self.lag}"
+
+    @property
     def gap(self) -> float:
         """How far the estimated cost is above the proved bound."""
         return max(0.0, self.cost / self.lower_bound - 1)

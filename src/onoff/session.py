@@ -107,7 +107,7 @@ def begin(
         if plan is None or plan.chain != chain:
             raise PlanError(f"a plan of this chain for lag {lag} or less is needed")
         query = plan.draw(request, state.last, next, lag, randbelow)
-        name, rounding = f"{plan.scheme}, lag {plan.lag}", plan.rounding_at(lag)
+        name, rounding = plan.name, plan.rounding_at(lag)
     pending = Pending(request, next, lag == 0, private, lag, query, name, rounding)
     return replace(state, pending=pending), pending
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +76,12 @@ class TablePlan:
     @property
     def n(self) -> int:
         return self.chain.n
+
+    @cached_property
+    def name(self) -> str:
+        """Scheme, lag and a hash of the table."""
+        digest = hashlib.sha256(json.dumps([self.sets, self.masses]).encode()).hexdigest()
+        return f"{self.scheme}, lag {self.lag}, {digest[:12]}"
 
     @cached_property
     def law(self) -> Law:

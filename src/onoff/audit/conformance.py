@@ -7,6 +7,7 @@ does not tell when the client was called.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -158,9 +159,9 @@ class _Laws:
 
 
 def plan_lag(name: str) -> int | None:
-    """The lag of the plan "SCHEME, lag LAG"."""
-    _, separator, lag = name.rpartition(", lag ")
-    return int(lag) if separator and lag.isdecimal() else None
+    """The lag of the plan "SCHEME, lag LAG, HASH"."""
+    found = re.search(r", lag ([0-9]+)(?:,|$)", name)
+    return None if found is None else int(found[1])
 
 
 def _names(chain: Chain, sources: Iterable[int]) -> str:

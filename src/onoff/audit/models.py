@@ -125,7 +125,7 @@ class Planned:
 
     @property
     def name(self) -> str:
-        return f"{self.plan.scheme}, lag {self.plan.lag}"
+        return self.plan.name
 
     @property
     def chain(self) -> Chain:

@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Step:
-    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` is "SCHEME, lag LAG"."""
+    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` is its name."""
 
     step: int
     private: bool

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.belief import Asked, attack, first_prior
+from onoff.audit.conformance import plan_lag
 from onoff.audit.models import Model, Naive, Planned
 from onoff.chain import Chain
 from onoff.errors import PlanError
@@ -94,9 +95,11 @@ class Onlooker:
         if step.private:
             return Naive(self._chain.n)  # everybody asks for everything while ON
         if step.plan not in self._models:
-            plan = self._load(int(step.plan.rpartition(" ")[2]))
+            plan = self._load(plan_lag(step.plan) or step.lag)
             if not isinstance(plan, TablePlan):
                 raise PlanError(f"step {step.step} was drawn without a table: there is no exact belief about it")
+            if plan.name != step.plan:
+                raise PlanError(f"the plan of step {step.step} has been replaced: there is no exact belief about it")
             self._models[step.plan] = Planned(plan)
         return self._models[step.plan]
 
