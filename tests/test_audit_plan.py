@@ -176,6 +176,13 @@ def test_a_lag_that_would_take_for_ever_is_an_error():
         ExactRows(SPARSE, 10**6)
 
 
+def test_a_plan_whose_lag_takes_for_ever_is_a_finding_of_its_own(tmp_path):
+    file = tmp_path / "far.json"
+    plan(SPARSE, 1).save(file)
+    [finding] = verify(SPARSE, file, Plan.load, lags=[10**6]).findings
+    assert finding.rule == "unchecked"
+
+
 def test_alarms_of_the_law_of_a_race_are_as_rare_as_stated_all_tests_counted(monkeypatch):
     """One law, at a rate of 5 %: of 60 samples more than 12 would alarm with probability below 1e-4."""
     monkeypatch.setattr(races, "RATE", 0.05)

@@ -288,6 +288,13 @@ def test_the_log_alone_with_statuses_and_plans_is_attacked_too(stream):
     late = run("audit", "transcript", stream / "log", *words[:-2], f"0{statuses[1:]}")
     assert late.returncode == 2
     assert "privacy was never ON before it" in late.stderr
+    short = run("audit", "transcript", stream / "log", *words[:-2], statuses[:-3])
+    assert (short.returncode, short.stdout) == (2, "")
+    assert "give one for each step" in short.stderr
+    nowhere = run("audit", "transcript", stream / "log", *words[:2], "--plans", stream / "no", *words[4:])
+    assert nowhere.returncode == 2
+    assert "there is no such directory of plans" in nowhere.stderr
+    assert not (stream / "no").exists()
 
 
 def expected_of(stream):

@@ -84,7 +84,10 @@ def verify(
         record = read(file, chain)
     except Damaged as damage:
         return Verdict(str(file), (damage.finding,))
-    audit = _Audit(chain, record, [record.lag, *sorted({lag for lag in lags if lag > record.lag})])
+    try:
+        audit = _Audit(chain, record, [record.lag, *sorted({lag for lag in lags if lag > record.lag})])
+    except OnoffError as error:  # a lag beyond exact integers: of this plan, not of the others
+        return Verdict(str(file), (Finding("unchecked", str(error)),), record)
     audit.bound(seconds)
     if isinstance(record.body, Table):
         audit.price(record.body)

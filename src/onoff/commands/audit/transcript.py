@@ -82,14 +82,20 @@ def transcript(
     steps = read_journal(journal, loaded) if journal is not None else _from_statuses(read_statuses(statuses or ""))
     ours = scheme is Scheme.onoff
     known = _known(loaded, journal, plans) if ours else []
-    expected = _ours(loaded, steps, journal, known) if ours else _leaky(loaded, steps, lines, scheme)
+    found = streams(lines, client)
+    expected = (
+        _ours(loaded, steps, journal, known)
+        if ours
+        else _leaky(loaded, steps, [line for stream in found for line in stream] or lines, scheme)
+    )
     requests = read_truth(truth, loaded) if truth is not None else None
     if requests is None and journal is not None:
         requests = tuple(step.request for step in steps)
     if plot is not None and requests is None:
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
-    found = streams(lines, client)
     stream = pick(found, expected)
+    if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
+        raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
     if ours and not known and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
@@ -118,6 +124,8 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
     from onoff.journal import snapshot
     from onoff.planstore import PlanStore
 
+    if plans is not None and not plans.is_dir():  # an audit makes nothing
+        raise OnoffError(f"{plans}: there is no such directory of plans")
     lengths = None if journal is None else json.loads(snapshot(journal).notes.get("lengths", "null"))
     store = PlanStore(chain, plans, None if lengths is None else tuple(lengths))
     return [store.load(lag) for lag in sorted(store.lags())]
