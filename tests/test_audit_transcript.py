@@ -351,7 +351,7 @@ def test_the_stream_that_fits_is_picked():
     ],
 )
 def test_what_is_missing_is_said_in_one_line(stream, tmp_path, words, complaint):
-    words = (*words, "--plans", tmp_path / "plans")
+    words = (*words, "--plans", tmp_path)
     done = run("audit", "transcript", stream / "log", "--chain", stream / "chain.json", *words)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

@@ -83,21 +83,18 @@ def transcript(
     ours = scheme is Scheme.onoff
     known = _known(loaded, journal, plans) if ours else []
     found = streams(lines, client)
-    expected = (
-        _ours(loaded, steps, journal, known)
-        if ours
-        else _leaky(loaded, steps, [line for stream in found for line in stream] or lines, scheme)
-    )
+    its_lines = [line for one in found for line in one] or lines
+    expected = _ours(loaded, steps, journal, known) if ours else _leaky(loaded, steps, its_lines, scheme)
     requests = read_truth(truth, loaded) if truth is not None else None
     if requests is None and journal is not None:
         requests = tuple(step.request for step in steps)
     if plot is not None and requests is None:
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
     stream = pick(found, expected)
-    if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
-        raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
     if ours and not known and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
+    if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
+        raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
     audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
     breaches: tuple[Breach, ...] = ()
     drawn = None
