@@ -81,6 +81,32 @@ def test_a_stream_begins_where_the_steps_of_a_client_go_back_to_0():
     assert [[line.time for line in stream] for stream in streams(lines, "y")] == [[2, 4, 6]]
 
 
+def test_streams_of_one_address_that_take_turns_are_told_apart():
+    """Two journals behind one address, in turns; all begin with full sets, so that only later queries differ."""
+    full, a, b = (0, 1, 2), (0, 1), (0, 2)
+    seen = [
+        (0, full),
+        (1, full),
+        (0, full),
+        (1, full),
+        (2, a),
+        (2, a),
+        (2, b),
+        (3, a),
+        (3, b),
+        (4, b),
+        (4, a),
+        (0, full),
+    ]
+    lines = [Line(step, sources, "x") for step, sources in seen]
+    found = [[line.sources for line in one] for one in streams(lines, "x", noted=(full, full, a, a, a))]
+    assert sorted(found) == sorted([[full, full, a, a, a, a], [full, full, b, b, b], [full]])
+    one_after_the_other = [Line(step, full) for step in (0, 1, 2, 0, 1, 3, 4)]
+    assert [[line.step for line in one] for one in streams(one_after_the_other)] == [[0, 1, 2, 3, 4], [0, 1]]
+    lonely = tuple(Line(step, (x,)) for step, x in ((0, 0), (1, 1), (1, 2), (4, 1)))  # a redraw, and a step left out
+    assert streams(lonely) == (lonely,)
+
+
 def test_the_journal_is_read_while_its_client_has_it(tmp_path):
     journal = Journal(tmp_path / "journal", CHAIN.fingerprint, "catalogue")
     try:

@@ -71,19 +71,43 @@ def read_log(file: Path, chain: Chain) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def streams(lines: Iterable[Line], client: str | None = None) -> tuple[tuple[Line, ...], ...]:
-    """The log taken apart: one stream begins where a client's step number goes back to 0. All clients, or just one."""
-    open_streams: dict[str | None, list[Line]] = {}
+def streams(
+    lines: Iterable[Line], client: str | None = None, noted: Sequence[tuple[int, ...]] = ()
+) -> tuple[tuple[Line, ...], ...]:
+    """The log taken apart into streams, in the order in which they began; of all clients, or just one.
+
+    A stream begins at step 0. Several streams of one address may take turns (two readers behind it, or two journals):
+    a line belongs to the newest one whose last query it repeats, else to one whose next step it is; if there is none
+    it breaks a rule, and is left to the newest. Of several whose next step it is, what a journal `noted` decides.
+    """
+    of_client: dict[str | None, list[list[Line]]] = {}
     found: list[list[Line]] = []
     for line in lines:
         if client is not None and line.client != client:
             continue
-        stream = open_streams.get(line.client)
-        if stream is None or (line.step == 0 and stream[-1].step > 0):
-            open_streams[line.client] = stream = []
+        known = of_client.setdefault(line.client, [])
+        stream = _continued(known, line, noted)
+        if stream is None:
+            stream = []
             found.append(stream)
+        known[:] = [stream, *(other for other in known if other is not stream)]  # the newest first
         stream.append(line)
     return tuple(map(tuple, found))
+
+
+def _continued(known: list[list[Line]], line: Line, noted: Sequence[tuple[int, ...]]) -> list[Line] | None:
+    """The stream that a line goes on with, of those of its client; None if it begins one."""
+    if known and known[0][-1].step == line.step and known[0][-1].sources == line.sources:
+        return known[0]
+    if line.step == 0:
+        return known[0] if known and known[0][-1].step == 0 else None
+    following = [stream for stream in known if stream[-1].step + 1 == line.step]
+    alike = [stream for stream in following if _agrees(stream[-1], noted) == _agrees(line, noted)]
+    return next(iter([*alike, *following, *known]), None)
+
+
+def _agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
+    return line.step < len(noted) and tuple(sorted(line.sources)) == noted[line.step]
 
 
 def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:

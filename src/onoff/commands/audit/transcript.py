@@ -82,7 +82,7 @@ def transcript(
     steps = read_journal(journal, loaded) if journal is not None else _from_statuses(read_statuses(statuses or ""))
     ours = scheme is Scheme.onoff
     known = _known(loaded, journal, plans) if ours else []
-    found = streams(lines, client)
+    found = streams(lines, client, [step.query for step in steps] if journal is not None else ())
     its_lines = [line for one in found for line in one] or lines
     expected = _ours(loaded, steps, journal, known) if ours else _leaky(loaded, steps, its_lines, scheme)
     requests = read_truth(truth, loaded) if truth is not None else None
@@ -102,9 +102,12 @@ def transcript(
         models = planned(known)
         breaches, drawn = conformance(loaded, _until(found, stream), steps, models), draws(steps, models)
     if as_json:
-        print(json.dumps({**_as_dict(audit), **_rules_as_dict(breaches, drawn)}, indent=2))
+        counted = {"not_in_log": len(steps) - len(audit.log.asked)}
+        print(json.dumps({**_as_dict(audit), **counted, **_rules_as_dict(breaches, drawn)}, indent=2))
     else:
         print_audit(audit)
+        if missing := len(steps) - len(audit.log.asked):
+            print(f"{missing} steps more are in the journal and not in this log: they were not looked at")
         if drawn is not None:
             print_rules(breaches, drawn)
     if plot is not None:
