@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from onoff.chainfile import read_counts
 from onoff.commands.fit import parse_gap
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
-from onoff.logs.reading import Columns, choose
+from onoff.logs.reading import Columns, choose, header
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
@@ -92,13 +93,51 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("name", ["log (1).csv", "user=5/log.csv", "a*b.csv", "[a]?'.csv", "log (1).parquet"])
+def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
+    """Not a pattern that fits other files, and `user=5` is no column."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    logkit.write(logkit.AWKWARD * 2, tmp_path / "a and b.csv")
+    found = fit(logkit.write(logkit.AWKWARD, tmp_path / name), held_out=0, **QUICK)
+    assert (found.report.rows, found.report.users) == (38, 10)
+
+
+def test_whole_floats_are_written_as_whole_numbers(engine, tmp_path):
+    """A column of whole numbers with a gap comes out of many programs as floats."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    users, sources = [10_000_000.0, None, 10_000_000.0, math.nan, 0.5], [1e7, 2.5, 2.5, math.nan, math.nan]
+    columns = {"user": users, "time": [1, 2, 3, 4, 5], "source": sources}
+    parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    found = engine.table(tmp_path / "log.parquet", "parquet", COLUMNS).to_pyarrow().to_pydict()
+    assert found["user"] == ["10000000", None, "10000000", None, "0.5"]
+    assert found["source"] == ["10000000", "2.5", "2.5", None, None]
+
+
+@pytest.mark.parametrize("line", ["# note", "u,1,a,more", "title"])
+def test_a_csv_is_read_without_guessing_what_its_lines_mean(tmp_path, line):
+    """An engine that guesses would take the line for a comment, or all before it for a title."""
+    body = "".join(f"u,{t},{'ab'[t % 2]}\n" for t in range(50))
+    (tmp_path / "log.csv").write_text(f"user,time,source\n{line}\n{body}")
+    with pytest.raises(OnoffError, match=f"Line: 2 Original Line: {line}"):
+        fit(tmp_path / "log.csv", held_out=0, **QUICK)
+
+
+def test_a_header_is_read_as_it_is(tmp_path):
+    (tmp_path / "log.csv").write_bytes('\ufeff;user;"ti\r\nme";USER\r\n0;u;1;a\r\n'.encode())
+    assert header(tmp_path / "log.csv") == (";", ["column_0", "user", "ti\r\nme", "USER_3"])
+    (tmp_path / "log.txt").write_text("\ufeffa b a\n")  # a byte-order mark is no part of a name
+    assert fit(tmp_path / "log.txt", held_out=0, **QUICK).chain.names == ("a", "b")
+
+
 def test_nothing_is_dropped_without_being_counted(tmp_path):
     report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
     expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
-    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (31, 2, 5, 2)
-    assert (report.dropped_rows, report.breaks, report.equal_times) == (6, 1, 2)
+    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
+    assert (report.dropped_rows, report.breaks, report.equal_times) == (10, 1, 2)
     assert report.out_of_order == 4
-    assert (report.users, report.one_event_users) == (9, 2)
+    assert (report.users, report.one_event_users) == (10, 2)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
     assert report.transitions == sum(expected["pairs"].values())
