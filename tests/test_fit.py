@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logkit
+from clikit import call
 from onoff import Chain, ChainError, OnoffError, fit
 from onoff.chainfile import read_counts
 from onoff.commands.fit import parse_gap
@@ -304,14 +305,11 @@ def test_a_gap_in_words(text, value):
     assert parse_gap(text) == value
 
 
-def run(*words, cwd, check):
-    return subprocess.run([ONOFF, "fit", *map(str, words)], cwd=cwd, capture_output=True, text=True, check=check)
-
-
 def test_the_command_writes_chain_report_and_picture(tmp_path):
     simple(tmp_path, rows=3000, users=900)
     words = ("log.csv", "-o", "chain.json", "--report", "report.json", "--plot", "costs.png", "--lags", "1-3")
-    done = run(*words, cwd=tmp_path, check=True)
+    done = call("fit", *words, cwd=tmp_path)
+    assert done.returncode == 0
     assert "user is taken to be the column 'user'" in done.stderr
     assert "transitions" in done.stdout
     assert "██" in done.stdout
@@ -321,7 +319,7 @@ def test_the_command_writes_chain_report_and_picture(tmp_path):
     assert report["second_order_gain"]["low"] < report["second_order_gain"]["high"]
     assert (tmp_path / "costs.png").stat().st_size > 1000
     assert Chain.load(tmp_path / "chain.json").n == 3
-    again = run("log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path, check=True)
+    again = call("fit", "log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path)
     assert json.loads(again.stdout) == report  # the same seed, the same numbers
 
 
@@ -332,8 +330,11 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
         (("log.csv", "-o", "chain.json", "--gap", "soon"), "is no pause"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
+        (("log.json", "-o", "log.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--lags", "0-2"), "at least 1"),
     ):
-        done = run(*words, cwd=tmp_path, check=False)
+        done = call("fit", *words, cwd=tmp_path)
         assert done.returncode == 2
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`onoff plan` as a process of its own: kept plans, Ctrl-C, lengths, errors."""
+"""`onoff plan`: kept plans, Ctrl-C, lengths, errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clikit import call
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, Planner, plan
 from onoff.planstore import PlanStore
@@ -22,7 +23,7 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def run(*arguments):
-    return subprocess.run([ONOFF, "plan", *map(str, arguments)], capture_output=True, text=True, check=False)
+    return call("plan", *arguments)
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
     ],
 )
 def test_errors_are_one_line(chain_file, tmp_path, arguments, words):
-    done = run(chain_file, "--out", tmp_path / "plans", *arguments)
+    done = run(chain_file, "--out", tmp_path / "plans", "--lags", "1", *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
