@@ -73,6 +73,14 @@ def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, o
     assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
 
 
+def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
+    rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
+    found = count_transitions(
+        engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS), ["p", "q"], None, 10
+    )
+    assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
+
+
 @pytest.mark.parametrize("name", ["log.csv", "log.tsv", "log.jsonl", "log.parquet"])
 def test_every_format_gives_the_same_counts(engine, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
@@ -94,7 +102,9 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("name", ["log (1).csv", "user=5/log.csv", "a*b.csv", "[a]?'.csv", "log (1).parquet"])
+@pytest.mark.parametrize(
+    "name", ["log (1).csv", "user=5/log.csv", "a*b.csv", "[a]?'.csv", "log (1).parquet", "user=5/log.parquet"]
+)
 def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
     """Not a pattern that fits other files, and `user=5` is no column."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -294,7 +304,7 @@ def test_counts_travel_in_the_saved_chain(tmp_path):
     found.chain.save(tmp_path / "bare.json")
     with pytest.raises(ChainError, match="has no counts"):
         read_counts(tmp_path / "bare.json")
-    for bad in ([[1]], [[1, 2, -1]] * 3, [[1, 2, 0.5]] * 3, [[1, 2, 2**70]] * 3, 7):
+    for bad in ([[1]], [[1, 2, 3]] * 2, [[1, 2, -1]] * 3, [[1, 2, 0.5]] * 3, [[1, 2, 2**70]] * 3, 7):
         (tmp_path / "bad.json").write_text(json.dumps(data | {"counts": bad}))
         with pytest.raises(ChainError, match=r"bad.json: .*(whole numbers|64 bits)"):
             read_counts(tmp_path / "bad.json")

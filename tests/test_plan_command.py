@@ -50,6 +50,19 @@ def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
         assert planner.best(3).scheme == "optimal"
 
 
+def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp_path):
+    store = PlanStore(Chain.load(chain_file), tmp_path)
+    for words, scheme, gaps in (
+        (("--scheme", "paper"), "paper", (0, np.inf)),
+        (("--scheme", "comb"), "comb", (0, np.inf)),
+        (("--gap", "0.1"), "optimal", (1e-6, 0.1)),
+        ((), "optimal", (0, 1e-6)),
+    ):
+        assert run(chain_file, "--lags", "1", "--out", tmp_path, *words).returncode == 0
+        assert store.load(1).scheme == scheme
+        assert gaps[0] <= store.load(1).gap <= gaps[1]
+
+
 def test_processes_change_nothing(chain_file, tmp_path):
     assert run(chain_file, "--lags", "0-3", "--out", tmp_path / "plans", "--jobs", "2").returncode == 0
     chain = Chain.load(chain_file)
