@@ -57,15 +57,27 @@ class DaskCluster:
                 assert self.scheduler.poll() is None, "dask scheduler ended at once"
                 assert time.monotonic() < deadline, "dask scheduler did not start"
                 time.sleep(0.05)
-        self.workers = [self.add_worker() for _ in range(workers)]
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.have(workers)
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
+    def have(self, workers: int) -> None:
+        """Start as many as are missing."""
+        missing = workers - sum(worker.poll() is None for worker in self.workers)
+        self.workers += [self._worker() for _ in range(missing)]
+
+    def kill_workers(self, most: int) -> None:
+        for worker in [worker for worker in self.workers if worker.poll() is None][:most]:
+            worker.kill()
+            worker.wait(timeout=10)
+
+    def _worker(self) -> subprocess.Popen[bytes]:
         return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.directory / "dask.log").open("ab") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}  # for the functions above
+            few = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}  # workers that a task may cost
+            env = {**os.environ, **few, "PYTHONPATH": str(Path(__file__).parent)}  # for the functions above
             return subprocess.Popen([DASK, *arguments], cwd=self.directory, env=env, **streams)
 
     def close(self) -> None:

@@ -21,11 +21,20 @@ from onoff.errors import ChainError, ClusterError
 CHAIN = Chain(np.random.default_rng(3).dirichlet(np.ones(5), 5))
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    found = DaskCluster(tmp_path, workers=2)
+@pytest.fixture(scope="module")
+def clusters():
+    found = []
     yield found
-    found.close()
+    for one in found:
+        one.close()
+
+
+@pytest.fixture
+def cluster(clusters, tmp_path):
+    """One for all tests until a test ends its scheduler; each says how many workers it needs and may kill them."""
+    if not clusters or clusters[-1].scheduler.poll() is not None:
+        clusters.append(DaskCluster(tmp_path, workers=0))
+    return clusters[-1]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -78,6 +87,7 @@ def test_processes_end_with_their_parent(tmp_path):
 
 @needs_dask
 def test_a_worker_is_killed_and_no_result_is_lost(cluster):
+    cluster.have(2)
     wanted = {lag: (CHAIN, lag, "paper") for lag in range(1, 41)}
     found = {}
     with closing(compute(slowly, wanted, dask=cluster.address)) as results:
@@ -85,31 +95,31 @@ def test_a_worker_is_killed_and_no_result_is_lost(cluster):
             assert lag not in found
             found[lag] = result
             if len(found) == 5:
-                cluster.workers[0].kill()
+                cluster.kill_workers(1)
     assert found == {lag: plan(CHAIN, lag, "paper") for lag in wanted}
 
 
 @needs_dask
 def test_a_cell_that_kills_its_workers_fails_alone(cluster):
-    """Each of four workers dies over it (Dask then gives it up), the last one does the rest."""
-    cluster.workers += [cluster.add_worker() for _ in range(3)]
+    """Two workers die over it (Dask then gives it up), the last one does the rest."""
+    cluster.have(3)
     found = dict(compute(die_or_not, {"poison": (True,), "a": (False,), "b": (False,)}, dask=cluster.address))
     assert found == {"poison": Failed("every worker that took it died, perhaps for want of memory"), "a": 7, "b": 7}
 
 
 @needs_dask
 def test_when_all_workers_or_the_scheduler_are_gone_it_ends_soon(cluster, monkeypatch):
+    cluster.have(1)
     found = compute(time.sleep, dict.fromkeys(range(100), (0.1,)), dask=cluster.address)
     assert next(found)[1] is None
     monkeypatch.setattr(cells, "NO_WORKERS", 1.0)
-    for worker in cluster.workers:
-        worker.kill()
+    cluster.kill_workers(9)
     with pytest.raises(ClusterError, match=r"no worker for 1 seconds.*dask worker tcp://"):
         list(found)
     monkeypatch.setattr(cells, "CONNECT", 1.0)
     monkeypatch.setattr(cells, "NO_WORKERS", 60.0)
     found = compute(time.sleep, {1: (0,), 2: (100,)}, dask=cluster.address)
-    cluster.workers.append(cluster.add_worker())
+    cluster.have(1)
     assert next(found) == (1, None)
     cluster.scheduler.kill()
     with pytest.raises(ClusterError, match="what was finished is kept"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logkit
+from clikit import call
 from onoff import Chain, ChainError, OnoffError, fit
 from onoff.chainfile import read_counts
 from onoff.commands.fit import parse_gap
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
-from onoff.logs.reading import Columns, choose
+from onoff.logs.reading import Columns, choose, header
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
@@ -71,6 +73,14 @@ def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, o
     assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
 
 
+def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
+    rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
+    found = count_transitions(
+        engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS), ["p", "q"], None, 10
+    )
+    assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
+
+
 @pytest.mark.parametrize("name", ["log.csv", "log.tsv", "log.jsonl", "log.parquet"])
 def test_every_format_gives_the_same_counts(engine, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
@@ -92,13 +102,53 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "name", ["log (1).csv", "user=5/log.csv", "a*b.csv", "[a]?'.csv", "log (1).parquet", "user=5/log.parquet"]
+)
+def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
+    """Not a pattern that fits other files, and `user=5` is no column."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    logkit.write(logkit.AWKWARD * 2, tmp_path / "a and b.csv")
+    found = fit(logkit.write(logkit.AWKWARD, tmp_path / name), held_out=0, **QUICK)
+    assert (found.report.rows, found.report.users) == (38, 10)
+
+
+def test_whole_floats_are_written_as_whole_numbers(engine, tmp_path):
+    """A column of whole numbers with a gap comes out of many programs as floats."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    users, sources = [10_000_000.0, None, 10_000_000.0, math.nan, 0.5], [1e7, 2.5, 2.5, math.nan, math.nan]
+    columns = {"user": users, "time": [1, 2, 3, 4, 5], "source": sources}
+    parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    found = engine.table(tmp_path / "log.parquet", "parquet", COLUMNS).to_pyarrow().to_pydict()
+    assert found["user"] == ["10000000", None, "10000000", None, "0.5"]
+    assert found["source"] == ["10000000", "2.5", "2.5", None, None]
+
+
+@pytest.mark.parametrize("line", ["# note", "u,1,a,more", "title"])
+def test_a_csv_is_read_without_guessing_what_its_lines_mean(tmp_path, line):
+    """An engine that guesses would take the line for a comment, or all before it for a title."""
+    body = "".join(f"u,{t},{'ab'[t % 2]}\n" for t in range(50))
+    (tmp_path / "log.csv").write_text(f"user,time,source\n{line}\n{body}")
+    with pytest.raises(OnoffError, match=f"Line: 2 Original Line: {line}"):
+        fit(tmp_path / "log.csv", held_out=0, **QUICK)
+
+
+def test_a_header_is_read_as_it_is(tmp_path):
+    (tmp_path / "log.csv").write_bytes('\ufeff;user;"ti\r\nme";USER\r\n0;u;1;a\r\n'.encode())
+    assert header(tmp_path / "log.csv") == (";", ["column_0", "user", "ti\r\nme", "USER_3"])
+    (tmp_path / "log.txt").write_text("\ufeffa b a\n")  # a byte-order mark is no part of a name
+    assert fit(tmp_path / "log.txt", held_out=0, **QUICK).chain.names == ("a", "b")
+
+
 def test_nothing_is_dropped_without_being_counted(tmp_path):
     report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
     expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
-    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (31, 2, 5, 2)
-    assert (report.dropped_rows, report.breaks, report.equal_times) == (6, 1, 2)
+    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
+    assert (report.dropped_rows, report.breaks, report.equal_times) == (10, 1, 2)
     assert report.out_of_order == 4
-    assert (report.users, report.one_event_users) == (9, 2)
+    assert (report.users, report.one_event_users) == (10, 2)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
     assert report.transitions == sum(expected["pairs"].values())
@@ -254,7 +304,7 @@ def test_counts_travel_in_the_saved_chain(tmp_path):
     found.chain.save(tmp_path / "bare.json")
     with pytest.raises(ChainError, match="has no counts"):
         read_counts(tmp_path / "bare.json")
-    for bad in ([[1]], [[1, 2, -1]] * 3, [[1, 2, 0.5]] * 3, [[1, 2, 2**70]] * 3, 7):
+    for bad in ([[1]], [[1, 2, 3]] * 2, [[1, 2, -1]] * 3, [[1, 2, 0.5]] * 3, [[1, 2, 2**70]] * 3, 7):
         (tmp_path / "bad.json").write_text(json.dumps(data | {"counts": bad}))
         with pytest.raises(ChainError, match=r"bad.json: .*(whole numbers|64 bits)"):
             read_counts(tmp_path / "bad.json")
@@ -265,14 +315,11 @@ def test_a_gap_in_words(text, value):
     assert parse_gap(text) == value
 
 
-def run(*words, cwd, check):
-    return subprocess.run([ONOFF, "fit", *map(str, words)], cwd=cwd, capture_output=True, text=True, check=check)
-
-
 def test_the_command_writes_chain_report_and_picture(tmp_path):
     simple(tmp_path, rows=3000, users=900)
     words = ("log.csv", "-o", "chain.json", "--report", "report.json", "--plot", "costs.png", "--lags", "1-3")
-    done = run(*words, cwd=tmp_path, check=True)
+    done = call("fit", *words, cwd=tmp_path)
+    assert done.returncode == 0
     assert "user is taken to be the column 'user'" in done.stderr
     assert "transitions" in done.stdout
     assert "██" in done.stdout
@@ -282,7 +329,7 @@ def test_the_command_writes_chain_report_and_picture(tmp_path):
     assert report["second_order_gain"]["low"] < report["second_order_gain"]["high"]
     assert (tmp_path / "costs.png").stat().st_size > 1000
     assert Chain.load(tmp_path / "chain.json").n == 3
-    again = run("log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path, check=True)
+    again = call("fit", "log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path)
     assert json.loads(again.stdout) == report  # the same seed, the same numbers
 
 
@@ -293,8 +340,11 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
         (("log.csv", "-o", "chain.json", "--gap", "soon"), "is no pause"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
+        (("log.json", "-o", "log.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--lags", "0-2"), "at least 1"),
     ):
-        done = run(*words, cwd=tmp_path, check=False)
+        done = call("fit", *words, cwd=tmp_path)
         assert done.returncode == 2
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1

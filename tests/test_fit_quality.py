@@ -80,7 +80,6 @@ def second_order(rows, users, steps, rng):
     edges = rows.cumsum(axis=-1)
     bucket, a, b = rng.integers(64, size=users), rng.integers(n, size=users), rng.integers(n, size=users)
     triples, pairs = np.zeros((64, n**3), np.int64), np.zeros((64, n, n), np.int64)
-    np.add.at(pairs, (bucket, a, b), 1)
     for _ in range(steps):
         c = np.minimum((rng.random(users)[:, None] > edges[a, b]).sum(axis=1), n - 1)
         np.add.at(triples, (bucket, (a * n + b) * n + c), 1)
@@ -97,8 +96,7 @@ def test_the_second_order_gain_is_that_of_the_true_chain():
     """Two sources, Pr[same as two steps ago] = 0.8: the last request alone tells nothing, two tell 1 - h(0.8) bits."""
     rows = np.array([[[0.8, 0.2], [0.8, 0.2]], [[0.2, 0.8], [0.2, 0.8]]])
     triples, pairs = second_order(rows, 4000, 10, np.random.default_rng(1))
-    chain = Chain.from_counts(pairs[~HELD].sum(axis=0))
-    gain = quality.second_order_gain(chain, triples, HELD, np.random.default_rng(2))
+    gain = quality.second_order_gain(pairs[~HELD].sum(axis=0), triples, HELD, np.random.default_rng(2))
     truth = 1 + 0.8 * math.log2(0.8) + 0.2 * math.log2(0.2)
     assert gain.low <= truth <= gain.high
     assert gain.high - gain.low < 0.05
@@ -106,22 +104,24 @@ def test_the_second_order_gain_is_that_of_the_true_chain():
 
 def test_a_first_order_chain_has_no_gain_although_training_counts_suggest_one():
     rng = np.random.default_rng(3)
-    P = rng.dirichlet(np.ones(10), 10)
+    P = rng.dirichlet(np.full(10, 0.3), 10)
     triples, pairs = second_order(np.broadcast_to(P, (10, 10, 10)), 500, 6, rng)
-    chain = Chain.from_counts(pairs[~HELD].sum(axis=0))
-    gain = quality.second_order_gain(chain, triples, HELD, np.random.default_rng(2))
-    assert abs(gain.estimate) < 0.005
+    pairs = pairs[~HELD].sum(axis=0)
+    gain = quality.second_order_gain(pairs, triples, HELD, np.random.default_rng(2))
+    assert abs(gain.estimate) < 0.002
     assert gain.low <= 0 <= gain.high + 0.001
-    # The planted error: tested on the users it was trained on, the second order looks better.
+    # One planted error: tested on the users it was trained on, the second order looks better.
     where, flat, count = triples
     twice = (np.concatenate([where, where + 64]), np.concatenate([flat, flat]), np.concatenate([count, count]))
-    strengths = quality.STRENGTHS
-    quality.STRENGTHS = np.array([1.0])
-    try:
-        fooled = quality.second_order_gain(chain, twice, np.arange(128) >= 64, np.random.default_rng(2))
-    finally:
-        quality.STRENGTHS = strengths
-    assert fooled.low > 0.1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quality, "_strength", lambda *_: 1.0)
+        fooled = quality.second_order_gain(pairs, twice, np.arange(128) >= 64, np.random.default_rng(2))
+    assert fooled.low > 0.02
+    # Another: rows of first order that are smoothed too much leave something for the second order to mend.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quality, "_first_order", lambda pairs: Chain.from_counts(pairs, smoothing=20).P)
+        fooled = quality.second_order_gain(pairs, triples, HELD, np.random.default_rng(2))
+    assert fooled.low > 0.001
 
 
 def test_the_strength_is_chosen_without_the_held_out_users():
@@ -129,6 +129,20 @@ def test_the_strength_is_chosen_without_the_held_out_users():
     known, sizes, first = np.array([3.0, 1.0]), np.array([4.0, 4.0]), np.array([0.5, 0.25])
     expected = 3 * math.log((2 + 2 * 0.5) / (3 + 2)) + math.log((0 + 2 * 0.25) / (3 + 2))
     assert quality._left_one_out(known, sizes, first, 2.0) == pytest.approx(expected)
+
+
+def test_too_much_smoothing_is_told_with_what_the_counts_ask_for():
+    """The truth is Dirichlet(0.1) rows: 0.1 is the best smoothing, and 1 makes the cost at lag 1 too low."""
+    rng = np.random.default_rng(5)
+    chain = Chain(rng.dirichlet(np.full(20, 0.1), 20))
+    pairs, starts = (part.sum(axis=0) for part in simulated(chain.P[None], 2000, 5, rng))
+    asked = quality.smoothing_asked_for(pairs)
+    assert 0.04 < asked < 0.25
+    assert quality.smoothing_note(pairs, asked) is None
+    assert quality.smoothing_note(1000 * pairs, 1.0) is None  # it weighs nothing beside so many counts
+    assert f"--smoothing {asked:.2g} is" in quality.smoothing_note(pairs, 1.0)
+    costs = [outer_bound(quality.estimate(pairs, starts, chain.names, s).posterior(1)) for s in (1.0, asked)]
+    assert costs[0] < costs[1] < outer_bound(chain.posterior(1))
 
 
 def test_held_out_likelihood_by_hand():

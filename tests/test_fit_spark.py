@@ -14,6 +14,7 @@ from onoff.logs.engines import DuckDB, Spark
 from onoff.logs.reading import Columns
 
 COLUMNS = Columns("user", "time", "source")
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,9 @@ def spark():
     pytest.importorskip("pyspark", reason="PySpark is not installed (extra `spark`)")
     if shutil.which("java") is None:
         pytest.skip("Java is not installed: apt-get install openjdk-17-jre-headless")
-    made = Spark("local[2]")
+    with pytest.MonkeyPatch.context() as patch:  # a Java that starts fast rather than one that runs long
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
+        made = Spark("local[2]")
     made.session.conf.set("spark.sql.shuffle.partitions", "2")  # a few rows need no 200 tasks
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""`onoff plan` as a process of its own: kept plans, Ctrl-C, lengths, errors."""
+"""`onoff plan`: kept plans, Ctrl-C, lengths, errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clikit import call
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, Planner, plan
 from onoff.planstore import PlanStore
@@ -22,7 +23,7 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def run(*arguments):
-    return subprocess.run([ONOFF, "plan", *map(str, arguments)], capture_output=True, text=True, check=False)
+    return call("plan", *arguments)
 
 
 @pytest.fixture
@@ -47,6 +48,19 @@ def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
     assert 4 in store.lags()
     with Planner(chain, tmp_path / "plans") as planner:
         assert planner.best(3).scheme == "optimal"
+
+
+def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp_path):
+    store = PlanStore(Chain.load(chain_file), tmp_path)
+    for words, scheme, gaps in (
+        (("--scheme", "paper"), "paper", (0, np.inf)),
+        (("--scheme", "comb"), "comb", (0, np.inf)),
+        (("--gap", "0.1"), "optimal", (1e-6, 0.1)),
+        ((), "optimal", (0, 1e-6)),
+    ):
+        assert run(chain_file, "--lags", "1", "--out", tmp_path, *words).returncode == 0
+        assert store.load(1).scheme == scheme
+        assert gaps[0] <= store.load(1).gap <= gaps[1]
 
 
 def test_processes_change_nothing(chain_file, tmp_path):
@@ -126,7 +140,7 @@ def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
     ],
 )
 def test_errors_are_one_line(chain_file, tmp_path, arguments, words):
-    done = run(chain_file, "--out", tmp_path / "plans", *arguments)
+    done = run(chain_file, "--out", tmp_path / "plans", "--lags", "1", *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 import typer
 
+from clikit import call
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, ChainError, OnoffError, PlanError, bounds, plan
 from onoff.cells import Failed
@@ -30,7 +31,7 @@ def command(*arguments):
 
 
 def run(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+    return call("sweep", *arguments)
 
 
 def table(file):
@@ -171,7 +172,7 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
         while len(kept(out)) < 6 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert process.poll() is None
-        cluster.workers[0].kill()
+        cluster.kill_workers(1)
         _, error = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -187,7 +188,7 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
 
 def test_a_terminal_sees_how_many_cells_are_done(chain_file, tmp_path):
     ours, theirs = pty.openpty()
-    arguments = command(chain_file, "--lags", "1-3", "--out", tmp_path / "a.parquet")
+    arguments = command(chain_file, "--lags", "1-3", "--jobs", 1, "--out", tmp_path / "a.parquet")
     with subprocess.Popen(arguments, stderr=theirs, stdout=subprocess.DEVNULL) as process:
         os.close(theirs)
         shown = b""

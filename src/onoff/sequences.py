@@ -57,7 +57,7 @@ def _meaning(names: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def _text(file: Path) -> Iterator[TextIO]:
     if not zipfile.is_zipfile(file):
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             yield lines
         return
     with zipfile.ZipFile(file) as archive:
@@ -66,5 +66,5 @@ def _text(file: Path) -> Iterator[TextIO]:
         ]
         if len(members) != 1:
             raise OnoffError(f"{file}: holds {len(members)} files; one file of sequences is needed")
-        with archive.open(members[0]) as stream, io.TextIOWrapper(stream, encoding="utf-8") as lines:
+        with archive.open(members[0]) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
             yield lines

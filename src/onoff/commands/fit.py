@@ -60,6 +60,9 @@ def fit(
             raise LogError(f"{file}: there is no directory {file.parent}")
     if plot is not None:
         screen.check_picture(plot)
+    files = [file.resolve() for file in (log, out, report, plot) if file is not None]
+    if len(set(files)) < len(files):
+        raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")
     result = fitting.fit(
         log,
         user=user,

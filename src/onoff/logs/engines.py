@@ -9,17 +9,22 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from onoff.errors import LogError
-from onoff.logs.reading import Columns, delimiter
+from onoff.logs.reading import Columns, header
 
 SAMPLE = 100
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|(DECIMAL.*)")
+FLOATS = ("FLOAT", "DOUBLE")
 MOMENT = re.compile(r"DATE|TIMESTAMP.*")
+# Texts that are times. Each engine would take more than these ("1d", "1_000", "10:00:00"), but not the same.
+SECONDS = " *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *"
+CLOCK = "([01]?[0-9]|2[0-3]):[0-9]{1,2}(:[0-9]{1,2}([.][0-9]+)?(Z| UTC|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?"
+ISO = f" *[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([T ]{CLOCK})? *"
 SIMPLE = re.compile(rf"VARCHAR|STRING|BOOLEAN|UUID|ENUM.*|{NUMBER.pattern}|{MOMENT.pattern}")
 
 
@@ -55,16 +60,15 @@ class DuckDB:
         self.connection.raw_sql("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
 
     def samples(self, file: Path, kind: str) -> dict[str, list[object]]:
-        found = self.connection.raw_sql(f"SELECT * FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
+        hidden = "EXCLUDE (file_row_number)" if kind == "parquet" else ""
+        found = self.connection.raw_sql(f"SELECT * {hidden} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
         rows = found.fetchall()
         return {str(column[0]): [row[i] for row in rows] for i, column in enumerate(found.description)}
 
     def table(self, file: Path, kind: str, columns: Columns) -> Any:
-        scan, row = self._scan(file, kind), "row_number() OVER ()"
-        if kind == "parquet":
-            scan, row = scan.replace(")", ", file_row_number = true)"), "file_row_number"
+        scan, row = self._scan(file, kind), "file_row_number" if kind == "parquet" else "row_number() OVER ()"
         types = {name: kind for name, kind, *_ in self.connection.raw_sql(f"DESCRIBE SELECT * FROM {scan}").fetchall()}
-        cells = _cells(columns, types, '"', row, "epoch({}::TIMESTAMP)", "epoch(TRY_CAST({} AS TIMESTAMP))")
+        cells = _cells(columns, types, '"', row, "epoch(TRY_CAST({} AS TIMESTAMPTZ))", "regexp_full_match({}, {})")
         return self.connection.sql(f"SELECT {', '.join(cells)} FROM {scan}")
 
     @contextmanager
@@ -87,16 +91,21 @@ class DuckDB:
         self.connection.disconnect()
 
     def _scan(self, file: Path, kind: str) -> str:
-        """The table function for a file. Text formats are read as text, so that names keep their digits."""
-        path = _text(str(file))
+        """The table function for a file. Text formats are read as text, so that names keep their digits.
+
+        Nothing is left to DuckDB's guesses: it would skip lines at the start, take `#` for a comment, read other files
+        that fit a name with `*`, and make a column of a directory called `user=5`.
+        """
+        path = _text(re.sub(r"([*?\[])", r"[\1]", str(file)))
         if kind == "parquet":
-            return f"read_parquet({path})"
+            return f"read_parquet({path}, file_row_number = true, hive_partitioning = false)"
         if kind == "csv":
-            cut = _text(delimiter(file))
-            return f"""read_csv({path}, all_varchar = true, header = true, delim = {cut}, quote = '"', escape = '"')"""
-        form = f"{path}, format = 'newline_delimited'"
+            cut, names = header(file)
+            form = f"""header = true, delim = {_text(cut)}, quote = '"', escape = '"', hive_partitioning = false"""
+            return f"read_csv({path}, auto_detect = false, columns = {_as_text(names)}, {form})"
+        form = f"{path}, format = 'newline_delimited', hive_partitioning = false"
         found = self.connection.raw_sql(f"DESCRIBE SELECT * FROM read_json({form})").fetchall()
-        return f"read_json({form}, columns = {{{', '.join(f'{_text(name)}: VARCHAR' for name, *_ in found)}}})"
+        return f"read_json({form}, columns = {_as_text(name for name, *_ in found)})"
 
 
 class Spark:
@@ -136,8 +145,8 @@ class Spark:
         # A file is cut into blocks that are read in any order; numbers only grow inside a block.
         block = "CAST(_metadata.file_block_start AS DECIMAL(18, 0)) * 18446744073709551616"
         row = "_metadata.row_index" if kind == "parquet" else f"{block} + monotonically_increasing_id()"
-        moment = "CAST(CAST({} AS TIMESTAMP) AS DOUBLE)"
-        cells = _cells(columns, dict(frame.dtypes), "`", row, moment, "CAST(TRY_CAST({} AS TIMESTAMP) AS DOUBLE)")
+        moment = "CAST(TRY_CAST({} AS TIMESTAMP) AS DOUBLE)"
+        cells = _cells(columns, dict(frame.dtypes), "`", row, moment, "REGEXP({}, CONCAT('^', {}, '$'))")
         frame.selectExpr(*cells).createOrReplaceTempView("onoff_log")
         return self.connection.table("onoff_log")
 
@@ -157,38 +166,48 @@ class Spark:
             self.session.stop()
 
     def _frame(self, file: Path, kind: str) -> Any:
-        reader = self.session.read.option("mode", "FAILFAST")
+        reader, path = self.session.read.option("mode", "FAILFAST"), re.sub(r"([*?\[\]{}\\])", r"\\\1", str(file))
         if kind == "parquet":
-            return reader.parquet(str(file))
+            return reader.parquet(path)
         if kind == "csv":
-            return reader.csv(str(file), header=True, sep=delimiter(file), quote='"', escape='"')
-        names = self.session.read.json(str(file)).columns
-        return reader.schema(", ".join(f"{_quoted(name, '`')} STRING" for name in names)).json(str(file))
+            return reader.csv(path, header=True, sep=header(file)[0], quote='"', escape='"')
+        names = self.session.read.json(path).columns
+        return reader.schema(", ".join(f"{_quoted(name, '`')} STRING" for name in names)).json(path)
 
 
-def _cells(columns: Columns, types: Mapping[str, str], quote: str, row: str, moment: str, parsed: str) -> list[str]:
-    """The four columns in SQL: `moment` turns a date into seconds, `parsed` tries to for a text."""
-    for name in (columns.user, columns.source):
-        if not SIMPLE.fullmatch(types[name].upper()):
-            raise LogError(f"the column {name!r} holds values of the type {types[name]}: texts or numbers are needed")
-    user, source = _quoted(columns.user, quote), _quoted(columns.source, quote)
-    seconds = "0.0" if columns.time is None else _seconds(columns.time, types, quote, moment, parsed)
-    if types[columns.user].upper() in ("VARCHAR", "STRING"):
-        user = f"NULLIF({user}, '')"
-    text = f"NULLIF(TRIM(CAST({source} AS {'VARCHAR' if quote != '`' else 'STRING'})), '')"
+def _cells(columns: Columns, types: Mapping[str, str], quote: str, row: str, moment: str, matches: str) -> list[str]:
+    """The four columns in SQL: `moment` turns a date or a text into seconds, `matches` tests a text."""
+    text = "VARCHAR" if quote != "`" else "STRING"
+    user, source = (_label(name, types[name].upper(), quote, text) for name in (columns.user, columns.source))
+    if NUMBER.fullmatch(types[columns.user].upper()) and types[columns.user].upper() not in FLOATS:
+        user = _quoted(columns.user, quote)  # numbers take less room than texts
+    seconds = "0.0" if columns.time is None else _seconds(columns.time, types, quote, moment, matches)
     # NaN is larger than every number, for both engines.
     finite = f"CASE WHEN ABS({seconds}) < 1e300 THEN {seconds} END"
-    return [f"{user} AS user", f"{finite} AS time", f"{text} AS source", f"{row} AS row"]
+    return [f"{user} AS user", f"{finite} AS time", f"NULLIF(TRIM({source}), '') AS source", f"{row} AS row"]
 
 
-def _seconds(name: str, types: Mapping[str, str], quote: str, moment: str, parsed: str) -> str:
+def _label(name: str, kind: str, quote: str, text: str) -> str:
+    """A user or a source as text. A whole number in a column of floats is written without the point: 7, not 7.0."""
+    if not SIMPLE.fullmatch(kind):
+        raise LogError(f"the column {name!r} holds values of the type {kind}: texts or numbers are needed")
+    value = _quoted(name, quote)
+    if kind in FLOATS:
+        whole = f"ABS({value}) < 1e15 AND {value} = FLOOR({value})"
+        number = f"CASE WHEN ABS({value}) < 1e300 THEN CAST({value} AS {text}) END"
+        return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS {text}) ELSE {number} END"
+    return f"NULLIF(CAST({value} AS {text}), '')"
+
+
+def _seconds(name: str, types: Mapping[str, str], quote: str, moment: str, matches: str) -> str:
     kind, column = types[name].upper(), _quoted(name, quote)
     if NUMBER.fullmatch(kind):
         return f"CAST({column} AS DOUBLE)"
     if MOMENT.fullmatch(kind):
         return moment.format(column)
     if kind in ("VARCHAR", "STRING"):
-        return f"COALESCE(TRY_CAST({column} AS DOUBLE), {parsed.format(column)})"
+        number, date = (matches.format(column, _text(pattern)) for pattern in (SECONDS, ISO))
+        return f"CASE WHEN {number} THEN TRY_CAST({column} AS DOUBLE) WHEN {date} THEN {moment.format(column)} END"
     raise LogError(f"the column {name!r} holds values of the type {kind}: times are dates, ISO 8601 or seconds")
 
 
@@ -206,10 +225,14 @@ def _quoted(name: str, quote: str) -> str:
     return quote + name.replace(quote, 2 * quote) + quote
 
 
+def _as_text(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names) + "}"
+
+
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
 def _brief(error: BaseException) -> str:
-    """The first lines of an engine's message: it may go on for pages."""
-    return " ".join(str(error).split())[:300]
+    """The first lines of an engine's message, which may go on for pages; its advice is about its own options."""
+    return " ".join(re.split(r"Possible fixes|\nLINE \d", str(error))[0].split())[:300]

@@ -235,6 +235,8 @@ def _fitted(
     if not counts.any():
         raise LogError(f"{file}: training users have no two events in a row; nothing follows from them")
     chain = quality.estimate(counts, starts, names, smoothing)
+    if (word := quality.smoothing_note(counts, smoothing)) is not None:
+        notes.append(word)
     n = len(names)
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
@@ -242,7 +244,7 @@ def _fitted(
     with stage("intervals", replicates + 1) as advance:
         pairs, begun = counted.pairs[training], counted.starts[training]
         rows = tuple(quality.costs(pairs, begun, names, smoothing, list(lags), replicates, rng, advance))
-    gain = None if counted.triples is None else quality.second_order_gain(chain, counted.triples, held, rng)
+    gain = None if counted.triples is None else quality.second_order_gain(counts, counted.triples, held, rng)
     report = Report(
         notes=tuple(notes),
         n=n,

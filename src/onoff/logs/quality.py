@@ -15,7 +15,8 @@ from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
 
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
-STRENGTHS = 2.0 ** np.arange(0, 21)  # of the pull of second-order rows towards first-order ones
+MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
+STRENGTHS = 2.0 ** np.arange(0, 21)  # of the pull of rows towards what is known with less of the past
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ def estimate(pairs: Counts, starts: Counts, names: Sequence[str], smoothing: flo
     return Chain.from_counts(np.where(dead, starts, pairs), names, smoothing)
 
 
+def smoothing_note(pairs: Counts, smoothing: float) -> str | None:
+    """A word of warning if the smoothing pulls the rows together much more than the counts ask for."""
+    weight, asked = pairs.size * smoothing, smoothing_asked_for(pairs)
+    if smoothing < MUCH * asked or weight < NOTABLE * (weight + pairs.sum()):
+        return None
+    return (
+        f"smoothing {smoothing:g} makes the rows more alike than the counts do, so the cost comes out too low; "
+        f"--smoothing {asked:.2g} is what the counts ask for"
+    )
+
+
 def held_out(chain: Chain, pairs: Counts, held: Counts) -> HeldOut | None:
     """The chain, fitted on `pairs`, on the transitions `held` of other users; None if there are none."""
     total = int(held.sum())
@@ -62,8 +74,7 @@ def held_out(chain: Chain, pairs: Counts, held: Counts) -> HeldOut | None:
     if (chain.P[seen] == 0).any():
         return HeldOut(total, unseen, None, None, None)
     loglikelihood = float((held[seen] * np.log(chain.P[seen])).sum())
-    arrivals = (pairs.sum(axis=0) + 1) / (pairs.sum() + len(pairs))
-    marginal = -float((held.sum(axis=0) * np.log2(arrivals)).sum() / total)
+    marginal = -float((held.sum(axis=0) * np.log2(_common(pairs))).sum() / total)
     return HeldOut(total, unseen, loglikelihood, -loglikelihood / np.log(2) / total, marginal)
 
 
@@ -73,7 +84,7 @@ def mixing(chain: Chain) -> float:
 
 
 def second_order_gain(
-    chain: Chain,
+    pairs: Counts,
     triples: tuple[Counts, Counts, Counts],
     held: NDArray[np.bool_],
     rng: np.random.Generator,
@@ -81,39 +92,67 @@ def second_order_gain(
 ) -> Interval | None:
     """Bits per transition by which the last two requests predict better than the last one, on held-out users.
 
-    The second-order row is (N_ijk + s P_jk) / (N_ij + s): training counts, pulled towards the chain. The strength s
-    maximises the likelihood of each training transition given all others (leave one out), so held-out users
-    decide nothing but the result. For a chain of first order the gain is about 0, or slightly below.
+    The first-order row is Q_jk = (N_jk + s f_k) / (N_j + s): training counts, pulled towards the frequencies f of the
+    sources. The second-order row is (N_ijk + s' Q_jk) / (N_ij + s'). Each strength maximises the likelihood of every
+    training transition given all others (leave one out), so held-out users decide nothing but the result. The chain
+    itself would be no fair opponent: more smoothing than the counts ask for would pass for memory. For a chain of
+    first order the gain is about 0, or slightly below.
     """
     bucket, flat, count = triples
-    train = ~held[bucket]
+    train, n = ~held[bucket], len(pairs)
     keys, place = np.unique(flat[train], return_inverse=True)
     if not len(keys) or train.all():
         return None
+    first = _first_order(pairs).ravel()
     known = _sums(place, count[train])
-    groups, group = np.unique(keys // chain.n, return_inverse=True)
+    groups, group = np.unique(keys // n, return_inverse=True)
     sizes = _sums(group, known)
-    first = chain.P.ravel()[keys % chain.n**2]
-    strength = max(STRENGTHS, key=lambda s: _left_one_out(known, sizes[group], first, s))
+    strength = _strength(known, sizes[group], first[keys % n**2])
 
     wanted = flat[~train]
     n_ijk = _looked_up(keys, known, wanted)
-    n_ij = _looked_up(groups, sizes, wanted // chain.n)
-    p = chain.P.ravel()[wanted % chain.n**2]
-    usable = p > 0
-    gain = np.zeros(len(wanted))
-    gain[usable] = np.log2((n_ijk[usable] / p[usable] + strength) / (n_ij[usable] + strength))
-    held_buckets = np.flatnonzero(held)
-    column = np.searchsorted(held_buckets, bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train] * usable), rng, replicates)
+    n_ij = _looked_up(groups, sizes, wanted // n)
+    gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
+    column = np.searchsorted(np.flatnonzero(held), bucket[~train])
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, replicates)
+
+
+def _first_order(pairs: Counts) -> Floats:
+    common = _common(pairs)
+    strength = _row_strength(pairs, common)
+    rows: Floats = (pairs + strength * common) / (pairs.sum(axis=1, keepdims=True) + strength)
+    return rows
+
+
+def smoothing_asked_for(pairs: Counts) -> float:
+    """The smoothing under which each transition is likeliest given all others: what the counts themselves ask for."""
+    n = len(pairs)
+    return _row_strength(pairs, np.full(n, 1 / n)) / n
+
+
+def _row_strength(pairs: Counts, towards: Floats) -> float:
+    """With which strength rows of counts should be pulled towards one distribution."""
+    seen = pairs > 0
+    sizes = np.broadcast_to(pairs.sum(axis=1, keepdims=True), pairs.shape)
+    return _strength(pairs[seen], sizes[seen], np.broadcast_to(towards, pairs.shape)[seen])
+
+
+def _common(pairs: Counts) -> Floats:
+    """How often each source follows, whatever was before it; one event more for each, so that none is impossible."""
+    common: Floats = (pairs.sum(axis=0) + 1) / (pairs.sum() + len(pairs))
+    return common
+
+
+def _strength(known: Floats | Counts, sizes: Floats | Counts, towards: Floats) -> float:
+    return float(max(STRENGTHS, key=lambda s: _left_one_out(known, sizes, towards, s)))
 
 
 def _sums(place: NDArray[np.intp], values: NDArray[np.number[Any]]) -> Floats:
     return np.bincount(place, values).astype(np.float64)
 
 
-def _left_one_out(known: Floats, sizes: Floats, first: Floats, strength: float) -> float:
-    p = (known - 1 + strength * first) / (sizes - 1 + strength)
+def _left_one_out(known: Floats | Counts, sizes: Floats | Counts, towards: Floats, strength: float) -> float:
+    p = (known - 1 + strength * towards) / (sizes - 1 + strength)
     return float((known * np.log(np.maximum(p, 1e-300))).sum())
 
 

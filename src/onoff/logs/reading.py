@@ -7,6 +7,7 @@ the user is the number of the line and the time the place in it.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import shutil
 import zipfile
@@ -90,16 +91,26 @@ def kind_of(file: Path) -> str:
     return KINDS.get(name.suffix.lower(), "text")
 
 
-def delimiter(file: Path) -> str:
-    """What separates the cells of a CSV: the commonest of comma, tab, semicolon and bar in its header."""
+def header(file: Path) -> tuple[str, list[str]]:
+    """What separates the cells of a CSV, the commonest of comma, tab, semicolon and bar in its first line; the names.
+
+    A column without a name of its own gets its number.
+    """
     try:
-        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
-            header = text.readline()
-    except (OSError, EOFError) as error:
+        opened = gzip.open if file.suffix == ".gz" else open
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as text:
+            first = text.readline()
+            cut = max(",\t;|", key=first.count)
+            cells = next(csv.reader(chain([first], text), delimiter=cut), [])
+    except (OSError, EOFError, csv.Error) as error:
         raise LogError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     except UnicodeDecodeError:
         raise LogError(f"{file}: is not UTF-8; save it as UTF-8") from None
-    return max(",\t;|", key=header.count)
+    names: list[str] = []
+    for number, name in enumerate(cells):
+        known = name.lower() in ("", *map(str.lower, names))
+        names.append(f"{name or 'column'}_{number}" if known else name)
+    return cut, names
 
 
 def write_sequences(file: Path, target: Path) -> None:

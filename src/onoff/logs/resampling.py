@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with an interval that covers the truth about 95 times in 100."""
+    """An estimate with an interval that covers the truth about 95 times in 100, if nothing pulls the estimate aside."""
 
     estimate: float
     low: float
