@@ -281,7 +281,7 @@ def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
     done = run("audit", "transcript", stream / "log", *files)
     assert "this log: no OFF step could be attacked: this says nothing" in done.stdout
     assert "0 sets tested against plans" in done.stdout
-    assert "naive client: the attack SUCCEEDS" in done.stdout
+    assert "naive client: BETRAYS private requests" in done.stdout
 
 
 def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):
@@ -295,7 +295,7 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     common = ("audit", "transcript", log, "--chain", stream / "chain.json", "--statuses", statuses)
     done = run(*common, "--scheme", "naive")
     assert done.returncode == 1
-    assert "this log: the attack SUCCEEDS on private requests" in done.stdout
+    assert "this log: BETRAYS private requests" in done.stdout
     assert "naive client:" not in done.stdout
     known = json.loads(run(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
     assert known["log"] == {**known["naive"], "p_value": known["log"]["p_value"]}

@@ -19,7 +19,7 @@ from onoff.cli import app
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
-PORTS = ("8700", "8800")  # in the documents; free ones are used here
+PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
 LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
 
 

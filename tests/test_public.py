@@ -114,11 +114,11 @@ def test_the_commands_of_the_readme_run(readme_commands):
 def test_the_example_in_the_readme_runs(readme_commands):
     directory, _, url = readme_commands
     example = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    code = f"{example}\nasyncio.run(read({url!r}, 'another.journal'))"
+    code = example.replace("http://127.0.0.1:8700", url)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=directory)
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("one step after ON: ")
-    assert [line.split()[0] for line in lines[1:]] == ["politics", "sports", "world"]
+    words = [line.split()[:2] for line in done.stdout.splitlines()]
+    on, off = "ON", "OFF"
+    assert words == [[on, "politics"], [on, "sports"], [off, "world"], [off, "health"], [on, "culture"]]
 
 
 def test_the_sample_chain_is_that_of_the_demo():

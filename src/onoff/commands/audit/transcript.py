@@ -235,10 +235,10 @@ def _rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[s
 
 def _words(verdict: Verdict) -> str:
     """The verdict of one column."""
-    tests = f"mean change of belief {verdict.variation:.1e}, allowed {verdict.allowed:.1e}"
+    tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
     if verdict.p_value is not None:
-        tests += f"; p = {verdict.p_value:.3f} among strangers"
-    outcome = "the attack SUCCEEDS on private requests" if verdict.succeeded else "the attack learns nothing private"
+        tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
+    outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
     return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
 
 
