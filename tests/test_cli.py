@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from clikit import call
 from onoff import Chain, bounds, plan, report
 from onoff.commands.parsing import parse_lags
 from onoff.schemes.paper import paper
@@ -182,7 +183,7 @@ def test_every_command_has_help_with_an_example():
     commands = re.findall(r"^  (\w+) {2,}", overview.split("Commands:")[1], flags=re.M)
     assert {"rates", "reproduce", "demo"} <= set(commands)
     for command in commands:
-        assert f"Example: onoff {command}" in " ".join(run(command, "--help").stdout.split())
+        assert f"Example: onoff {command}" in " ".join(call(command, "--help").stdout.split())
     assert run().stdout == overview
     assert re.match(r"\d+\.\d+", run("--version").stdout)
 
