@@ -32,6 +32,9 @@ from onoff.planning import plan
 from onoff.schemes.paper import paper
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from onoff.audit.stream import Audit
     from onoff.demo import Demonstration
     from onoff.journal import Snapshot, Totals
@@ -199,7 +202,6 @@ def check_picture(file: Path) -> None:
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     """Cost over lag for everything, the paper's scheme (or its bound), the optimum and the outer bound."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -210,6 +212,13 @@ def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     axes.plot(lags, scheme, color="#0072bd", marker="o", markersize=4, label=label)
     axes.plot(lags, [row.optimum for row in rows], color="#228b22", marker="s", markersize=4, label="optimum")
     axes.plot(lags, [row.outer for row in rows], color="#d62728", linewidth=4, alpha=0.4, label="outer bound")
+    save_costs(figure, axes, file)
+
+
+def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
+    """Finish a plot of costs over lags."""
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_xlabel("lag (steps since privacy was last ON)")
     axes.set_ylabel("cost (messages per request)")
     axes.set_ylim(bottom=0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onoff.audit.models import Model
-from onoff.audit.setting import BITS, MISSING, ONE, Finding, Promise, encoder_of, fixed_matrix, lags_of, some_encoder
+from onoff.audit.setting import BITS, MISSING, ONE, Leakage, Promise, encoder_of, fixed_matrix, lags_of, some_encoder
 from onoff.rounding import up
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def by_bound(
     model: Model,
     promise: Promise | None = None,
     advance: Callable[[], None] = lambda: None,
-) -> Finding:
+) -> Leakage:
     """A certified upper bound at every t, from the encoders of every context of the lags that occur."""
     lags = lags_of(statuses)
     found: dict[int, Fraction] = {}
@@ -43,7 +43,7 @@ def by_bound(
         bits.append(information_bound(distance, chain.n, hidden))
         holds &= distance <= most + Fraction(MISSING)
     allowed = None if promise is None else float(most)
-    return Finding(model.name, "bound", tuple(bits), holds, distance=float(distance), allowed=allowed)
+    return Leakage(model.name, "bound", tuple(bits), holds, distance=float(distance), allowed=allowed)
 
 
 def step_distance(chain: Chain, model: Model, lag: int) -> Fraction:
@@ -115,10 +115,10 @@ def information_bound(distance: Fraction, n: int, hidden: int) -> float:
     return min(most, bits * (1 + 2.0**-48))  # more than a dozen roundings lose
 
 
-def stated(name: str, chain: Chain, statuses: Sequence[bool], promise: Promise) -> Finding:
+def stated(name: str, chain: Chain, statuses: Sequence[bool], promise: Promise) -> Leakage:
     """The bound that follows from what a client states; nothing is checked."""
     hidden, bits = 1, []
     for private, most in zip(statuses, allowed_by(chain, statuses, promise), strict=True):
         hidden += private
         bits.append(information_bound(most, chain.n, hidden))
-    return Finding(name, "bound as stated, not checked", tuple(bits), allowed=float(most))
+    return Leakage(name, "bound as stated, not checked", tuple(bits), allowed=float(most))

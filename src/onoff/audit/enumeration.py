@@ -20,7 +20,7 @@ from onoff.audit.setting import (
     BITS,
     MISSING,
     ONE,
-    Finding,
+    Leakage,
     Promise,
     TooLarge,
     Units,
@@ -43,7 +43,7 @@ def by_enumeration(
     model: Model,
     start: NDArray[np.float64],
     promise: Promise | None = None,
-) -> Finding:
+) -> Leakage:
     """Every t exactly; a promise is checked at every t."""
     bits, holds, distance = [], True, Fraction(0)
     allowed = allowed_by(chain, statuses, promise)
@@ -58,7 +58,7 @@ def by_enumeration(
         step: measures(cube.sum(axis=tuple(i + 1 for i in range(sides) if i != axis)))
         for axis, step in enumerate(hidden)
     }
-    return Finding(
+    return Leakage(
         model.name,
         "exact (enumeration)",
         tuple(bits),

@@ -16,7 +16,7 @@ from onoff.audit.continuity import by_bound
 from onoff.audit.enumeration import by_enumeration
 from onoff.audit.merging import by_beliefs, by_sampling
 from onoff.audit.models import Model
-from onoff.audit.setting import Finding, Promise, TooLarge, lags_of
+from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -32,7 +32,7 @@ def audit(
     streams: int = 2000,
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
-) -> Finding:
+) -> Leakage:
     """The information at every t by the strongest method that fits.
 
     Enumeration if the streams are few. Beyond: for clients with roundings, a certified bound; for others, which ignore

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.models import Model, Query
-from onoff.audit.setting import Finding, Promise, TooLarge, lags_of, some_encoder
+from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of, some_encoder
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -59,7 +59,7 @@ class _Tree:
 
 def by_beliefs(
     chain: Chain, statuses: Sequence[bool], model: Model, start: Floats, promise: Promise | None = None
-) -> Finding:
+) -> Leakage:
     """Every t by dynamic programming over beliefs, to 12 decimals; `TooLarge` if they do not repeat.
 
     A promise is kept if the information is 0 to these decimals: no client with a rounding of its own comes here.
@@ -80,7 +80,7 @@ def by_beliefs(
         given = segment.entropy + segment.uncertainty - open_end
         bits.append(max(0.0, round(stream.entropy - finished - given, ALIKE)))
     holds = promise is None or not any(bits)
-    return Finding(model.name, "exact (dynamic programming)", tuple(bits), holds)
+    return Leakage(model.name, "exact (dynamic programming)", tuple(bits), holds)
 
 
 def by_sampling(
@@ -91,7 +91,7 @@ def by_sampling(
     streams: int = 2000,
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
-) -> Finding:
+) -> Leakage:
     """The mean of log2 p(queries | X_B) / p(queries) over sampled streams: without bias, with its 95 % interval.
 
     Both probabilities are exact, by the server's filter; only the average over streams is sampled.
@@ -124,7 +124,7 @@ def by_sampling(
             samples[number, t] = log_given - log_view
         advance()
     margin = 1.96 * samples.std(axis=0, ddof=1) / np.sqrt(streams)
-    return Finding(model.name, "estimate", tuple(samples.mean(axis=0).tolist()), margin=tuple(margin.tolist()))
+    return Leakage(model.name, "estimate", tuple(samples.mean(axis=0).tolist()), margin=tuple(margin.tolist()))
 
 
 def entropy(law: Floats) -> float:

@@ -21,7 +21,7 @@ from onoff.audit.continuity import allowed_by, information_bound
 from onoff.audit.enumeration import propagate
 from onoff.audit.measures import information
 from onoff.audit.models import Query
-from onoff.audit.setting import Finding, Promise, TooLarge, lags_of
+from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of
 from onoff.posterior import Support
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def by_draws(
     draws: int = 400,
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
-) -> Finding:
+) -> Leakage:
     """An estimate at every t, with its 95 % interval; `TooLarge` if the streams are too many to enumerate.
 
     `holds` is False if at some t even ALARM standard deviations below the estimate there is more than is promised.
@@ -106,7 +106,7 @@ def by_draws(
     allowed = allowed_by(chain, statuses, promise)
     hidden = np.cumsum(np.array(lags) == 0) + 1
     most = np.array([information_bound(d, n, int(b)) for d, b in zip(allowed, hidden, strict=True)])
-    return Finding(
+    return Leakage(
         name,
         "estimate",
         tuple(bits.tolist()),

@@ -53,7 +53,7 @@ class Plans:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Leakage:
     """What a client's stream tells, at t = 1, 2, ...: `bits`, by `method`; an estimate is within +- `margin` (95 %).
 
     `distance` is the total variation that was found (of the whole stream to an independent one) and `allowed` what the

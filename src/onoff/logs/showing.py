@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onoff.logs.fitting import Report
-from onoff.report import print_table
+from onoff.report import print_table, save_costs
 
 WIDTH = 40
 
@@ -84,7 +84,6 @@ def _print_worth(report: Report) -> None:
 def plot_costs(report: Report, file: Path) -> None:
     """The outer bound over the lag with its intervals, beside n."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -95,10 +94,4 @@ def plot_costs(report: Report, file: Path) -> None:
     if ranges:
         where, low, high = zip(*ranges, strict=True)
         axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
-    axes.set_xlabel("lag (steps since privacy was last ON)")
-    axes.set_ylabel("cost (messages per request)")
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(file, dpi=200)
+    save_costs(figure, axes, file)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onoff.audit.measures import Measures
-    from onoff.audit.setting import Finding
+    from onoff.audit.setting import Leakage
     from onoff.chain import Chain
     from onoff.planning import Scheme
     from onoff.plans import Plan
@@ -119,7 +119,7 @@ def plans_for(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan
     return chosen
 
 
-def _audited(name: str, setting: Setting) -> Finding:
+def _audited(name: str, setting: Setting) -> Leakage:
     """One scheme. Plans are made here; the audit sees only how queries are chosen."""
     from onoff.audit.joint import audit
     from onoff.audit.models import Decoys, Everything, Naive, Planned
@@ -143,7 +143,7 @@ def _audited(name: str, setting: Setting) -> Finding:
         return audit(chain, statuses, tables, start, tables.rounding_at, advance=advance)
 
 
-def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Finding:
+def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leakage:
     """The race has no table: it is drawn from. Where its streams are too many, what it states is all there is."""
     from onoff.audit.continuity import stated
     from onoff.audit.sampled import by_draws
@@ -177,7 +177,7 @@ def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Find
             return stated("race", chain, statuses, rounding_at)
 
 
-def _print(statuses: Sequence[bool], findings: Sequence[Finding]) -> None:
+def _print(statuses: Sequence[bool], findings: Sequence[Leakage]) -> None:
     from onoff.report import print_table
 
     rows = [
@@ -222,13 +222,13 @@ def at_most(value: float) -> str:
     return bits(float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(value)))
 
 
-def _cell(finding: Finding, t: int) -> str:
+def _cell(finding: Leakage, t: int) -> str:
     value = finding.bits[t - 1]
     shown = f"<= {at_most(value)}" if finding.method.startswith("bound") else bits(value)
     return f"{shown} ± {bits(finding.margin[t - 1])}" if finding.margin else shown
 
 
-def _verdict(finding: Finding) -> str:
+def _verdict(finding: Leakage) -> str:
     """By which method, and whether the promise holds."""
     words = finding.method
     if finding.bias:
@@ -246,7 +246,7 @@ def _verdict(finding: Finding) -> str:
     return f"{words}: total variation {finding.distance:.1e}, allowed {finding.allowed:.1e}"
 
 
-def _measured(finding: Finding) -> list[tuple[str, Measures]]:
+def _measured(finding: Leakage) -> list[tuple[str, Measures]]:
     """The hidden requests together, and the private or next one of which most is told."""
     if finding.whole is None:
         return []
@@ -254,7 +254,7 @@ def _measured(finding: Finding) -> list[tuple[str, Measures]]:
     return [("all hidden", finding.whole), (f"request {step}", finding.single[step])]
 
 
-def _plot(statuses: Sequence[bool], findings: Sequence[Finding], file: Path) -> None:
+def _plot(statuses: Sequence[bool], findings: Sequence[Leakage], file: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
