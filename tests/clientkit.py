@@ -38,7 +38,7 @@ class Told:
     scheme, name, lag, cost = "told", "told, lag 1", 1, 2.0
 
     def __init__(self, chain: Chain, sets: Sequence[tuple[int, ...]]) -> None:
-        self.chain, self.sets, self.store = chain, iter(sets), SimpleNamespace(chain=chain)
+        self.chain, self.sets, self.store = chain, iter(sets), SimpleNamespace(chain=chain, lengths=None)
 
     def best(self, lag: int) -> Told:  # noqa: ARG002
         return self

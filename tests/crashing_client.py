@@ -137,7 +137,7 @@ class Pairs:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self.store = SimpleNamespace(chain=chain)  # it is its own planner, too
+        self.store = SimpleNamespace(chain=chain, lengths=None)  # it is its own planner, too
 
     def best(self, lag: int) -> Pairs:  # noqa: ARG002
         return self

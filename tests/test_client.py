@@ -18,6 +18,7 @@ from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
 from onoff.commands.client import read_items
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.journal import Journal, snapshot
+from onoff.limits import outer_bound
 from onoff.planstore import PlanStore
 from oracles import random_chain
 from serverprocess import ServerProcess
@@ -220,7 +221,29 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     onoff("get", "news", "--next", "sports", *given, *common)
     onoff("get", "sports", "--next", "news", *common)
     onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
-    assert f"{made.cost:.3f} (optimal" in onoff("status", *common).stdout
+    told = onoff("status", *common).stdout
+    assert f"in units of --lengths: ON {sum(values):g}, OFF {made.cost:.3f} (optimal" in told
+    steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
+    queries = [step["query"] for step in steps.steps()]
+    steps.close()
+    held = [sum(values[x] for x in query) for query in queries]
+    assert held[:2] == [sum(values)] * 2
+    least = 2 * sum(values) + outer_bound(chain.posterior(1), values)
+    assert amounts(told) == pytest.approx([3 * sum(values), 2 * sum(values) + made.cost, sum(held), least], abs=0.5)
+    assert "3 requests, privacy ON for 2: download in units of --lengths" in told
+    # With other lengths the unit is another: the sums begin anew.
+    out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))
+    played = tmp_path / "requests"
+    played.write_text("on news\non sports\n")
+    told = onoff("play", played, *common, "--lengths", out, "--delay", "0").stdout
+    assert "2 requests since --lengths changed" in told
+    assert amounts(told) == [80, 80, 80, 80]
+
+
+def amounts(told):
+    """The totals in the second column of the table at the end."""
+    rows = [line.split("│")[1:-1] for line in told.splitlines() if "│" in line]
+    return [float(row[1]) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self, inner, dear, seconds):
         self.inner, self.dear, self.seconds = inner, dear, seconds
-        self.store = SimpleNamespace(chain=inner.chain)
+        self.store = SimpleNamespace(chain=inner.chain, lengths=None)
 
     def __getattr__(self, name):
         return getattr(self.inner, name)

@@ -54,7 +54,7 @@ def test_state_and_message_come_back(path):
     ]
     assert [step["step"] for step in again.steps(since=1)] == [1]
     totals = again.totals()
-    assert (totals.steps, totals.bytes, totals.messages, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
+    assert (totals.steps, totals.bytes, totals.downloaded, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
     again.close()
 
 

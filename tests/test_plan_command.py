@@ -42,6 +42,7 @@ def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
     assert set(before) == {1, 2, 3}
     assert done.stdout.splitlines()[-1] == str(store.directory)
     assert f"{plan(chain, 2).cost:.4f}" in done.stdout
+    assert "cost in messages per request" in done.stdout
     again = run(chain_file, "--lags", "1-4", "--out", tmp_path / "plans")
     assert again.returncode == 0
     assert {lag: store.lags()[lag] for lag in before} == before
@@ -86,7 +87,9 @@ def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
     lengths = {name: 100.0 * (i + 1) for i, name in enumerate("abcde")}
     file = tmp_path / "lengths.json"
     file.write_text(json.dumps(lengths))
-    assert run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file).returncode == 0
+    done = run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file)
+    assert done.returncode == 0
+    assert "cost in units of --lengths per request" in done.stdout
     store = PlanStore(Chain.load(chain_file), tmp_path, tuple(lengths.values()))
     assert store.load(2).cost == pytest.approx(plan(Chain.load(chain_file), 2, lengths=lengths.values()).cost, rel=1e-5)
 

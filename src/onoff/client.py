@@ -112,7 +112,7 @@ class Client:
         state, pending = session.begin(
             self.journal.state, self.chain, request, following, private, plan, self._randbelow
         )
-        self.journal.begin(state, pending, float(self.chain.n) if plan is None else plan.cost)
+        self.journal.begin(state, pending, self._everything() if plan is None else plan.cost)
         slots = max(1, math.ceil((clock() - called) / self.delay)) if self.delay > 0 else 0
         leave = called + slots * self.delay
         await asyncio.sleep(max(0.0, leave - SPIN - clock()))
@@ -144,6 +144,11 @@ class Client:
             following = next(upcoming, None)
             yield await self.get(current[0], None if following is None else following[0], current[1])
             current = following
+
+    def _everything(self) -> float:
+        """What the full set costs, in the unit of the plans."""
+        lengths = self.planner.store.lengths
+        return float(self.chain.n) if lengths is None else math.fsum(lengths)
 
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""

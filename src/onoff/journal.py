@@ -12,10 +12,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +53,15 @@ class Stored:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the finished steps; `cost` is what their plans expected, `lags` how many steps each lag had."""
+    """Sums over the finished steps; `lags` is how many steps each lag had.
+
+    `downloaded` is what their queries held and `cost` what their plans expected: messages, or the unit of the lengths.
+    """
 
     steps: int
     private: int
     bytes: int
-    messages: int
+    downloaded: float
     cost: float
     attempts: int
     lags: dict[int, int]
@@ -124,10 +128,10 @@ class Journal:
                 record = dict(zip(names, row, strict=True))
                 yield {**record, "query": json.loads(record["query"])}
 
-    def totals(self) -> Totals:
-        """Sums over the finished steps."""
+    def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
+        """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
         with self._explained():
-            return _totals(self._database)
+            return _totals(self._database, lengths, since)
 
     def recall(self, key: str) -> str | None:
         """A note made by `note`."""
@@ -277,8 +281,8 @@ class Snapshot:
     notes: dict[str, str]
 
 
-def snapshot(path: str | Path) -> Snapshot:
-    """Read a journal without locking or changing it."""
+def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
+    """Read a journal without locking or changing it; `lengths` and `since` are those of `Journal.totals`."""
     file = Path(path)
     if not file.exists():
         raise JournalError(f"{file}: there is no journal; the first request makes one")
@@ -286,7 +290,7 @@ def snapshot(path: str | Path) -> Snapshot:
         database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
         try:
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            totals = _totals(database)
+            totals = _totals(database, lengths, since)
         finally:
             database.close()
         state = State.from_dict(json.loads(meta["state"]))
@@ -296,11 +300,15 @@ def snapshot(path: str | Path) -> Snapshot:
     return Snapshot(state, totals, notes)
 
 
-def _totals(database: sqlite3.Connection) -> Totals:
+def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:
+    held = "json_array_length"
+    if lengths is not None:
+        held = "held"
+        database.create_function(held, 1, lambda query: math.fsum(lengths[source] for source in json.loads(query)))
+    finished = "FROM steps WHERE bytes IS NOT NULL AND step >= ?"
     row = database.execute(
-        "SELECT COUNT(*), SUM(private), SUM(bytes), SUM(json_array_length(query)), SUM(cost), SUM(attempts) "
-        "FROM steps WHERE bytes IS NOT NULL"
+        f"SELECT COUNT(*), SUM(private), SUM(bytes), SUM({held}(query)), SUM(cost), SUM(attempts) {finished}", (since,)
     ).fetchone()
-    lags = database.execute("SELECT lag, COUNT(*) FROM steps WHERE bytes IS NOT NULL GROUP BY lag")
-    steps, private, size, messages, cost, attempts = (value or 0 for value in row)
-    return Totals(steps, private, size, messages, cost, attempts, dict(lags))
+    lags = database.execute(f"SELECT lag, COUNT(*) {finished} GROUP BY lag", (since,))
+    steps, private, size, downloaded, cost, attempts = (value or 0 for value in row)
+    return Totals(steps, private, size, downloaded, cost, attempts, dict(lags))

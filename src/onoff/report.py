@@ -178,8 +178,13 @@ def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
             yield PlanProgress(bars, lags, notes if console.is_terminal else None)
 
 
+def unit(lengths: Sequence[float] | None) -> str:
+    """What costs are counted in."""
+    return "messages" if lengths is None else "units of --lengths"
+
+
 def print_plans(plans: Sequence[Plan]) -> None:
-    table = Table(title="plans", title_justify="left")
+    table = Table(title=f"plans, cost in {unit(plans[0].lengths)} per request", title_justify="left")
     for heading in ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step"):
         table.add_column(heading, justify="right")
     for made in plans:
@@ -228,25 +233,32 @@ def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
     figure.savefig(file, dpi=200)
 
 
-def print_totals(totals: Totals, chain: Chain) -> None:
-    """What a journal's finished steps downloaded, against the alternatives for the same lags."""
+def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int) -> None:
+    """What a journal's finished steps, from step `since` on, downloaded, against the alternatives for the same lags."""
     steps = totals.steps
-    least = sum(count * outer_bound(chain.posterior(lag)) for lag, count in totals.lags.items())
-    table = Table(title=f"{steps} requests, privacy ON for {totals.private}", title_justify="left")
-    for heading in ("", "messages", "per request"):
+    least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
+    which = " since --lengths changed" if since else ""
+    title = f"{steps} requests{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "in all", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, messages in (
-        ("downloading everything", steps * chain.n),
+    for name, amount in (
+        ("downloading everything", steps * _everything(chain, lengths)),
         ("the plans used, expected", totals.cost),
-        ("downloaded", totals.messages),
-        ("outer bound, expected: no scheme needs less on average on average", least),
+        ("downloaded", totals.downloaded),
+        ("outer bound: no scheme needs less on average", least),
     ):
-        table.add_row(name, f"{messages:.0f}", f"{messages / max(1, steps):.3f}")
+        table.add_row(name, f"{amount:.0f}", f"{amount / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
-    print(f"{totals.bytes} bytes, {totals.attempts - steps} retries")
+    print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
 
 
-def print_status(found: Snapshot, chain: Chain, plan: Plan | None) -> None:
+def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
+    """What the full set costs."""
+    return chain.n if lengths is None else math.fsum(lengths)
+
+
+def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequence[float] | None, since: int) -> None:
     """The state of a client in words."""
     state, names = found.state, chain.names
     print(f"steps finished: {state.step}")
@@ -266,9 +278,9 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None) -> None:
             if plan
             else "a race, until a plan is made"
         )
-        print(f"cost of the next request: ON {chain.n} messages, OFF {cost}")
+        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
-    print_totals(found.totals, chain)
+    print_totals(found.totals, chain, lengths, since)
 
 
 def print_demo(result: Demonstration) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onoff.transport import Transport
 
 TOKEN = "ONOFF_TOKEN"
+SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
 
 JournalFile = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
@@ -117,12 +118,14 @@ def play(
 
     settings = _settings(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    report.print_totals(asyncio.run(_play(items, settings, plans, out, delay)), settings["chain"])
+    totals, since = asyncio.run(_play(items, settings, plans, out, delay))
+    report.print_totals(totals, settings["chain"], settings["lengths"], since)
 
 
 async def _play(
     items: list[tuple[str, bool]], settings: dict[str, Any], plans: Path | None, out: Path | None, delay: float
-) -> Totals:
+) -> tuple[Totals, int]:
+    """The requests of a file; the journal's totals at the end, and the step from which on they were counted."""
     from onoff import report
 
     if out is not None:
@@ -150,7 +153,8 @@ async def _play(
         if made_on:
             _note(f"{made_on} requests were made ON: until one has counted as ON, and the last, which has no next")
         client.journal.note("play", "{}")
-        return client.journal.totals()
+        since = int(client.journal.recall(SINCE) or 0)
+        return client.journal.totals(settings["lengths"], since), since
 
 
 @contextmanager
@@ -198,14 +202,15 @@ def status(
     from onoff.planstore import PlanStore
 
     path = journal or default_journal()
-    found = snapshot(path)
-    if "chain" not in found.notes:
+    notes = snapshot(path).notes
+    if "chain" not in notes:
         raise OnoffError(f"{path}: no command has noted its chain here yet; `onoff get` or `play` does")
-    chain = _chain_from(found.notes["chain"])
-    store = PlanStore(chain, plans, _lengths_from(found.notes))
+    chain, lengths, since = _chain_from(notes["chain"]), _lengths_from(notes), int(notes.get(SINCE, 0))
+    found = snapshot(path, lengths, since)
+    store = PlanStore(chain, plans, lengths)
     lag = found.state.lag + 1
     ready = [store.load(known) for known in store.lags() if known <= lag]
-    report.print_status(found, chain, min(ready, key=lambda plan: plan.cost, default=None))
+    report.print_status(found, chain, min(ready, key=lambda plan: plan.cost, default=None), lengths, since)
 
 
 def measure(
@@ -319,6 +324,10 @@ def _remember(client: Client, settings: dict[str, Any]) -> None:
         "lengths": json.dumps(settings["lengths"]),
         "chain": _chain_text(settings["chain"]),  # the last: where it is noted, all are
     }
+    known = client.journal.recall("lengths")
+    if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
+        state = client.journal.state
+        client.journal.note(SINCE, str(state.step + (state.pending is not None)))
     for key, value in wanted.items():
         if client.journal.recall(key) != value:
             client.journal.note(key, value)
