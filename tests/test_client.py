@@ -342,7 +342,79 @@ def test_a_file_that_was_played_is_played_anew_the_next_time(chain_file, plans, 
         tmp_path / "j",
     ]
     onoff(*arguments, "--plans", plans, "--delay", "0")
-    assert "4 requests" in onoff(*arguments, "--plans", plans, "--delay", "0").stdout
+    again = onoff(*arguments, "--plans", plans, "--delay", "0")
+    assert "4 requests" in again.stdout
+    assert f"{tmp_path / 'requests'} was played to its end before; playing it again" in again.stderr
+
+
+CUT = """
+import os
+from onoff.cli import main
+from onoff.{module} import {kind} as kind
+whole = kind.{method}
+
+def cut(self, *arguments):
+    return os._exit(9) if 3 in arguments or getattr(arguments[0], "step", None) == 3 else whole(self, *arguments)
+
+kind.{method} = cut
+main()
+"""
+PENDING = CUT.format(module="transport.onoff", kind="OnoffTransport", method="fetch")
+ANNOUNCED = CUT.format(module="journal", kind="Journal", method="begin")
+
+
+@pytest.fixture
+def leave(chain_file, plans, server, tmp_path):
+    """Play five requests, but die at the fourth: with its query on disk, or only announced."""
+    (tmp_path / "first").write_text("on news\non sports\noff news\noff wetter süd\non news\n")
+    (tmp_path / "other").write_text("on sports\non news\n")
+    common = ["--journal", tmp_path / "j", "--plans", plans, "--delay", "0"]
+
+    def play(code):
+        given = [tmp_path / "first", "--server", server.url, "--chain", chain_file, "--out", tmp_path / "got", *common]
+        done = subprocess.run([sys.executable, "-c", code, "play", *map(str, given)], capture_output=True, check=False)
+        assert done.returncode == 9
+        assert snapshot(tmp_path / "j").state.step == 3
+        return common
+
+    return play
+
+
+@pytest.mark.parametrize("code", [PENDING, ANNOUNCED])
+def test_a_file_that_was_not_played_to_its_end_is_not_forgotten(leave, tmp_path, code):
+    common = leave(code)
+    before = snapshot(tmp_path / "j")
+    refused = onoff("play", tmp_path / "other", *common, "--out", tmp_path / "elsewhere", check=False)
+    assert refused.returncode == 2
+    left = 1 if code == PENDING else 2
+    words = f"{tmp_path / 'first'} was not played to its end ({left} of 5 requests left): play it again, or give it up"
+    assert words in refused.stderr
+    refused = onoff("play", tmp_path / "other", *common, "--restart", check=False)
+    assert refused.returncode == 2
+    assert ("`onoff resume`" if code == PENDING else "`onoff get 'wetter süd'`") in refused.stderr
+    assert snapshot(tmp_path / "j") == before  # nothing was changed, not even a note
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "first").write_text("on news\n")
+    assert "has changed since" in onoff("play", tmp_path / "first", *common, check=False).stderr
+    (tmp_path / "first").write_text("on news\non sports\noff news\noff wetter süd\non news\n")
+    onoff("play", tmp_path / "first", *common, "--out", tmp_path / "got")
+    assert [(tmp_path / "got" / f"{step:06d}").read_text() for step in range(5)] == [
+        f"latest of {name}" for name in ("news", "sports", "news", "wetter süd", "news")
+    ]
+    assert "played to its end before" not in onoff("play", tmp_path / "other", *common).stderr
+
+
+def test_a_file_can_be_given_up(leave, tmp_path):
+    common = leave(PENDING)
+    assert onoff("resume", *common[:4]).stdout == "latest of wetter süd"
+    onoff("get", "news", "--next", "news", *common)  # as the file would have gone on
+    onoff("get", "science", "--next", "news", *common)
+    refused = onoff("play", tmp_path / "first", *common, check=False)
+    assert "requests that are not in" in refused.stderr
+    assert "--restart" in refused.stderr
+    done = onoff("play", tmp_path / "other", *common, "--restart", "--out", tmp_path / "got")
+    assert "8 requests" in done.stdout
+    assert (tmp_path / "got" / "000006").read_text() == "latest of sports"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +441,7 @@ def test_a_server_that_cannot_be_reached_is_explained(chain_file, plans, server,
     assert not (tmp_path / "j").exists()
 
 
-def test_what_play_makes_on_and_a_changed_file_are_noted(chain_file, plans, server, tmp_path):
+def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     common = [
         "--server",
         server.url,
@@ -385,10 +457,6 @@ def test_what_play_makes_on_and_a_changed_file_are_noted(chain_file, plans, serv
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
     assert "3 requests were made ON" in done.stderr
-    journal = Journal(tmp_path / "j", Chain.load(chain_file).fingerprint, server.catalogue.fingerprint)
-    journal.note("play", json.dumps({"digest": "of another file", "first": 0}))
-    journal.close()
-    assert "this one starts anew" in onoff("play", tmp_path / "requests", *common).stderr
 
 
 def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.errors import OnoffError, Unavailable
+from onoff.errors import Announced, OnoffError, PendingRequest, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -111,6 +112,9 @@ def play(
     plans: Plans = None,
     lengths: Lengths = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin FILE anew; give up a file that was not played to its end.")
+    ] = False,
     delay: Delay = 0.05,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again."""
@@ -118,29 +122,39 @@ def play(
 
     settings = _settings(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    totals, since = asyncio.run(_play(items, settings, plans, out, delay))
+    totals, since = asyncio.run(_play(file.absolute(), items, settings, plans, out, restart, delay))
     report.print_totals(totals, settings["chain"], settings["lengths"], since)
 
 
 async def _play(
-    items: list[tuple[str, bool]], settings: dict[str, Any], plans: Path | None, out: Path | None, delay: float
+    file: Path,
+    items: list[tuple[str, bool]],
+    settings: dict[str, Any],
+    plans: Path | None,
+    out: Path | None,
+    restart: bool,
+    delay: float,
 ) -> tuple[Totals, int]:
     """The requests of a file; the journal's totals at the end, and the step from which on they were counted."""
     from onoff import report
 
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()
     async with _client(settings, plans, delay) as client:
+        begun = 0 if restart else _begun(client, file, items, digest)
+        if begun == 0:
+            _check_free_to_begin(client, file, items[0][0])
+            if client.journal.recall(f"played {digest}") is not None:
+                _note(f"{file} was played to its end before; playing it again")
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
         _remember(client, settings)
-        begun = _begun(client, items, digest)
-        if not begun and client.journal.recall("play") not in (None, "{}"):
-            _note("another file, or this one before it was changed, was not played to its end; this one starts anew")
-        if begun or client.journal.state.pending is not None:
+        if begun:
             # Finish what is pending; a message that had arrived may not have been written before the end.
             with _explained("run the same command again"):
-                await _delivered(client.resume(), out if begun else None)
-        client.journal.note("play", json.dumps({"digest": digest, "first": client.journal.state.step - begun}))
+                await _delivered(client.resume(), out)
+        first = client.journal.state.step - begun
+        progress = {"digest": digest, "first": first, "file": str(file), "count": len(items)}
+        client.journal.note("play", json.dumps(progress))
         left, made_on = items[begun:], 0
         with report.progress("requests")(len(items)) as advance:
             for _ in range(begun):
@@ -152,6 +166,7 @@ async def _play(
                 advance()
         if made_on:
             _note(f"{made_on} requests were made ON: until one has counted as ON, and the last, which has no next")
+        client.journal.note(f"played {digest}", "")
         client.journal.note("play", "{}")
         since = int(client.journal.recall(SINCE) or 0)
         return client.journal.totals(settings["lengths"], since), since
@@ -183,13 +198,39 @@ async def _delivered(asked: Awaitable[Message | None], out: Path | None) -> bool
     return message is not None and message.made_private
 
 
-def _begun(client: Client, items: list[tuple[str, bool]], digest: str) -> int:
-    """How many of these requests an earlier run has made or left pending; 0 if others were made since."""
+def _begun(client: Client, file: Path, items: list[tuple[str, bool]], digest: str) -> int:
+    """How many of these requests an earlier run has made or left pending. An unfinished file must not be forgotten."""
     known = json.loads(client.journal.recall("play") or "{}")
-    if known.get("digest") != digest:
+    made = [step["request"] for step in client.journal.steps(since=known["first"])] if known else []
+    if not made:
         return 0
-    made = [client.chain.names[step["request"]] for step in client.journal.steps(since=known["first"])]
-    return len(made) if made == [source for source, _ in items[: len(made)]] else 0
+    if known["digest"] == digest:
+        if [client.chain.names[request] for request in made] == [source for source, _ in items[: len(made)]]:
+            return len(made)
+        raise OnoffError(f"requests that are not in {file} were made since it was left: begin it anew with --restart")
+    unfinished = f"{known['file']} was not played to its end"
+    if len(made) <= known["count"]:
+        unfinished += f" ({known['count'] - len(made)} of {known['count']} requests left)"
+    if known["file"] == str(file):
+        raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
+    raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
+
+
+def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
+    """A file can begin if nothing is pending, whose message would be lost, and nothing else is announced."""
+    state, names = client.journal.state, client.chain.names
+    if state.pending is not None:
+        wanted = names[state.pending.request]
+        raise PendingRequest(
+            f"the request for {wanted!r} is pending: `onoff resume` finishes it and writes its message", step=state.step
+        )
+    if state.announced is not None and names[state.announced] != first:
+        wanted = names[state.announced]
+        raise Announced(
+            f"{wanted!r} was announced as the next request, but {file} begins with {first!r}: "
+            f"`onoff get {shlex.quote(wanted)}` makes it, then play the file",
+            announced=state.announced,
+        )
 
 
 def status(
