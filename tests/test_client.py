@@ -10,16 +10,18 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan, report
 from onoff.commands.client import read_items
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff.journal import Journal, snapshot
+from onoff.journal import Journal, Snapshot, Totals, snapshot
 from onoff.limits import outer_bound
 from onoff.planstore import PlanStore
+from onoff.session import Pending, State
 from oracles import random_chain
 from serverprocess import ServerProcess
 
@@ -283,7 +285,7 @@ def chain_file(chain, tmp_path):
     return tmp_path / "chain.json"
 
 
-def test_get_remembers_its_settings_and_status_tells_all(chain_file, plans, server, tmp_path):
+def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plans, server, tmp_path):
     journal = ["--journal", tmp_path / "j", "--plans", plans]
     first = onoff("get", "sports", "--next", "news", "--on", "--server", server.url, "--chain", chain_file, *journal)
     assert first.stdout == "latest of sports"
@@ -294,7 +296,8 @@ def test_get_remembers_its_settings_and_status_tells_all(chain_file, plans, serv
     assert "steps since privacy was last ON: 1" in told
     assert "the next request must be 'science'" in told
     assert "OFF" in told
-    assert "optimal, at least" in told
+    assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
+    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2\n" in told
     assert onoff("resume", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -457,6 +460,29 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
     assert "3 requests were made ON" in done.stderr
+
+
+def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):
+    used, nothing = plan(chain, 3), Totals(0, 0, 0, 0, 0.0, 0, {})
+    state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
+    pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
+    for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
+        report.print_status(Snapshot(now, nothing, {}), chain, used, None, 0)
+        told = capsys.readouterr().out
+        assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
+        bound = outer_bound(chain.posterior(lag))
+        assert bound < used.cost
+        assert f"less than {bound:.3f} on average at lag {lag}\n" in told
+    assert "must be 'sports'" in told
+
+
+def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):
+    least = 2 * 4 + 5 * outer_bound(chain.posterior(1))
+    report.print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain, None, 0)
+    told = capsys.readouterr().out
+    assert amounts(told) == [28.0, 23.0, 22.0, round(least, 1)]
+    assert f" {least:.1f} " in told
+    assert told.count("on average") == 1
 
 
 def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):

@@ -25,10 +25,11 @@ def test_the_demonstration_is_real_repeats_nothing_and_betrays_nothing(capsys):
     assert result.queries_per_step == 1
     assert result.retries in (0, 1)
     assert result.outer < result.paper < result.everything
+    assert result.outer <= result.expected < result.everything
     frame = result.everything // (60 * 8)
     assert result.downloaded % frame == 0
     # Sizes vary by less than 4 sources: six standard deviations of the sum, a false alarm below 1e-8.
-    assert abs(result.downloaded - result.outer) < 6 * 4 * frame * 60**0.5
+    assert abs(result.downloaded - result.expected) < 6 * 4 * frame * 60**0.5
     assert max(seen) >= 59
     assert result.outer >= frame * 60 * outer_bound(demo.reader().posterior(50))
     assert result.audit.clean

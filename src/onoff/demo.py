@@ -51,6 +51,7 @@ class Demonstration:
     downloaded: int
     everything: int
     paper: float
+    expected: float
     outer: float
     delivered: int
     killed_at: int
@@ -151,6 +152,7 @@ def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) ->
         downloaded=totals.bytes,
         everything=totals.steps * chain.n * frame,
         paper=frame * sum(count * cost_in_paper[lag] for lag, count in totals.lags.items()),
+        expected=frame * totals.cost,
         outer=frame * sum(count * outer_bound(chain.posterior(lag)) for lag, count in totals.lags.items()),
         delivered=delivered,
         killed_at=killed_at,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -56,7 +56,7 @@ class Planner:
         self._refresh()
         self._compute(lag)
         fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
-        return min([*fitting, self._first], key=lambda plan: (_at_most(plan), -plan.lag))
+        return cheapest([*fitting, self._first])
 
     def wait(self, lag: int, timeout: float) -> Plan:
         """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
@@ -112,6 +112,11 @@ class Planner:
         command = [sys.executable, "-P", "-m", "onoff.planner", str(self.store.directory), str(lag)]
         with (self.store.directory / "log").open("ab") as log:
             self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def cheapest(plans: Sequence[Plan]) -> Plan:
+    """The one to use of plans that all serve a lag; of equals the one made for the largest."""
+    return min(plans, key=lambda plan: (_at_most(plan), -plan.lag))
 
 
 def _at_most(plan: Plan) -> float:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 PICTURES = (".png", ".svg", ".pdf")
+BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
 MOST_PICTURES = 24  # chains that `plot_sweep` draws
 Advance = Callable[[], None]
 Bar = Callable[[int], AbstractContextManager[Advance]]
@@ -242,13 +243,15 @@ def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, 
     table = Table(title=title, title_justify="left")
     for heading in ("", "in all", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
+    everything = steps * _everything(chain, lengths)
+    decimals = 1 if everything < 10_000 else 0
     for name, amount in (
-        ("downloading everything", steps * _everything(chain, lengths)),
+        ("downloading everything", everything),
         ("the plans used, expected", totals.cost),
         ("downloaded", totals.downloaded),
         ("outer bound: no scheme needs less on average", least),
     ):
-        table.add_row(name, f"{amount:.0f}", f"{amount / max(1, steps):.3f}")
+        table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
 
@@ -269,16 +272,15 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequ
     pending = state.pending
     if pending is not None:
         print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
-    following = state.announced if pending is None else None if pending.private else pending.next
-    if following is not None:
-        print(f"announced: the next request must be {names[following]!r}")
-    if state.last is not None:
-        cost = (
-            f"{plan.cost:.3f} ({plan.scheme}, at least {plan.lower_bound:.3f})"
-            if plan
-            else "a race, until a plan is made"
-        )
+    after = state.answered
+    if after.announced is not None:
+        print(f"announced: the next request must be {names[after.announced]!r}")
+    if after.last is not None:
+        lag = after.lag + 1
+        cost = f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})" if plan else "a race's, until a plan is made"
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
+        if chain.n <= BOUND_LIMIT:
+            print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.totals, chain, lengths, since)
 
@@ -290,6 +292,7 @@ def print_demo(result: Demonstration) -> None:
     for name, size in (
         ("downloading everything", result.everything),
         ("the paper's scheme, expected", result.paper),
+        ("onoff, expected", result.expected),
         ("onoff, downloaded", result.downloaded),
         ("outer bound: no scheme needs less on average", result.outer),
     ):

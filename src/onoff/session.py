@@ -50,6 +50,11 @@ class State:
     rounding: float = 0.0
     pending: Pending | None = None
 
+    @property
+    def answered(self) -> State:
+        """The state after what is pending, if anything is: the one in which the next request will be made."""
+        return self if self.pending is None else finish(self)
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -240,6 +240,7 @@ def status(
     """The lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff import report
     from onoff.journal import snapshot
+    from onoff.planner import cheapest
     from onoff.planstore import PlanStore
 
     path = journal or default_journal()
@@ -249,9 +250,9 @@ def status(
     chain, lengths, since = _chain_from(notes["chain"]), _lengths_from(notes), int(notes.get(SINCE, 0))
     found = snapshot(path, lengths, since)
     store = PlanStore(chain, plans, lengths)
-    lag = found.state.lag + 1
-    ready = [store.load(known) for known in store.lags() if known <= lag]
-    report.print_status(found, chain, min(ready, key=lambda plan: plan.cost, default=None), lengths, since)
+    lag = found.state.answered.lag + 1
+    ready = [store.load(known) for known in store.lags() if 1 <= known <= lag]
+    report.print_status(found, chain, cheapest(ready) if ready else None, lengths, since)
 
 
 def measure(
