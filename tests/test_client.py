@@ -242,6 +242,15 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     assert amounts(told) == [80, 80, 80, 80]
 
 
+def test_the_length_of_a_missing_page_is_not_measured(web, tmp_path):
+    (tmp_path / "urls.json").write_text(json.dumps(web))
+    (tmp_path / "files" / "2.txt").unlink()
+    done = onoff("measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"answered 404 for 'science' ({web['science']})" in done.stderr
+    assert not (tmp_path / "lengths.json").exists()
+
+
 def amounts(told):
     """The totals in the second column of the table at the end."""
     rows = [line.split("│")[1:-1] for line in told.splitlines() if "│" in line]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from onoff.errors import CatalogueError
+from onoff.errors import CatalogueError, SourceError
 from onoff.transport import Answer, Content
 from onoff.transport.connection import open_connection, read
 
@@ -60,6 +60,13 @@ class HttpTransport:
     async def measure(self) -> dict[str, int]:
         """The length of every body, by fetching all of them: it can serve as the cost of a source in planning."""
         answer = await self.fetch(0, tuple(range(len(self.names))))
+        for (name, url), content in zip(self._sources.items(), answer.contents, strict=True):
+            if content.status != 200:
+                raise SourceError(
+                    f"the server answered {content.status} for {name!r} ({url}): its length cannot be measured",
+                    status=content.status,
+                    body=content.body,
+                )
         return {name: max(1, len(content.body)) for name, content in zip(self.names, answer.contents, strict=True)}
 
     async def close(self) -> None:
