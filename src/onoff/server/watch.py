@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 2.0
 
 log = logging.getLogger("onoff.watch")
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]  # inode, size, time of the last change
 
 
 def source_names(directory: Path) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ class Watcher:
                 continue
             settled[source] = expected
             if len(data) > self._store.catalogue.length:
-                name, most = self._store.catalogue.names[source], self._store.catalogue.length
-                log.warning("%s: more than %d bytes; its source keeps its message", self._directory / name, most)
+                file, most = self._directory / self._store.catalogue.names[source], self._store.catalogue.length
+                log.warning("%s: not published: %d bytes, --length is %d", file, expected[1], most)
             elif source not in kept or kept[source].data != data:
                 messages[source] = data
         number = self._store.publish(messages) if messages else None
