@@ -468,7 +468,47 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
-    assert "3 requests were made ON" in done.stderr
+    start, last = "2 at the start of the journal", "the last of the file"
+    assert f"asked OFF but made ON: {start}" in done.stderr
+    assert last in done.stderr
+    (tmp_path / "requests").write_text("on news\noff sports\n")
+    done = onoff("play", tmp_path / "requests", *common)
+    assert f"asked OFF but made ON: {last}" in done.stderr
+    assert "was made ON" not in onoff("get", "news", *common).stderr
+    assert "was made ON: no --next was given" in onoff("get", "news", "--off", *common).stderr
+    common[5] = tmp_path / "new"
+    done = onoff("get", "news", "--next", "news", "--off", *common)
+    assert "was made ON: it is at the start of the journal" in done.stderr
+
+
+def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
+    with ServerProcess(tmp_path, names=NAMES) as empty:
+        empty.publish({"news": b"here"})
+        common = ["--journal", tmp_path / "j", "--plans", plans]
+        done = onoff("get", "sports", "--server", empty.url, "--chain", chain_file, *common)
+        words = "onoff: sports: nothing has been published yet\n"
+        assert (done.stdout, words in done.stderr) == ("", True)
+        done = onoff("resume", *common)
+        assert words in done.stderr
+        assert "nothing was pending; this is the last message again" in done.stderr
+        (tmp_path / "requests").write_text("on news\non sports\non sports\n")
+        done = onoff("play", tmp_path / "requests", *common, "--delay", "0")
+        assert done.stderr.count("nothing has been published yet") == 1
+        assert words in done.stderr
+
+
+def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path):
+    common = leave(PENDING)[:4]
+    down = ["--server", "http://127.0.0.1:1"]
+    for command in (["resume"], ["get", "news"]):
+        done = onoff(*command, *down, *common, check=False)
+        assert done.returncode == 2
+        assert "The request for 'wetter süd' stays pending: `onoff resume` finishes it." in done.stderr
+    done = onoff("play", tmp_path / "first", *down, *common, check=False)
+    assert "stays pending: run the same command again" in done.stderr
+    done = onoff("resume", *common)
+    assert done.stdout == "latest of wetter süd"
+    assert done.stderr == ""
 
 
 def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):

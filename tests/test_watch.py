@@ -104,7 +104,8 @@ def test_a_file_that_is_too_long_or_gone_leaves_the_message_as_it_was(directory,
     (directory / "sports").unlink()
     assert [watcher.look() for _ in range(4)] == [None] * 4
     assert messages(store) == {"news": b"old news", "sports": b"old sports"}
-    assert len([record for record in caplog.records if "news: not published: 17 bytes, --length is 16" in record.message]) == 1
+    [record] = caplog.records
+    assert record.message == f"{directory / 'news'}: not published: 17 bytes, --length is 16"
 
 
 def test_after_a_restart_only_what_differs_is_published(directory, store):

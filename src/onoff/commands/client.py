@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onoff.transport import Transport
 
 TOKEN = "ONOFF_TOKEN"
+RESUME = "`onoff resume` finishes it"
 SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
 
 JournalFile = Annotated[
@@ -56,7 +57,8 @@ def register(app: typer.Typer) -> None:
 def get(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to fetch.")],
     next: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="The request after this one; it is then bound.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="The request that will follow; after an OFF request you are bound to it."),
     ] = None,
     private: Annotated[bool, typer.Option("--on/--off", help="Whether privacy is ON for this request.")] = True,
     journal: JournalFile = None,
@@ -74,12 +76,11 @@ def get(
 async def _get(
     source: str, next: str | None, private: bool, settings: dict[str, Any], plans: Path | None, delay: float
 ) -> None:
-    async with _client(settings, plans, delay) as client:
-        _remember(client, settings)
-        with _explained("`onoff resume` finishes it"):
+    with _explained(settings, RESUME):
+        async with _client(settings, plans, delay) as client:
+            _remember(client, settings)
             message = await client.get(source, next, private)
-    if message.made_private:
-        _note("this request was made ON: it is the first or last one, or no next request was given")
+            _tell(client, message)
     sys.stdout.buffer.write(message.body)
 
 
@@ -92,15 +93,37 @@ def resume(
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
 
+    settings = _settings(journal, chain, server, urls, None)
+
     async def finish() -> bytes:
-        settings = _settings(journal, chain, server, urls, None)
         async with _client(settings, plans, 0.0) as client:
+            pending = client.journal.state.pending
             message = await client.resume()
             if message is None:
                 raise OnoffError("nothing is pending, and no message has arrived yet")
+            if pending is None:
+                _note("nothing was pending; this is the last message again")
+            _tell(client, message)
             return message.body
 
-    sys.stdout.buffer.write(asyncio.run(finish()))
+    with _explained(settings, RESUME):
+        body = asyncio.run(finish())
+    sys.stdout.buffer.write(body)
+
+
+def _tell(client: Client, message: Message) -> None:
+    """What is worth knowing about a message that has arrived."""
+    if message.round == 0:
+        _note_unpublished(message.source)
+    if message.made_private:
+        step = next(client.journal.steps(since=message.step))
+        without = "no --next was given, and the query must hide the next request"
+        early = "it is at the start of the journal, before one had counted as ON"
+        _note(f"this request was made ON: {without if step['next'] is None else early}")
+
+
+def _note_unpublished(source: str) -> None:
+    _note(f"{source}: nothing has been published yet")
 
 
 def play(
@@ -122,7 +145,8 @@ def play(
 
     settings = _settings(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    totals, since = asyncio.run(_play(file.absolute(), items, settings, plans, out, restart, delay))
+    with _explained(settings, "run the same command again"):
+        totals, since = asyncio.run(_play(file.absolute(), items, settings, plans, out, restart, delay))
     report.print_totals(totals, settings["chain"], settings["lengths"], since)
 
 
@@ -148,24 +172,22 @@ async def _play(
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         _remember(client, settings)
+        delivery = Delivery(out)
         if begun:
             # Finish what is pending; a message that had arrived may not have been written before the end.
-            with _explained("run the same command again"):
-                await _delivered(client.resume(), out)
+            await delivery.take(client.resume())
         first = client.journal.state.step - begun
         progress = {"digest": digest, "first": first, "file": str(file), "count": len(items)}
         client.journal.note("play", json.dumps(progress))
-        left, made_on = items[begun:], 0
+        left = items[begun:]
         with report.progress("requests")(len(items)) as advance:
             for _ in range(begun):
                 advance()
             for i, (source, private) in enumerate(left):
                 following = left[i + 1][0] if i + 1 < len(left) else None
-                with _explained("run the same command again"):
-                    made_on += await _delivered(client.get(source, following, private), out)
+                await delivery.take(client.get(source, following, private))
                 advance()
-        if made_on:
-            _note(f"{made_on} requests were made ON: until one has counted as ON, and the last, which has no next")
+        _note_made_on(client, first)
         client.journal.note(f"played {digest}", "")
         client.journal.note("play", "{}")
         since = int(client.journal.recall(SINCE) or 0)
@@ -173,29 +195,53 @@ async def _play(
 
 
 @contextmanager
-def _explained(advice: str) -> Iterator[None]:
-    """Say what to do about a request that the server left unanswered."""
+def _explained(settings: dict[str, Any], advice: str) -> Iterator[None]:
+    """If the server does not answer while a request is pending, whoever left it so, say what to do about it."""
+    from onoff.journal import snapshot
+
     try:
         yield
     except Unavailable as error:
-        raise Unavailable(f"{error} The request is pending: {advice}.") from None
+        pending = snapshot(settings["path"]).state.pending if settings["path"].exists() else None
+        if pending is None:
+            raise
+        wanted = settings["chain"].names[pending.request]
+        raise Unavailable(f"{error} The request for {wanted!r} stays pending: {advice}.") from None
 
 
-async def _delivered(asked: Awaitable[Message | None], out: Path | None) -> bool:
-    """Wait for a message and write it to its file; that a source has none is worth a note, not the end.
+class Delivery:
+    """Writes messages to the files of a directory, if there is one."""
 
-    Whether it was asked OFF but made ON.
-    """
-    from onoff.errors import SourceError
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
+        self._unpublished: set[str] = set()  # noted once each
 
-    try:
-        message = await asked
-    except SourceError as error:
-        _note(str(error))
-        return False
-    if message is not None and out is not None:
-        (out / f"{message.step:06d}").write_bytes(message.body)
-    return message is not None and message.made_private
+    async def take(self, asked: Awaitable[Message | None]) -> None:
+        """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        from onoff.errors import SourceError
+
+        try:
+            message = await asked
+        except SourceError as error:
+            _note(str(error))
+            return
+        if message is None:
+            return
+        if message.round == 0 and message.source not in self._unpublished:
+            self._unpublished.add(message.source)
+            _note_unpublished(message.source)
+        if self._out is not None:
+            (self._out / f"{message.step:06d}").write_bytes(message.body)
+
+
+def _note_made_on(client: Client, first: int) -> None:
+    """Which requests of a file, begun at step `first`, were asked OFF but made ON."""
+    made_on = [s for s in client.journal.steps(since=first) if s["private"] and not s["asked_private"]]
+    early = sum(step["next"] is not None for step in made_on)
+    reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
+    reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
+    if reasons:
+        _note(f"asked OFF but made ON: {', and '.join(reasons)}")
 
 
 def _begun(client: Client, file: Path, items: list[tuple[str, bool]], digest: str) -> int:
