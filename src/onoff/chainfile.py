@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from onoff.errors import ChainError, is_whole
 
+ROW_NAMES = "; no column of row names is wanted"
 FORMAT, VERSION = "onoff-chain", 1
 
 
@@ -151,12 +152,14 @@ def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
         raise ChainError(f"{file}: is empty; a header of names and one row for each are needed")
     names, body = lines[0], lines[1:]
     if len(body) != len(names):
-        raise ChainError(f"{file}: {len(names)} names in the header but {len(body)} rows below it", value=len(body))
+        found = f"{len(names)} names in the header but {len(body)} rows below it"
+        raise ChainError(f"{file}: {found}{_hint(names, body)}", value=len(body))
     matrix: list[list[float]] = []
     for number, cells in enumerate(body):
         if len(cells) != len(names):
             raise ChainError(
-                f"{file}: row {number} ({names[number]!r}) has {len(cells)} cells, the header {len(names)}",
+                f"{file}: row {number} ({names[number]!r}) has {len(cells)} cells, the header {len(names)}"
+                + (ROW_NAMES if len(cells) == len(names) + 1 else ""),
                 row=number,
                 value=len(cells),
             )
@@ -174,3 +177,14 @@ def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
                 ) from None
         matrix.append(row)
     return matrix, names
+
+
+def _hint(names: list[str], body: list[list[str]]) -> str:
+    """What a file that is not square probably is."""
+    if len(names) == 1 and (len(body) <= 2 or any(mark in names[0] for mark in ";\t| ")):
+        return "; is the separator a comma?"
+    if len(body) > 2 * len(names):
+        return "; this looks like a log of requests: `onoff fit` makes a chain of it"
+    if len(names) == len(body) + 1 and all(len(cells) == len(names) for cells in body):
+        return ROW_NAMES
+    return ""
