@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from onoff import Chain, ChainError, ContextError, NotUnique
-from onoff.demo import reader
 from onoff.errors import SessionError
 from onoff.page.beliefs import Made, Onlooker
 from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Tables, Wish, World
@@ -174,7 +173,7 @@ def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind
 
 def test_a_reader_clicks_by_itself_until_told_to_stop():
     async def story():
-        async with World(reader(), pace=0.01) as world:
+        async with World(CHAIN, pace=0.01) as world:
             world.play(True)
             await until(lambda: len(world.made) >= 12 and any(made.lag for made in world.made))
             world.play(False)
