@@ -8,10 +8,12 @@ with PageProcess() as page:
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,14 +23,16 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 
 class PageProcess:
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, directory: Path | None = None) -> None:
+        """Its temporary files are in `directory`: a page that is killed leaves them."""
         self.options, self.port = options, "0"
+        self.environment = {**os.environ, "TMPDIR": str(directory)} if directory else None
         self.start()
 
     def start(self) -> None:
         """Start it (again): the first time on a free port, then on the same one. Returns when it answers."""
         command = [str(ONOFF), "page", "--no-open", "--port", self.port, *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment)
         line = self.process.stdout.readline()
         assert line, "the page did not start"
         self.url = re.search(r"http://127\.0\.0\.1:\d+", line).group()
@@ -69,3 +73,10 @@ def processes_of(pid: int) -> list[int]:
             with suppress(OSError):  # it has ended meanwhile
                 todo += map(int, file.read_text().split())
     return found
+
+
+def until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.02)

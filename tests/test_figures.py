@@ -88,6 +88,23 @@ def test_figure_2a_has_an_arrow_for_every_step_of_the_chain():
     )
 
 
+@pytest.mark.parametrize("n", range(2, 13))
+def test_the_grid_has_the_peak_at_one_over_n_and_no_point_twice(n):
+    for step in (0.05, 0.01):
+        grid = np.array(figures.alphas(step, n))
+        assert 1 / n in grid
+        assert np.diff(grid).min() > 1e-9
+        assert (grid[0], grid[-1]) == (0, pytest.approx(1, abs=step + 1e-9))
+        assert grid[-1] < 1 - 1e-9
+
+
+def test_all_rates_are_1_at_one_over_n_and_less_beside_it():
+    for curve in figures.rates_over_alpha(12):
+        peak = curve.x.index(1 / 12)
+        assert curve.y[peak] == pytest.approx(1, abs=1e-9)
+        assert max(curve.y[:peak] + curve.y[peak + 1 :]) < 1 - 1e-3
+
+
 def test_the_optimum_lies_between_the_bounds_and_has_its_known_values():
     by_key = {curve.key: curve for curve in [*figures.figure_2b(), *figures.figure_2c()]}
     for key in ("", ", alpha=0.25", ", alpha=0.6"):

@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import signal
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from onoff import Chain
 from onoff.demo import CHANNELS, reader
-from pageprocess import PageProcess
+from pageprocess import PageProcess, processes_of, until_gone
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -22,8 +23,8 @@ ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
 @pytest.fixture(scope="module")
-def running():
-    with PageProcess() as running:
+def running(tmp_path_factory):
+    with PageProcess(directory=tmp_path_factory.mktemp("page")) as running:
         yield running
 
 
@@ -36,15 +37,22 @@ def browser():
 
 
 @pytest.fixture
-def view(running, browser, tmp_path):
-    """Opens the page in a window. In the end, nothing was loaded from elsewhere and no error was logged.
-
-    Steps of earlier tests are still shown; nothing is waiting in the queue.
-    """
-    file, errors, elsewhere, contexts = tmp_path / "reader.csv", [], [], []
+def view(running, window, tmp_path):
+    """Opens the page of the reader of eight channels. (A new chain is a new server: only where it is needed.)"""
+    file = tmp_path / "reader.csv"
     if running.state()["names"] != list(CHANNELS):
         reader().save(file)
         assert running.load(file.name, file.read_bytes()).status_code == 200
+    return window
+
+
+@pytest.fixture
+def window(running, browser):
+    """Opens the page, whatever its chain. In the end, nothing was loaded from elsewhere and no error was logged.
+
+    Steps of earlier tests are still shown; nothing is waiting in the queue.
+    """
+    errors, elsewhere, contexts = [], [], []
     while running.state()["queue"]:
         running.post("/now")  # refused while the request before is being made
 
@@ -103,6 +111,22 @@ def layout(page):
     return [{key: round(value) for key, value in box.items()} for box in boxes]
 
 
+def box(page, selector):
+    """Where the last such element stands. In one call: what is drawn with each state may be replaced between two."""
+    return page.locator(selector).last.evaluate("element => element.getBoundingClientRect().toJSON()")
+
+
+def cut_off(page, selector):
+    """The texts that are not shown whole: beyond the edge of their chart, or longer than their box."""
+    return page.locator(selector).evaluate_all("""elements => elements.filter((element) => {
+        const svg = element.closest("svg");
+        if (!svg) return element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;
+        const inner = element.getBoundingClientRect(), outer = svg.getBoundingClientRect();
+        return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.top < outer.top - 1
+            || inner.bottom > outer.bottom + 1;
+    }).map((element) => element.textContent)""")
+
+
 def test_the_belief_stays_flat_for_ours_and_moves_for_naive(view):
     page = view()
     expect(page.locator("#cost .curve.optimum")).to_be_visible()
@@ -142,51 +166,6 @@ def test_made_now_asks_for_everything(view):
     expect(rows(page).first.locator("td").nth(1)).to_have_text("ON*")
     expect(page.locator("#queue")).to_contain_text("empty")
     expect(page.locator("#now")).to_be_disabled()
-
-
-def test_a_bad_chain_is_explained_and_a_good_one_is_shown(view, tmp_path):
-    page = view()
-    bad, good = tmp_path / "bad.csv", tmp_path / "mine.json"
-    bad.write_text("a,b\n0.5,0.6\n0.5,0.5\n")
-    Chain.symmetric(4, 0.7, ["tea", "milk", "rain", "snow"]).save(good)
-    before = layout(page)
-    page.set_input_files("#file", bad)
-    expect(page.locator("#file-words")).to_have_text(re.compile(r"bad\.csv: row 0 \('a'\) sums to 1\.1, not to 1"))
-    expect(page.locator("#notice")).to_contain_text("bad.csv")
-    assert layout(page) == before
-    page.set_input_files("#file", good)
-    expect(page.locator(".card b")).to_have_text(["tea", "milk", "rain", "snow"])
-    expect(page.locator("#notice")).to_be_hidden()
-    expect(page.locator("#title")).to_have_text("mine.json")
-    click(page, ("rain", True), ("rain", False))
-    expect(rows(page)).to_have_count(1)
-
-
-def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(view):
-    page = view()
-    for chart, names in {
-        "#cost": ["lag: steps since privacy was last ON", "messages per request"],
-        "#over-alpha": ["α, the probability to stay", "rate (wanted / downloaded)"],
-        "#over-lag": ["steps since privacy was last ON", "rate (wanted / downloaded)"],
-    }.items():
-        expect(page.locator(f"{chart} text.name")).to_have_text(names)
-        assert page.locator(f"{chart} svg").get_attribute("aria-label")
-    curve = page.locator("#over-lag .curve.inner")
-    expect(curve).to_be_visible()
-    old = curve.get_attribute("points")
-    page.fill("#alpha", "0.6")
-    expect(page.locator("#alpha-out")).to_have_text("0.60")
-    expect(curve).not_to_have_attribute("points", old)
-    marker = page.locator("#over-alpha .marker")
-    box, chart = marker.bounding_box(), page.locator("#over-alpha svg").bounding_box()
-    assert 0.55 < (box["x"] - chart["x"] - 46) / (chart["width"] - 56) < 0.65
-    for chart in ("#over-alpha", "#over-lag"):
-        for kind in ("inner", "outer", "optimum"):
-            expect(page.locator(f"{chart} .curve.{kind}")).to_have_count(1)
-    page.fill("#n", "5")
-    page.click("#use")
-    expect(page.locator(".card b")).to_have_text(list("01234"))
-    expect(page.locator("#title")).to_have_text("the symmetric chain, n = 5, α = 0.6")
 
 
 def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_again(view):
@@ -298,29 +277,84 @@ def test_light_and_dark_follow_the_system_and_the_button(view):
     check(page, dark=True)
 
 
-def test_a_phone_needs_no_sideways_scrolling(view, tmp_path):
-    page = view(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+def test_a_bad_chain_is_explained_and_a_good_one_is_shown(window, tmp_path):
+    page = window()
+    bad, good = tmp_path / "bad.csv", tmp_path / "mine.json"
+    bad.write_text("a,b\n0.5,0.6\n0.5,0.5\n")
+    Chain.symmetric(4, 0.7, ["tea", "milk", "rain", "snow"]).save(good)
+    before = layout(page)
+    page.set_input_files("#file", bad)
+    expect(page.locator("#file-words")).to_have_text(re.compile(r"bad\.csv: row 0 \('a'\) sums to 1\.1, not to 1"))
+    expect(page.locator("#notice")).to_contain_text("bad.csv")
+    assert layout(page) == before
+    page.set_input_files("#file", good)
+    expect(page.locator(".card b")).to_have_text(["tea", "milk", "rain", "snow"])
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#title")).to_have_text("mine.json")
+    click(page, ("rain", True), ("rain", False))
+    expect(rows(page)).to_have_count(1)
 
-    def check():
-        first = steps(page)
-        click(page, *((page.locator(".card").nth(i).get_attribute("title"), on) for i, on in enumerate((1, 0, 1))))
-        expect(rows(page)).to_have_count(first + 2)
-        expect(page.locator(f".belief[data-step='{first}']")).to_be_visible()
-        expect(page.locator("#cost .curve.inner")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file", ".dots", "td.lag", ".side svg"):
-            box = page.locator(part).last.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390, part
 
-    check()
-    for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file"):
-        assert page.locator(part).first.bounding_box()["height"] >= 30, f"{part} is too small for a thumb"
-    names = [f"a-source-with-quite-a-long-name-{i}" for i in range(13)]
-    Chain.symmetric(13, 0.3, names).save(tmp_path / "long.csv")
+def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(window):
+    page = window()
+    for chart, names in {
+        "#cost": ["lag: steps since privacy was last ON", "messages per request: lower is better"],
+        "#over-alpha": ["α, the probability to stay", "rate = wanted / downloaded: higher is better"],
+        "#over-lag": ["steps since privacy was last ON", "rate = wanted / downloaded: higher is better"],
+    }.items():
+        expect(page.locator(f"{chart} text.name")).to_have_text(names)
+        assert cut_off(page, f"{chart} text") == []
+        assert page.locator(f"{chart} svg").get_attribute("aria-label")
+    for legend in ("#cost-legend", "#figure-legend"):
+        expect(page.locator(f"{legend} .outer")).to_contain_text("outer bound (not always reachable)")
+        expect(page.locator(f"{legend} .optimum")).to_contain_text("optimum (proved)")
+    curve = page.locator("#over-lag .curve.inner")
+    expect(curve).to_be_visible()
+    old = curve.get_attribute("points")
+    page.fill("#alpha", "0.6")
+    expect(page.locator("#alpha-out")).to_have_text("0.60")
+    expect(curve).not_to_have_attribute("points", old)
+    marker = page.locator("#over-alpha .marker")
+    place, chart = marker.bounding_box(), page.locator("#over-alpha svg").bounding_box()
+    assert 0.55 < (place["x"] - chart["x"] - 46) / (chart["width"] - 56) < 0.65
+    for chart in ("#over-alpha", "#over-lag"):
+        for kind in ("inner", "outer", "optimum"):
+            expect(page.locator(f"{chart} .curve.{kind}")).to_have_count(1)
+    page.fill("#n", "5")
+    page.click("#use")
+    expect(page.locator(".card b")).to_have_text(list("01234"))
+    expect(page.locator("#title")).to_have_text("the symmetric chain, n = 5, α = 0.6")
+
+
+def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, tmp_path):
+    names = "frontpage news tech local opinion on-air misc weather msn-news health living business".split()  # noqa: SIM905
+    names += [f"a-source-with-quite-a-long-name-{i}" for i in range(24 - len(names))]
+    Chain.symmetric(24, 0.3, names).save(tmp_path / "long.csv")
+    page = window(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.set_input_files("#file", tmp_path / "long.csv")
-    expect(page.locator(".card")).to_have_count(13)
-    check()
+    expect(page.locator(".card")).to_have_count(24)
+    first = steps(page)
+    click(page, *((page.locator(".card").nth(i).get_attribute("title"), on) for i, on in enumerate((1, 0, 1))))
+    expect(rows(page)).to_have_count(first + 2)
+    expect(page.locator(f".belief[data-step='{first}']")).to_be_visible()
+    expect(page.locator("#cost .curve.inner")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file", ".dots", "td.lag", ".side svg"):
+        assert box(page, part)["left"] >= 0, part
+        assert box(page, part)["right"] <= 390, part
+    for part in ("#privacy", ".card", "#now", "#play", "#use", "label.file"):
+        assert box(page, part)["height"] >= 30, f"{part} is too small for a thumb"
+    for width, wide in ((390, 300), (1280, 500)):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.wait_for_function(f"document.querySelector('.bars').clientWidth > {wide}")  # drawn for this width
+        for selector in (".card b", "th", ".bars text"):
+            assert not [text for text in cut_off(page, selector) if "long" not in text], (selector, width)
+        labels = page.locator(".bars").first.evaluate("""bars => [...bars.querySelectorAll("g")].map((group) =>
+            [group.querySelector("text").textContent, group.querySelector("title").textContent,
+             group.querySelector("text").getBoundingClientRect().x])""")
+        assert [label for label, _, _ in labels] == [*names[:12], *["a-source…"] * 12]
+        assert all(title.startswith(f"{name}: ") for name, (_, title, _) in zip(names, labels, strict=True))
+        assert min(b - a for (_, _, a), (_, _, b) in pairwise(labels)) >= 9, "names overlap"
 
 
 def test_the_page_goes_on_by_itself_when_the_program_is_back(running, browser):
@@ -328,7 +362,10 @@ def test_the_page_goes_on_by_itself_when_the_program_is_back(running, browser):
     page = context.new_page()
     page.goto(running.url)
     expect(page.locator(".card").first).to_be_visible()
-    assert running.stop() == 0
+    family = processes_of(running.process.pid)
+    assert len(family) >= 3  # the page, the server and its worker
+    assert running.stop(signal.SIGKILL) == -signal.SIGKILL
+    until_gone(family)
     expect(page.locator("#notice")).to_contain_text("The program behind this page is gone")
     running.start()
     expect(page.locator("#notice")).to_be_hidden()

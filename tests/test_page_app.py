@@ -15,14 +15,19 @@ import pytest
 
 from onoff import Chain
 from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT
-from pageprocess import ONOFF, PageProcess, processes_of
+from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def four(tmp_path_factory):
     file = tmp_path_factory.mktemp("chain") / "four.json"
     Chain.symmetric(4, 0.4, ["a", "b", "c", "d <b>"]).save(file)
-    with PageProcess("--chain", str(file)) as page:
+    return file
+
+
+@pytest.fixture(scope="module")
+def page(four):
+    with PageProcess("--chain", str(four)) as page:
         yield page
 
 
@@ -114,8 +119,8 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
     assert curves["lag"][0]["y"] == pytest.approx([1.0] * 6)  # alpha = 1/n: every request is like any other
 
 
-def test_ctrl_c_ends_all_of_it_and_leaves_nothing():
-    page = PageProcess()
+def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
+    page = PageProcess("--chain", str(four))
     family = processes_of(page.process.pid)
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in family]
     [store] = {found.group(1) for command in commands if (found := re.search(r"--store\0([^\0]+)", command))}
@@ -126,13 +131,6 @@ def test_ctrl_c_ends_all_of_it_and_leaves_nothing():
         assert page.stop() == 0
     assert not Path(store).parent.exists()
     until_gone(family)
-
-
-def until_gone(pids):
-    deadline = time.monotonic() + 10
-    while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.02)
 
 
 def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path):

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from onoff import Chain, ChainError, ContextError, NotUnique
-from onoff.demo import reader
 from onoff.errors import SessionError
 from onoff.page.beliefs import Made, Onlooker
 from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Tables, Wish, World
@@ -74,9 +73,9 @@ def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click()
     asyncio.run(story())
 
 
-def test_the_server_believes_what_it_did_before_but_for_a_naive_client():
+def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_reader_clicks_by_itself():
     async def story():
-        async with World(CHAIN) as world:
+        async with World(CHAIN, pace=0.01) as world:
             for source, private in zip("abbca", (True, False, False, True, True), strict=True):
                 world.ask(source, private)
             await until(lambda: len(world.made) == 4 and len(world.beliefs) == 2)
@@ -91,6 +90,10 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client():
             before = prior * P[:, 1]
             assert first.naive == pytest.approx(before / before.sum())
             assert latest.naive == pytest.approx(P[1])
+            world.play(True)
+            await until(lambda: len(world.made) >= 16 and any(made.lag for made in world.made[4:]))
+            world.play(False)
+            assert any(made.private for made in world.made[4:])
 
     asyncio.run(story())
 
@@ -168,17 +171,6 @@ def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind
             assert directory.exists()
         assert not directory.exists()
         assert not Path(f"/proc/{pid}").exists()
-
-    asyncio.run(story())
-
-
-def test_a_reader_clicks_by_itself_until_told_to_stop():
-    async def story():
-        async with World(reader(), pace=0.01) as world:
-            world.play(True)
-            await until(lambda: len(world.made) >= 12 and any(made.lag for made in world.made))
-            world.play(False)
-            assert any(made.private for made in world.made)
 
     asyncio.run(story())
 

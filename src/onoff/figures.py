@@ -35,11 +35,14 @@ class Curve:
     y: tuple[float, ...]
 
 
-def alphas(step: float) -> tuple[float, ...]:
-    """The paper's grid for Figure 2b: from 0 to 1/3 by `step`, then from 1/3 on; 1 itself is left out."""
-    third = 1 / 3
-    below = np.arange(0, third, step)
-    above = np.arange(third, 1, step)
+def alphas(step: float, n: int = SOURCES) -> tuple[float, ...]:
+    """The paper's grid for Figure 2b: from 0 to 1/n by `step`, then from 1/n on; 1 itself is left out.
+
+    At 1/n every request is like any other: there all rates have their peak, 1.
+    """
+    peak = 1 / n
+    below = np.arange(0, peak - 1e-9, step)  # less a little: rounding must not add the end itself
+    above = np.arange(peak, 1 - 1e-9, step)
     return tuple(float(a) for a in np.concatenate([below, above]))
 
 
@@ -56,9 +59,9 @@ def figure_2c() -> list[Curve]:
 def rates_over_alpha(n: int) -> list[Curve]:
     """The three curves of the symmetric chain of n sources at lag 1."""
     return [
-        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05), lambda a: _bounds(n, a, 1).inner_rate),
-        _curve("outer", "$R^O$, upper bound", alphas(0.01), lambda a: _bounds(n, a, 1).outer_rate),
-        _curve("optimum", "optimum", alphas(0.05), lambda a: _optimum(n, a, 1)),
+        _curve("inner", "$R^I$, the paper's scheme", alphas(0.05, n), lambda a: _bounds(n, a, 1).inner_rate),
+        _curve("outer", "$R^O$, upper bound", alphas(0.01, n), lambda a: _bounds(n, a, 1).outer_rate),
+        _curve("optimum", "optimum", alphas(0.05, n), lambda a: _optimum(n, a, 1)),
     ]
 
 

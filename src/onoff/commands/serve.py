@@ -40,6 +40,7 @@ def serve(
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
     body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="End when this process, our parent, is gone.")] = None,
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
@@ -66,7 +67,7 @@ def serve(
     if not settings.publishers and watch is None:
         _note("there are no publishers' tokens and no directory to watch: nothing can be published")
     try:
-        run(settings, opened, host=host, port=port, workers=workers, watch=watch)
+        run(settings, opened, host=host, port=port, workers=workers, watch=watch, parent=parent)
     finally:
         opened.close()
 

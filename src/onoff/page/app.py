@@ -151,7 +151,7 @@ def create_app(page: Page, port: int) -> ASGIApp:
             n, alpha = _numbers({"n": int(request.query_params["n"]), "alpha": float(request.query_params["alpha"])})
         except (KeyError, ValueError) as error:
             return _refused(f"n and alpha are needed as numbers ({error})")
-        over_alpha, over_lag = await asyncio.to_thread(lambda: (_over_alpha(n), rates_over_lag((alpha,), n)))
+        over_alpha, over_lag = await asyncio.to_thread(lambda: (_over_alpha(n), _over_lag(n, alpha)))
         return JSONResponse({"alpha": [asdict(c) for c in over_alpha], "lag": [asdict(c) for c in over_lag]})
 
     clicks = {"ask": ask, "switch": switch, "now": now, "play": play, "server": server}
@@ -258,6 +258,11 @@ def _parsed(name: str, data: bytes) -> Chain:
 @lru_cache(maxsize=LARGEST_FIGURE)
 def _over_alpha(n: int) -> list[Curve]:
     return rates_over_alpha(n)
+
+
+@lru_cache(maxsize=100)
+def _over_lag(n: int, alpha: float) -> list[Curve]:
+    return rates_over_lag((alpha,), n)
 
 
 def _no_bar(_: int) -> AbstractContextManager[Callable[[], None]]:

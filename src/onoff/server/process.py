@@ -59,12 +59,17 @@ def serve(
     port: int = 0,
     workers: int = 1,
     watch: Path | None = None,
+    parent: int | None = None,
     application: Callable[[Settings], Starlette] = create_app,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. When requests are answered, one line of JSON on stdout says where.
+    """Serve until SIGTERM or SIGINT, or until the process `parent`, which started this one, is gone.
+
+    When requests are answered, one line of JSON on stdout says where.
 
     Each worker process makes its own `application`, which therefore must be a function of a module.
     """
+    if parent is not None:
+        _start(_end_with, parent)
     with ExitStack() as stack:
         if workers > 1:
             os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
@@ -103,7 +108,7 @@ def _load(application: Callable[[Settings], Starlette], settings: Settings) -> S
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would keep the port and go on with settings that nobody can change."""
+    """Whoever outlives its parent would keep the port, with settings that nobody can change."""
     while os.getppid() == parent:
         time.sleep(_LOOK_FOR_PARENT)
     logging.getLogger("onoff.server").warning("the parent process is gone; stopping")

@@ -50,7 +50,8 @@ export function lines(box, curves, axes, label) {
 
 // What the server believes about one request: a bar for each source, a line at the prior, a triangle at the truth.
 export function bars(width, height, names, belief, prior, wanted, top, kind) {
-  const left = 34, bottom = 26, above = 6, n = names.length, step = (width - left) / n;
+  const left = 34, above = 6, n = names.length, step = (width - left) / n;
+  const upright = names.some((name) => 6 * name.length > step), bottom = upright ? 70 : 26; // names stand where they are too long to lie
   const Y = (p) => above + (1 - p / top) * (height - above - bottom);
   const guess = belief.indexOf(Math.max(...belief));
   const label = `${kind}: ${names.map((name, i) => `${name} ${(100 * belief[i]).toFixed(1)} %`).join(", ")}`;
@@ -62,11 +63,14 @@ export function bars(width, height, names, belief, prior, wanted, top, kind) {
   names.forEach((name, i) => {
     const x = left + i * step, wide = Math.max(2, step * 0.68), inset = (step - wide) / 2;
     const bar = s("rect", { class: i === guess ? "bar guess" : "bar", x: x + inset, width: wide, y: Y(belief[i]), rx: 1.5,
-      height: Math.max(0, Y(0) - Y(belief[i])) }, s("title", {}, `${name}: ${(100 * belief[i]).toFixed(2)} %`));
-    svg.append(bar, s("line", { class: "prior", x1: x + inset - 1, x2: x + inset + wide + 1, y1: Y(prior[i]), y2: Y(prior[i]) }));
+      height: Math.max(0, Y(0) - Y(belief[i])) });
+    const line = s("line", { class: "prior", x1: x + inset - 1, x2: x + inset + wide + 1, y1: Y(prior[i]), y2: Y(prior[i]) });
+    const place = upright ? { transform: `translate(${x + step / 2 + 3} ${Y(0) + 13}) rotate(-90)`, "text-anchor": "end" }
+      : { x: x + step / 2, y: height - 3, "text-anchor": "middle" };
+    const short = name.length > 10 ? `${name.slice(0, 8)}…` : name;
+    svg.append(s("g", {}, s("title", {}, `${name}: ${(100 * belief[i]).toFixed(2)} %`), bar, line,
+      s("text", { class: "tiny", ...place }, upright ? short : name)));
     if (i === wanted) svg.append(s("path", { class: "truth", d: `M${x + step / 2 - 4.5} ${Y(0) + 10}h9l-4.5 -7z` }));
-    if (n <= 12 && step >= 15)
-      svg.append(s("text", { class: "tiny", x: x + step / 2, y: height - 3, "text-anchor": "middle" }, name.slice(0, step > 24 ? 4 : 2)));
   });
   return svg;
 }

@@ -3,8 +3,10 @@ import { bars, lines } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
 const KINDS = {
-  everything: "everything, always", inner: "the paper's scheme", optimum: "onoff: the optimum", outer: "bound: no scheme does better",
+  everything: "everything, always", inner: "the paper's scheme", optimum: "optimum (proved)", outer: "outer bound (not always reachable)",
 };
+const MANY = 12; // sources beyond which the panels take the whole width: names and bars need it
+const PROVED = 1e-5; // a gap that nobody sees
 let state = null; // the newest
 let figure = null; // the curves of the symmetric chain
 let refusal = ""; // what the last click was refused for
@@ -47,6 +49,7 @@ function notice() {
 
 function drawCards() {
   const { names, habits, private: on } = state;
+  document.body.classList.toggle("many", names.length > MANY);
   if ($("cards").dataset.names !== names.join("\n")) {
     $("cards").dataset.names = names.join("\n");
     $("cards").replaceChildren(...names.map((name) => {
@@ -92,7 +95,6 @@ function dots(set, wanted, names) {
 
 function drawSteps() {
   const { names, steps } = state;
-  document.querySelector("table").className = names.length > 12 ? "many" : "";
   $("no-steps").hidden = steps.length > 0;
   $("count").textContent = state.message ? `arrived: “${state.message}”` : "";
   $("steps").replaceChildren(...[...steps].reverse().map((step) => h("tr", step.bytes ? {} : { class: "pending" },
@@ -100,7 +102,7 @@ function drawSteps() {
     h("td", {}, status(step.private), step.made_private ? h("span", { title: "asked OFF, made ON: first of a stream, or without a next request" }, "*") : ""),
     h("td", { class: "want", title: names[step.wanted] }, names[step.wanted]),
     h("td", { class: "saw" }, dots(step.saw, step.wanted, names), step.times > 1 ? h("small", { title: "the same query was sent again" }, ` ${step.times}×`) : ""),
-    h("td", { class: "open" }, step.private ? "everything" : names[step.wanted]),
+    h("td", { class: "open", title: step.private ? "everything" : names[step.wanted] }, step.private ? "everything" : names[step.wanted]),
     h("td", { class: "number" }, step.bytes ? String(step.bytes) : "pending"),
     h("td", { class: "number lag" }, String(step.lag)))));
   const last = steps.at(-1);
@@ -111,7 +113,8 @@ function drawSteps() {
 
 function drawBeliefs() {
   const { names, beliefs } = state;
-  const box = $("beliefs"), width = Math.floor((box.clientWidth - 16) / 2), height = 118;
+  const box = $("beliefs"), stacked = getComputedStyle(document.querySelector(".versus")).display === "none";
+  const width = stacked ? box.clientWidth : Math.floor((box.clientWidth - 16) / 2), height = 160;
   const most = Math.max(0.2, ...beliefs.flatMap((b) => [...b.ours, ...b.naive, ...b.prior]));
   const top = [0.2, 0.3, 0.4, 0.6, 0.8, 1].find((value) => value >= most - 1e-9) ?? 1;
   const rows = [0, 1, 2].map((i) => {
@@ -120,7 +123,7 @@ function drawBeliefs() {
     const side = (belief, bits, kind) => {
       const guess = belief.indexOf(Math.max(...belief));
       return h("div", { class: "side", "data-bits": bits.toFixed(6) }, bars(width, height, names, belief, b.prior, b.wanted, top, kind),
-        h("p", {}, h("b", {}, `${bits.toFixed(3)} bits`), " learned", h("br"), `best guess: ${names[guess]}, ${percent(belief[guess])}`));
+        h("p", {}, stacked ? `${kind === "naive" ? "a naive client" : "with onoff"}: ` : "", h("b", {}, `${bits.toFixed(3)} bits`), " learned", h("br"), `best guess: ${names[guess]}, ${percent(belief[guess])}`));
     };
     return h("div", { class: "belief", "data-step": b.step }, h("h3", {}, `Step ${b.step}: you wanted ${names[b.wanted]}`),
       h("div", { class: "pair" }, side(b.ours, b.ours_bits, "onoff"), side(b.naive, b.naive_bits, "naive")));
@@ -128,8 +131,9 @@ function drawBeliefs() {
   box.replaceChildren(...rows);
 }
 
-function legend(box, kinds, values = () => "") {
-  box.replaceChildren(...kinds.map((kind) => h("span", { class: `key ${kind}` }, h("i"), KINDS[kind], h("b", {}, values(kind)))));
+function legend(box, words, values = () => "") {
+  box.replaceChildren(...["everything", "inner", "optimum", "outer"].filter((kind) => words[kind]).map((kind) =>
+    h("span", { class: `key ${kind}` }, h("i"), words[kind], h("b", {}, values(kind)))));
 }
 
 function drawCosts() {
@@ -138,12 +142,14 @@ function drawCosts() {
   const x = costs.map((row) => row.lag);
   const curves = [["everything", "everything"], ["outer", "outer"], ["inner", "paper"], ["optimum", "optimum"]].map(
     ([kind, key]) => ({ kind, x, y: costs.map((row) => row[key] ?? row.inner) }));
-  lines($("cost"), curves, { x: "lag: steps since privacy was last ON", y: "messages per request", whole: true,
+  lines($("cost"), curves, { x: "lag: steps since privacy was last ON", y: "messages per request: lower is better", whole: true,
     xs: [1, 8], ys: [0, names.length + 0.4] },
     `Cost in messages per request at lag 1: everything ${names.length}, paper ${costs[0].paper.toFixed(2)}, ` +
     `optimum ${costs[0].optimum.toFixed(2)}, bound ${costs[0].outer.toFixed(2)}`);
   const ends = Object.fromEntries(curves.map(({ kind, y }) => [kind, kind === "everything" ? ` ${y[0]}` : ` ${y[0].toFixed(2)} → ${y.at(-1).toFixed(2)}`]));
-  legend($("cost-legend"), ["everything", "inner", "optimum", "outer"], (kind) => ends[kind]);
+  const gap = Math.max(...costs.map((row) => row.gap));
+  const optimum = gap < PROVED ? KINDS.optimum : `best plan found (proved: at most ${(100 * gap).toPrecision(2)} % above the optimum)`;
+  legend($("cost-legend"), { ...KINDS, optimum }, (kind) => ends[kind]);
 }
 
 function drawBytes() {
@@ -161,12 +167,12 @@ function drawFigure() {
   if (!figure) return;
   const curves = (list) => list.map((c) => ({ kind: c.key.split(",")[0], x: c.x, y: c.y }))
     .sort((a, b) => ["outer", "inner", "optimum"].indexOf(a.kind) - ["outer", "inner", "optimum"].indexOf(b.kind));
-  const y = "rate (wanted / downloaded)", ys = [0, 1.02], alpha = Number($("alpha").value);
+  const y = "rate = wanted / downloaded: higher is better", ys = [0, 1.02], alpha = Number($("alpha").value);
   lines($("over-alpha"), curves(figure.alpha), { x: "α, the probability to stay", y, xs: [0, 1], ys, marker: alpha },
     `Rates over alpha, ${$("n").value} sources`);
   lines($("over-lag"), curves(figure.lag), { x: "steps since privacy was last ON", y, whole: true, xs: [1, 6], ys },
     `Rates over time, alpha ${alpha}`);
-  legend($("figure-legend"), ["inner", "optimum", "outer"]);
+  legend($("figure-legend"), { ...KINDS, everything: "" });
 }
 
 function draw() {
