@@ -15,6 +15,16 @@ settings.register_profile(
 settings.load_profile("onoff")
 
 
+# Tests that share a browser, a cluster or a JVM run in one worker, which then starts it once (`--dist loadgroup`).
+SHARING = ("test_page", "test_page_app", "test_fit_spark", "test_public", "test_cells", "test_audit_leaks")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in SHARING:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
     """In CI a skip is a failure: what the tests need is installed there."""
