@@ -61,7 +61,7 @@ class ServerProcess:
         assert ready["event"] == "ready"
         self.url = ready["url"]
         self.port = int(self.url.rpartition(":")[2])
-        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def workers(self) -> list[int]:
         """The processes that answer."""

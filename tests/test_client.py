@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan, report
-from onoff.commands.client import read_items
+from onoff.commands.play import read_items
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.journal import Journal, Snapshot, Totals, snapshot
 from onoff.limits import outer_bound

@@ -133,7 +133,7 @@ def test_an_answer_never_mixes_two_rounds(tmp_path, store):
 
         def read():
             body = Query(server.catalogue.fingerprint, 1, tuple(ALL)).encode()
-            with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=20) as http:
+            with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=60) as http:
                 while not stop.is_set():
                     frames = decode_answer(server.catalogue, ALL, http.post("/v1/query", content=body).content)
                     rounds.add(frames[0].round)

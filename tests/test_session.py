@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onoff
@@ -115,6 +115,7 @@ def test_impossible_requests_and_missing_plans_are_errors():
         begin(state, ring, 1, 2, False, plan(ring, 2))
 
 
+@settings(max_examples=40)
 @given(chains(min_sources=3, max_sources=3), st.lists(st.booleans(), min_size=1, max_size=8), st.integers(0, 2**32))
 def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(chain, statuses, seed):
     plans = {lag: plan(chain, lag, "comb") for lag in range(1, len(statuses) + 1)}
@@ -136,7 +137,17 @@ def test_secrets_come_from_the_operating_system():
     for draws in (Client, begin, TablePlan.draw, RacePlan.draw):
         assert inspect.signature(draws).parameters["randbelow"].default is secrets.randbelow
     package = Path(onoff.__file__).parent
-    for name in ("session", "client", "tableplan", "raceplan", "clocks", "journal", "commands/client"):
+    for name in (
+        "session",
+        "client",
+        "tableplan",
+        "raceplan",
+        "clocks",
+        "journal",
+        "commands/client",
+        "commands/play",
+        "commands/reading",
+    ):
         tree = ast.parse((package / f"{name}.py").read_text())
         names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import audit, client, fit, page, plan, serve, sweep
+from onoff.commands import audit, client, fit, page, plan, play, serve, sweep
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -29,6 +29,7 @@ client.register(app)
 fit.register(app)
 page.register(app)
 plan.register(app)
+play.register(app)
 serve.register(app)
 sweep.register(app)
 

@@ -1,0 +1,149 @@
+"""What the commands of the client share: options, the settings that a journal remembers, and the client they make."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onoff.errors import OnoffError, Unavailable
+
+if TYPE_CHECKING:
+    from onoff.chain import Chain
+    from onoff.client import Client
+    from onoff.transport import Transport
+
+TOKEN = "ONOFF_TOKEN"
+RESUME = "`onoff resume` finishes it"
+SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
+
+JournalFile = Annotated[
+    Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
+]
+ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help="Needed once; then it is remembered.")]
+Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
+Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web server; remembered.")]
+Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
+Lengths = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
+]
+Delay = Annotated[
+    float, typer.Option(min=0.0, metavar="SECONDS", help="From call to send, the same for every request.")
+]
+
+
+@contextmanager
+def explained(settings: dict[str, Any], advice: str) -> Iterator[None]:
+    """If the server does not answer while a request is pending, whoever left it so, say what to do about it."""
+    from onoff.journal import snapshot
+
+    try:
+        yield
+    except Unavailable as error:
+        pending = snapshot(settings["path"]).state.pending if settings["path"].exists() else None
+        if pending is None:
+            raise
+        wanted = settings["chain"].names[pending.request]
+        raise Unavailable(f"{error} The request for {wanted!r} stays pending: {advice}.") from None
+
+
+def default_journal() -> Path:
+    """Where the journal is unless told otherwise: with the user's state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
+
+
+def settings_of(
+    journal: Path | None, chain: Path | None, server: str | None, urls: Path | None, lengths: Path | None
+) -> dict[str, Any]:
+    """What was given, completed by what the journal remembers."""
+    from onoff.chain import Chain
+    from onoff.commands.plan import read_lengths
+    from onoff.journal import snapshot
+
+    path = journal or default_journal()
+    if journal is None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    notes = snapshot(path).notes if path.exists() else {}
+    if server is not None and urls is not None:
+        raise OnoffError("give --server or --urls, not both")
+    known = "chain" in notes
+    if chain is None and not known:
+        raise OnoffError(f"{path} is a new journal: --chain is needed the first time, then it is remembered")
+    if server is None and urls is None and not known:
+        raise OnoffError(f"{path} is a new journal: --server or --urls is needed the first time, then it is remembered")
+    loaded: Chain = Chain.load(chain) if chain is not None else chain_from(notes["chain"])
+    if server is None and urls is None:
+        server, urls_text = notes.get("server"), notes.get("urls")
+        urls = Path(urls_text) if urls_text else None
+    return {
+        "path": path,
+        "chain": loaded,
+        "server": server,
+        "urls": None if urls is None else urls.absolute(),
+        "lengths": lengths_from(notes) if lengths is None else read_lengths(lengths, loaded.names),
+    }
+
+
+def lengths_from(notes: dict[str, str]) -> tuple[float, ...] | None:
+    remembered = json.loads(notes.get("lengths", "null"))
+    return None if remembered is None else tuple(remembered)
+
+
+def client_of(settings: dict[str, Any], plans: Path | None, delay: float) -> Client:
+    from onoff.client import Client
+    from onoff.planner import Planner
+    from onoff.transport.http import HttpTransport
+    from onoff.transport.onoff import OnoffTransport
+
+    transport: Transport
+    if settings["urls"] is not None:
+        transport = HttpTransport.load(settings["urls"])
+    else:
+        transport = OnoffTransport(settings["server"], os.environ.get(TOKEN))
+    # The planner's process goes on after this command: the next one finds the plan.
+    planner = Planner(settings["chain"], plans, settings["lengths"])
+    return Client(settings["chain"], transport, settings["path"], planner, delay=delay)
+
+
+def remember(client: Client, settings: dict[str, Any]) -> None:
+    """Note the settings once they have worked."""
+    if client.journal.created:
+        note("a new journal: its first two requests ask for everything")
+    wanted = {
+        "server": settings["server"] or "",
+        "urls": str(settings["urls"] or ""),
+        "lengths": json.dumps(settings["lengths"]),
+        "chain": _chain_text(settings["chain"]),  # the last: where it is noted, all are
+    }
+    known = client.journal.recall("lengths")
+    if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
+        state = client.journal.state
+        client.journal.note(SINCE, str(state.step + (state.pending is not None)))
+    for key, value in wanted.items():
+        if client.journal.recall(key) != value:
+            client.journal.note(key, value)
+
+
+def _chain_text(chain: Chain) -> str:
+    return json.dumps({"names": chain.names, "matrix": chain.P.tolist()})
+
+
+def chain_from(text: str) -> Chain:
+    from onoff.chain import Chain
+
+    data = json.loads(text)
+    return Chain(data["matrix"], data["names"])
+
+
+def note_unpublished(source: str) -> None:
+    note(f"{source}: nothing has been published yet")
+
+
+def note(text: str) -> None:
+    print(f"onoff: {text}", file=sys.stderr)
