@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import signal
 import socket
 import sqlite3
 import stat
@@ -18,8 +19,10 @@ from starlette.routing import Route
 
 from onoff.errors import OnoffError
 from onoff.server.app import create_app
+from onoff.server.board import Board
 from onoff.server.settings import Settings
 from onoff.server.tokens import append_hash, hash_line, matches, new_token, read_hashes
+from onoff.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Frame, Query, encode_publication
 from serverprocess import ServerProcess
 
@@ -381,3 +384,26 @@ def test_the_server_imports_none_of_the_science():
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_look_that_has_just_ended_is_not_waited_for_again(tmp_path):
+    """A reader may come after a look ended and before that was noted; waiting for it once more would never end."""
+
+    def hangs(*_):
+        raise AssertionError("the reader waits for ever, and all others with it")
+
+    async def story():
+        board = Board(SqliteStore(tmp_path / "store.db", Catalogue(("a", "b"), 8)))
+        board._look = asyncio.create_task(asyncio.sleep(0))
+        await board._look
+        snapshot = await board.current()
+        board.close()
+        return snapshot.round
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(10)
+    try:
+        assert asyncio.run(story()) == 0
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -51,7 +51,8 @@ class Board:
         """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board."""
         needed = max(time.monotonic() - MAX_AGE, self._published)
         while self._seen < needed:  # twice at most: a look that was already under way, then one of our own
-            if self._look is None:
+            # One that is done may still be here: its callback comes later, and awaiting it would not give way to others.
+            if self._look is None or self._look.done():
                 self._look = asyncio.create_task(self._renew())
                 self._look.add_done_callback(self._looked)
             try:
@@ -100,6 +101,7 @@ class Board:
         return Snapshot(0, tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n)))
 
     def _looked(self, look: asyncio.Task[None]) -> None:
-        self._look = None
+        if self._look is look:
+            self._look = None
         if not look.cancelled():
             look.exception()  # every reader may have hung up: an error is not "never retrieved"
