@@ -51,7 +51,7 @@ class Board:
         """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board."""
         needed = max(time.monotonic() - MAX_AGE, self._published)
         while self._seen < needed:  # twice at most: a look that was already under way, then one of our own
-            # One that is done may still be here: its callback comes later, and awaiting it would not give way to others.
+            # One that is done may still be here: its callback comes later, and awaiting it would not give way.
             if self._look is None or self._look.done():
                 self._look = asyncio.create_task(self._renew())
                 self._look.add_done_callback(self._looked)
