@@ -19,6 +19,7 @@ settings.load_profile("onoff")
 SHARING = ("test_page", "test_page_app", "test_fit_spark", "test_public", "test_cells", "test_audit_leaks")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SHARING:
