@@ -11,13 +11,15 @@ from unittest.mock import patch
 from onoff.cli import main
 
 
-def call(*words, cwd=".") -> CompletedProcess[str]:
-    """`onoff WORDS`, called in the directory `cwd`."""
-    out, err = io.StringIO(), io.StringIO()
+def call(*words, cwd=".", check=False, encoding="utf-8") -> CompletedProcess[str]:
+    """`onoff WORDS`, called in the directory `cwd`; messages are bytes, so that the output has a buffer."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, write_through=True) for _ in range(2))
     argv = ["onoff", *map(str, words)]
     with chdir(cwd), patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
             main()
         except SystemExit as end:
-            return CompletedProcess(argv, end.code, out.getvalue(), err.getvalue())
+            done = CompletedProcess(argv, end.code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))
+            assert not check or done.returncode == 0, done.stderr
+            return done
     raise AssertionError("main() always ends by sys.exit")

@@ -24,6 +24,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SHARING:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.path.stem not in SHARING)  # the longest first, so that no worker ends long before
 
 
 @pytest.hookimpl(wrapper=True)

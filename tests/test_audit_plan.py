@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clikit import call
 from onoff import Chain, ContextError, OnoffError, Plan, PlanError, plan
 from onoff.audit import bounds, races
 from onoff.audit.exactrows import ExactRows
@@ -25,8 +26,6 @@ from onoff.audit.planrecord import Table
 from onoff.planstore import PlanStore
 from onoff.raceplan import race_plan
 from onoff.testing import chains
-
-ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def hollow(n, seed=0):
@@ -556,9 +555,7 @@ def test_a_race_that_leaks_is_caught(draw, rule):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [ONOFF, "audit", "plan", *map(str, arguments)], capture_output=True, text=True, check=False
-    )  # fmt: skip
+    return call("audit", "plan", *arguments)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.audit.models import Encoder, Everything, Naive, Planned
 from onoff.audit.real import (
@@ -351,8 +352,7 @@ def test_sequences_end_before_what_the_chain_does_not_have(tmp_path):
 
 
 def run(*arguments):
-    command = [ONOFF, "audit", "real", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return call("audit", "real", *arguments)
 
 
 @pytest.fixture(scope="module")

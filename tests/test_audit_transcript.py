@@ -5,15 +5,13 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, redirect_stderr, redirect_stdout
-from io import StringIO
-from types import SimpleNamespace
-from unittest import mock
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from onoff import Chain, cli, plan
+from clikit import call
+from onoff import Chain, plan
 from onoff.audit.belief import Asked
 from onoff.audit.models import Everything, Naive
 from onoff.audit.stream import audit_stream, noted, pick
@@ -148,15 +146,6 @@ assert not {{f"onoff.{{name}}" for name in {players.split()}}} & set(sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def run(*arguments):
-    """The command line in this process: exit code and what it printed."""
-    out, err = StringIO(), StringIO()
-    command = mock.patch("sys.argv", ["onoff", *map(str, arguments)])
-    with redirect_stdout(out), redirect_stderr(err), command, pytest.raises(SystemExit) as end:
-        cli.main()
-    return SimpleNamespace(returncode=end.value.code, stdout=out.getvalue(), stderr=err.getvalue())
-
-
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
     """A chain, plans, a journal of 120 steps, and the server's log of them in the server's own order."""
@@ -187,7 +176,7 @@ def options(stream):
 
 
 def test_our_log_tells_nothing_that_is_private_and_a_naive_one_does(stream, tmp_path):
-    done = run("audit", "transcript", stream / "log", *options(stream), "--json", "--plot", tmp_path / "beliefs.png")
+    done = call("audit", "transcript", stream / "log", *options(stream), "--json", "--plot", tmp_path / "beliefs.png")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["clean"]
@@ -213,7 +202,7 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
     lines = (stream / "log").read_text().splitlines()
     full = json.dumps({"step": 20, "sources": [0, 1, 2], "client": "here"})
     late = write(tmp_path / "late", *lines, full)
-    done = run("audit", "transcript", late, *options(stream))
+    done = call("audit", "transcript", late, *options(stream))
     assert done.returncode == 1
     assert "rule broken (steps): step 20 comes after step 119" in done.stdout
     assert "sets: drawn as the plans say" in done.stdout
@@ -225,7 +214,7 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
         for step in read_journal(tmp_path / "journal", CHAIN)
     ]
     files = ("--chain", stream / "chain.json", "--journal", tmp_path / "journal", "--plans", stream / "plans")
-    done = run("audit", "transcript", write(tmp_path / "open", *openly), *files)
+    done = call("audit", "transcript", write(tmp_path / "open", *openly), *files)
     assert done.returncode == 1
     assert "the rules of the client: kept" in done.stdout
     assert "sets: NOT drawn as the plans say" in done.stdout
@@ -249,7 +238,7 @@ def changed_journal(stream, tmp_path, change):
 )
 def test_a_broken_rule_does_not_stop_the_attack(stream, tmp_path, change, rule):
     """Lags and plans that are wrong in the journal are breaches with a name, not errors of the audit."""
-    done = run("audit", "transcript", stream / "log", *changed_journal(stream, tmp_path, change))
+    done = call("audit", "transcript", stream / "log", *changed_journal(stream, tmp_path, change))
     assert done.returncode == 1, done.stderr
     assert f"rule broken ({rule})" in done.stdout
 
@@ -258,7 +247,7 @@ def test_part_of_the_sources_asked_for_while_on_is_a_finding(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "query = '[0, 1]' WHERE step = 1")
     steps = read_journal(tmp_path / "journal", CHAIN)
     lines = [{"step": step.step, "sources": list(step.query)} for step in steps]
-    found = json.loads(run("audit", "transcript", write(tmp_path / "log", *lines), *files, "--json").stdout)
+    found = json.loads(call("audit", "transcript", write(tmp_path / "log", *lines), *files, "--json").stdout)
     assert found["findings"][0] == "step 1: no client of this kind sends (0, 1) there"
 
 
@@ -269,7 +258,7 @@ def test_requests_that_the_queries_rule_out_are_a_finding(stream, tmp_path):
     other = next(x for x in range(3) if x not in off.query)
     names = [CHAIN.names[other if step is off else step.request] for step in steps]
     truth = ("--truth", write(tmp_path / "truth", *names))
-    done = run("audit", "transcript", stream / "log", *options(stream), *truth, "--json")
+    done = call("audit", "transcript", stream / "log", *options(stream), *truth, "--json")
     assert done.returncode == 1
     found = json.loads(done.stdout, parse_constant=pytest.fail)
     assert found["findings"][0] == f"step {off.step}: with these queries {names[off.step]!r} cannot have been asked for"
@@ -278,7 +267,7 @@ def test_requests_that_the_queries_rule_out_are_a_finding(stream, tmp_path):
 
 def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "plan = replace(plan, 'optimal', 'race') WHERE lag > 0")
-    done = run("audit", "transcript", stream / "log", *files)
+    done = call("audit", "transcript", stream / "log", *files)
     assert "this log: no OFF step could be attacked: this says nothing" in done.stdout
     assert "0 sets tested against plans" in done.stdout
     assert "naive client: BETRAYS private requests" in done.stdout
@@ -293,13 +282,13 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     statuses = "".join("1" if step.private else "0" for step in steps)
     truth = write(tmp_path / "truth", *(CHAIN.names[step.request] for step in steps))
     common = ("audit", "transcript", log, "--chain", stream / "chain.json", "--statuses", statuses)
-    done = run(*common, "--scheme", "naive")
+    done = call(*common, "--scheme", "naive")
     assert done.returncode == 1
     assert "this log: BETRAYS private requests" in done.stdout
     assert "naive client:" not in done.stdout
-    known = json.loads(run(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
+    known = json.loads(call(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
     assert known["log"] == {**known["naive"], "p_value": known["log"]["p_value"]}
-    decoys = run(*common, "--scheme", "decoys")  # of which there were 2, it seems from the first query: all sources
+    decoys = call(*common, "--scheme", "decoys")  # of which there were 2, it seems from the first query: all sources
     assert decoys.returncode == 1
     assert "no client of this kind sends (" in decoys.stdout
 
@@ -308,16 +297,16 @@ def test_the_log_alone_with_statuses_and_plans_is_attacked_too(stream):
     steps = read_journal(stream / "journal", CHAIN)
     statuses = "".join("1" if step.private else "0" for step in steps)
     words = ("--chain", stream / "chain.json", "--plans", stream / "plans", "--statuses", statuses, "--json")
-    found = json.loads(run("audit", "transcript", stream / "log", *words).stdout)
+    found = json.loads(call("audit", "transcript", stream / "log", *words).stdout)
     assert found["log"]["p_value"] is None
     assert found["log"]["private"]["max_bits"] < 1e-12
-    late = run("audit", "transcript", stream / "log", *words[:-2], f"0{statuses[1:]}")
+    late = call("audit", "transcript", stream / "log", *words[:-2], f"0{statuses[1:]}")
     assert late.returncode == 2
     assert "privacy was never ON before it" in late.stderr
-    short = run("audit", "transcript", stream / "log", *words[:-2], statuses[:-3])
+    short = call("audit", "transcript", stream / "log", *words[:-2], statuses[:-3])
     assert (short.returncode, short.stdout) == (2, "")
     assert "give one for each step" in short.stderr
-    nowhere = run("audit", "transcript", stream / "log", *words[:2], "--plans", stream / "no", *words[4:])
+    nowhere = call("audit", "transcript", stream / "log", *words[:2], "--plans", stream / "no", *words[4:])
     assert nowhere.returncode == 2
     assert "there is no such directory of plans" in nowhere.stderr
     assert not (stream / "no").exists()
@@ -378,7 +367,7 @@ def test_the_stream_that_fits_is_picked():
 )
 def test_what_is_missing_is_said_in_one_line(stream, tmp_path, words, complaint):
     words = (*words, "--plans", tmp_path)
-    done = run("audit", "transcript", stream / "log", "--chain", stream / "chain.json", *words)
+    done = call("audit", "transcript", stream / "log", "--chain", stream / "chain.json", *words)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert complaint in done.stderr

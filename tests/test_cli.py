@@ -1,4 +1,4 @@
-"""The command line as its users meet it: a process of its own."""
+"""The command line: in a process of its own where its environment, its terminal or a signal is the point."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cells(output):
 
 
 def test_rates_prints_a_table(uneven):
-    done = run("rates", uneven, "--lags", "1-2")
+    done = call("rates", uneven, "--lags", "1-2")
     assert done.returncode == 0
     assert done.stderr == ""
     expected = []
@@ -70,23 +70,23 @@ def test_there_are_no_colour_codes_in_a_file(chain_file, command):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_an_ascii_terminal_is_enough(tmp_path):
-    many, plain = tmp_path / "many.json", {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    Chain.symmetric(201, 0.5).save(many)
+def test_an_ascii_terminal_is_enough(tmp_path, chain_file, monkeypatch):
+    monkeypatch.setattr(report, "PAPER_LIMIT", 2)
     picture = tmp_path / "many.svg"
-    done = run("rates", many, "--lags", "1", "--plot", picture, env=plain)
+    done = call("rates", chain_file, "--lags", "1", "--plot", picture, encoding="ascii")
     assert (done.returncode, done.stderr) == (0, f"drawn: {picture}\n")
-    both = bounds(Chain.symmetric(201, 0.5).posterior(1))
+    both = bounds(Chain.load(chain_file).posterior(1))
     row = cells(done.stdout)[-1]
     assert (row[2], row[5]) == (f"<= {both.inner:.4f}", f"{both.outer:.4f}")
     assert "paper's inner bound" in picture.read_text()  # matplotlib notes each text beside its glyphs
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 8
 
 
 def test_rates_prints_json_with_all_digits(chain_file):
-    rows = json.loads(run("rates", chain_file, "--lags", "1,3", "--json").stdout)
+    rows = json.loads(call("rates", chain_file, "--lags", "1,3", "--json").stdout)
     assert [row["lag"] for row in rows] == [1, 3]
     posterior = Chain.load(chain_file).posterior(3)
     assert rows[1]["outer"] == bounds(posterior).outer
@@ -107,13 +107,13 @@ def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypat
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_rates_draws(chain_file, tmp_path, ending):
     picture = tmp_path / f"rates{ending}"
-    done = run("rates", chain_file, "--lags", "1-4", "--plot", picture)
+    done = call("rates", chain_file, "--lags", "1-4", "--plot", picture)
     assert done.returncode == 0
     assert picture.stat().st_size > 1000
 
 
 def test_reproduce_writes_and_names_its_files(tmp_path):
-    done = run("reproduce", "--out", tmp_path / "deep" / "figures")
+    done = call("reproduce", "--out", tmp_path / "deep" / "figures")
     assert done.returncode == 0
     names = [Path(line).name for line in done.stdout.splitlines()]
     assert len(names) == 8
@@ -162,7 +162,7 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, ar
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "long.json").write_text("1" * 5000)
     (tmp_path / "PICTURES.png").mkdir()
-    done = run(*[names.get(a, a) for a in arguments], cwd=tmp_path)
+    done = call(*[names.get(a, a) for a in arguments], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

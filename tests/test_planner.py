@@ -48,6 +48,28 @@ def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
             planner.best(0)
 
 
+def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monkeypatch):
+    def start(*_, **__):
+        raise AssertionError("a process was started")
+
+    store = PlanStore(chain, tmp_path)
+    for lag in (1, 2, 3, 5):
+        store.save(plan(chain, lag))
+    monkeypatch.setattr("onoff.planner.subprocess.Popen", start)
+    with Planner(chain, tmp_path) as planner:
+        assert planner.wait(4, timeout=60).lag == 3
+        assert planner.best(5).lag == 5
+        with pytest.raises(AssertionError, match="was started"):
+            planner.best(6)
+    store.path(2).write_text("damaged")
+    with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
+        planner.best(5)
+    store.path(2).unlink()
+    store.save(plan(chain, 2, "paper"))  # not the best there is
+    with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
+        planner.best(2)
+
+
 def test_planning_stops_where_the_cost_stops_falling(tmp_path):
     fast = Chain(0.2 * np.eye(4) + 0.8 * np.full((4, 4), 0.25))
     store = PlanStore(fast, tmp_path)

@@ -9,11 +9,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 import onoff
+from clikit import call
 
 ONOFF = Path(sys.executable).with_name("onoff")
 ROOT = Path(__file__).parent.parent
@@ -87,12 +90,14 @@ def readme_commands(tmp_path_factory):
     commands = re.findall(r"^    \.venv/bin/onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
     outputs, server = {}, None
     for command in commands:
-        words = [str(ONOFF), *command.replace("8700", port).split()]
-        if words[1] == "serve":
-            server = subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True)
+        words = command.replace("8700", port).split()
+        if words[0] == "serve":
+            server = subprocess.Popen([ONOFF, *words], cwd=directory, stdout=subprocess.PIPE, text=True)
             assert json.loads(server.stdout.readline())["event"] == "ready"
+            while not httpx.get(f"http://127.0.0.1:{port}/health").json()["round"]:  # the files have not been read yet
+                time.sleep(0.02)
         else:
-            outputs[command.strip()] = subprocess.run(words, check=True, cwd=directory, capture_output=True, text=True)
+            outputs[command.strip()] = call(*words, cwd=directory, check=True)
     yield directory, outputs, f"http://127.0.0.1:{port}"
     server.terminate()
     server.communicate(timeout=20)

@@ -96,6 +96,15 @@ class Planner:
     def _running(self) -> bool:
         return self._worker is not None and self._worker.poll() is None
 
+    def _all_at_hand(self, lag: int) -> bool:
+        """Whether a process in the background would find nothing to do."""
+        for each in grid():
+            if each not in self._loaded or not _is_final(self._loaded[each][1]):
+                return False
+            if each >= lag:
+                return True
+        raise AssertionError("the grid is infinite")
+
     def _compute(self, lag: int) -> None:
         """Have the background reach this lag, unless it has or is at it."""
         if self._running or lag <= self._reach:
@@ -106,6 +115,9 @@ class Planner:
         elif self._worker is not None and now < self._started + PAUSE:
             return  # killed, or another process is computing: try again, but not at once
         if lag <= self._reach:
+            return
+        if self._all_at_hand(lag):
+            self._reach = lag
             return
         self._asked, self._started = lag, now
         # -P: the current directory may hold modules of any name.
@@ -139,8 +151,7 @@ def compute(store: PlanStore, reach: int) -> None:
     """
     floor = outer_bound(Posterior(store.chain, FAR), store.lengths)
     for lag in grid():
-        finished = lag in store.lags() and _satisfied(store, lag)
-        if not finished:
+        if not (lag in store.lags() and _finished(store, lag)):
             if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
                 store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
             store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=POLISH_SECONDS))
@@ -148,14 +159,17 @@ def compute(store: PlanStore, reach: int) -> None:
             return
 
 
-def _satisfied(store: PlanStore, lag: int) -> bool:
-    """Whether the plan at hand is what `plan` would make: the best scheme for this number of sources."""
-    n = store.chain.n
-    best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"
+def _finished(store: PlanStore, lag: int) -> bool:
     try:
-        found = store.load(lag)
+        return _is_final(store.load(lag))
     except PlanError:
         return False
+
+
+def _is_final(found: Plan) -> bool:
+    """Whether this is what `plan` would make: the best scheme for this number of sources."""
+    n = found.chain.n
+    best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"
     return found.scheme in (best, "optimal") or found.gap <= 1e-6
 
 
