@@ -16,7 +16,7 @@ page: .venv/installed
 	@$(BIN)/onoff page
 
 test: .venv/installed
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -15,16 +15,17 @@ settings.register_profile(
 settings.load_profile("onoff")
 
 
-# Tests that share a browser, a cluster or a JVM run in one worker, which then starts it once (`--dist loadgroup`).
-SHARING = ("test_page", "test_page_app", "test_fit_spark", "test_public", "test_cells", "test_audit_leaks")
+# A file is run by one worker, which starts its server, browser, cluster or JVM once (`--dist loadfile`). The files that
+# take longest come first, so that no worker has to wait for the other at the end.
+SLOWEST = (
+    "test_client_crashes", "test_page", "test_server_faults", "test_fit_spark", "test_docs", "test_planning",
+    "test_audit_leaks", "test_client_timing", "test_page_app", "test_sweep", "test_cli", "test_page_world",
+    "test_race", "test_client", "test_cells",
+)  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.path.stem in SHARING:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: item.path.stem not in SHARING)  # the longest first, so that no worker ends long before
+    items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
 
 
 @pytest.hookimpl(wrapper=True)
