@@ -19,7 +19,8 @@ def call(*words, cwd=".", check=False, encoding="utf-8") -> CompletedProcess[str
         try:
             main()
         except SystemExit as end:
-            done = CompletedProcess(argv, end.code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))
+            printed = [stream.buffer.getvalue().decode(encoding) for stream in (out, err)]
+            done = CompletedProcess(argv, end.code, *printed)
             assert not check or done.returncode == 0, done.stderr
             return done
     raise AssertionError("main() always ends by sys.exit")
