@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from onoff.chainfile import read_counts
 from onoff.commands.fit import parse_gap
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
-from onoff.logs.reading import Columns, choose, header
+from onoff.logs.reading import Columns, choose, header, ticks_per_second
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
@@ -189,6 +191,28 @@ def test_columns_are_guessed_with_a_note_and_asked_for_by_name():
     assert "order of the file" in notes[-1]
 
 
+@pytest.mark.parametrize("ticks", [1, 1_000, 1_000_000, 1_000_000_000])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_unit_of_numbers_is_told_by_their_size(tmp_path, ticks, kind):
+    start, pauses = 1_700_000_000, [0, 10, 100, 110, 300]
+    rows = [("u", (start + pause) * ticks, name) for pause, name in zip(pauses, "ababa", strict=True)]
+    file = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        file.write_text("".join(f"{user},{time},{name}\n" for user, time, name in [("user", "time", "source"), *rows]))
+    else:
+        pq.write_table(pa.table(list(zip(*rows, strict=True)), names=["user", "time", "source"]), file)
+    report = fit(file, gap=60, held_out=0, **QUICK).report
+    assert (report.sequences, report.transitions) == (3, 2)
+    said = [note for note in report.notes if "are taken for them" in note]
+    assert len(said) == (ticks > 1)
+
+
+def test_dates_and_odd_cells_have_no_unit():
+    assert ticks_per_second(["2024-01-01", None, ""]) == 1
+    assert ticks_per_second([float("nan"), 1.7e9, "inf", "1.8e9", "1e300"]) == 1
+    assert ticks_per_second([None, "1700000000123", "n/a", "1700000000456"]) == 1000
+
+
 def test_without_times_the_order_of_the_file_counts(tmp_path):
     (tmp_path / "log.csv").write_text("user,page\nu,a\nv,b\nu,b\nv,a\nu,a\n")
     found = fit(tmp_path / "log.csv", held_out=0, **QUICK)
@@ -206,7 +230,7 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\nu,1,\nu,2,\n", {}, "no row has a user, a time and a source"),
-        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "asked for 1 source; a chain needs at least 2"),
+        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "of the sources 1 is left, a chain needs at least 2"),
         ("log.csv", "user,time,source\nu,1,a\nv,2,b\n", {}, "no two events in a row"),
         ("log.csv", "u,v,w\n1,2,3\n", {"user": "id"}, "no column 'id' for --user: there are u, v, w"),
         ("log.csv", "u,v,w\n1,2,3\n", {}, "which column is the source\\? Say --source NAME: there are u, v, w"),

@@ -68,3 +68,18 @@ def test_errors_of_spark_are_one_line(spark, tmp_path):
     file.write_text("not parquet")
     with pytest.raises(OnoffError, match=r"log.parquet: cannot be read"), spark.explained(file):
         spark.samples(file, "parquet")
+
+
+@pytest.mark.parametrize(
+    ("master", "words"),
+    [
+        ("nonsense", "is no address of Spark"),
+        ("spark://127.0.0.1:1", "nobody answers at spark://127.0.0.1:1"),
+        ("spark://127.0.0.1:1,127.0.0.1", "nobody answers"),
+    ],
+)
+def test_a_wrong_address_is_said_to_be_one(capfd, master, words):
+    pytest.importorskip("pyspark", reason="PySpark is not installed (extra `spark`)")
+    with pytest.raises(OnoffError, match=words):
+        Spark(master)
+    assert capfd.readouterr() == ("", "")

@@ -146,7 +146,7 @@ def test_secrets_come_from_the_operating_system():
         "journal",
         "commands/client",
         "commands/play",
-        "commands/reading",
+        "commands/settings",
     ):
         tree = ast.parse((package / f"{name}.py").read_text())
         names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

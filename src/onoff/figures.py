@@ -128,7 +128,9 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
     axes.set_ylabel("rate (messages wanted per download)")
     axes.set_ylim(0.3, 1.02)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
+    # Above the axes, where no curve is.
+    columns = len(dashes) if len(dashes) > 1 else len(curves)
+    axes.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
     return figure
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.commands.reading import (
+from onoff.commands.settings import (
     RESUME,
     SINCE,
     ChainFile,

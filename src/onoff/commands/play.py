@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.commands.reading import (
+from onoff.commands.settings import (
     SINCE,
     ChainFile,
     Delay,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,6 +119,7 @@ class Spark:
                 from pyspark.sql import SparkSession
         except ImportError:
             raise LogError("Spark is not installed: pip install 'onoff-privacy[spark]'") from None
+        _check_master(master)
         self._ours = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.master(master).appName("onoff fit")
         for key, value in {
@@ -173,6 +175,19 @@ class Spark:
             return reader.csv(path, header=True, sep=header(file)[0], quote='"', escape='"')
         names = self.session.read.json(path).columns
         return reader.schema(", ".join(f"{_quoted(name, '`')} STRING" for name in names)).json(path)
+
+
+def _check_master(master: str) -> None:
+    """Spark would say it by a trace of Java, and of a master that nobody answers for only after a minute."""
+    if not re.fullmatch(r"local(\[.+\])?|yarn|(spark|k8s)://.+", master):
+        raise LogError(f"{master!r} is no address of Spark: write local[*], spark://HOST:7077, yarn or k8s://ADDRESS")
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=5):
+            return
+    raise LogError(f"nobody answers at {master}: start Spark there, or write local[*] for this machine")
 
 
 def _cells(columns: Columns, types: Mapping[str, str], quote: str, row: str, moment: str, matches: str) -> list[str]:

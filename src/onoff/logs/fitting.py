@@ -21,7 +21,7 @@ from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Engine, Spark
 from onoff.logs.quality import Cost, HeldOut
-from onoff.logs.reading import KINDS, Columns, choose, kind_of, unpacked, write_sequences
+from onoff.logs.reading import KINDS, TICKS, Columns, choose, kind_of, ticks_per_second, unpacked, write_sequences
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
@@ -141,9 +141,14 @@ def fit(
         with closing(chosen), chosen.explained(file):
             columns, notes = Columns("user", "time", "source"), list[str]()
             if found != "text":
-                columns, notes = choose({"user": user, "time": time, "source": source}, chosen.samples(opened, found))
-            if gap is not None and (columns.time is None or found == "text"):
-                raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+                samples = chosen.samples(opened, found)
+                columns, notes = choose({"user": user, "time": time, "source": source}, samples)
+            if gap is not None:
+                if columns.time is None or found == "text":
+                    raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+                if (ticks := ticks_per_second(samples[columns.time])) > 1:
+                    gap *= ticks
+                    notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
             table = chosen.table(opened, "parquet" if found == "text" else found, columns)
             with stage("counting sources", None):
                 sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
@@ -212,7 +217,10 @@ def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
         other = len(names)
         names.append(OTHER if OTHER not in names else f"{OTHER} (merged)")
     if len(names) < 2:
-        raise LogError(f"{file}: training users asked for {len(names)} source; a chain needs at least 2")
+        raise LogError(
+            f"{file}: of the sources {len(names)} is left, a chain needs at least 2: fewer --held-out users, a smaller "
+            "--min-count or a larger --top may leave more"
+        )
     Chain(np.eye(len(names)), names)
     return names, other
 

@@ -12,10 +12,13 @@ import gzip
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
+from math import isfinite
 from pathlib import Path
+from statistics import median
 from typing import IO, cast
 
 from onoff import sequences
@@ -37,6 +40,7 @@ USER = "user userid username visitor visitorid client clientid customer customer
 SESSION = "session sessionid ip person reader id"
 TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
+TICKS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 BATCH = 200_000  # sequences written at a time
 
 
@@ -167,6 +171,17 @@ def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[obje
     if len(set(found.values())) < len(found):
         raise LogError("one column cannot be two things: give different names to --user, --time and --source")
     return Columns(found["user"], found.get("time"), found["source"]), notes
+
+
+def ticks_per_second(values: Sequence[object]) -> int:
+    """The unit of times that are numbers: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on."""
+    numbers = []
+    for value in values:
+        with suppress(ValueError):  # dates, or a cell that holds no time
+            numbers.append(float(str(value)))
+    numbers = [number for number in numbers if isfinite(number)]
+    size = median(numbers) if numbers else 0.0
+    return next((ticks for ticks in sorted(TICKS, reverse=True) if size > 1e8 * ticks), 1)
 
 
 def _is_time(values: Sequence[object]) -> bool:

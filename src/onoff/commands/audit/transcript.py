@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from onoff.audit.conformance import Breach
     from onoff.audit.draws import DrawTest
     from onoff.audit.models import Model
-    from onoff.audit.stream import Audit
     from onoff.audit.transcripts import Line, Step
-    from onoff.audit.verdict import Gain, Verdict
     from onoff.chain import Chain
     from onoff.plans import Plan
 
@@ -67,56 +64,94 @@ def transcript(
     1 if the attack succeeds on private requests, or if the log is not what such a client sends.
     """
     from onoff import report
-    from onoff.audit.conformance import conformance
-    from onoff.audit.draws import draws
-    from onoff.audit.stream import audit_stream, pick, planned
-    from onoff.audit.transcripts import read_journal, read_log, read_statuses, read_truth, streams
-    from onoff.chain import Chain
+    from onoff.audit.stream import audit_stream
+    from onoff.commands.audit.showing import audit_as_dict, print_audit, print_rules, rules_as_dict
 
     if plot is not None:
         report.check_picture(plot)
     if (journal is None) == (statuses is None):
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
-    loaded = Chain.load(chain)
-    lines = read_log(log, loaded)
-    steps = read_journal(journal, loaded) if journal is not None else _from_statuses(read_statuses(statuses or ""))
-    ours = scheme is Scheme.onoff
-    known = _known(loaded, journal, plans) if ours else []
-    found = streams(lines, client, [step.query for step in steps] if journal is not None else ())
-    its_lines = [line for one in found for line in one] or lines
-    expected = _ours(loaded, steps, journal, known) if ours else _leaky(loaded, steps, its_lines, scheme)
-    requests = read_truth(truth, loaded) if truth is not None else None
-    if requests is None and journal is not None:
-        requests = tuple(step.request for step in steps)
-    if plot is not None and requests is None:
+    if plot is not None and truth is None and journal is None:
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
-    stream = pick(found, expected)
-    if ours and not known and any(step.lag for step in expected):
-        raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
-    if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
-        raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
-    audit = audit_stream(loaded, stream, expected, requests, false_alarms, report.progress("attacking"))
-    breaches: tuple[Breach, ...] = ()
-    drawn = None
-    if ours and journal is not None:
-        models = planned(known)
-        breaches, drawn = conformance(loaded, _until(found, stream), steps, models), draws(steps, models)
+    case = _gather(log, chain, journal, plans, statuses, truth, scheme, client)
+    audit = audit_stream(
+        case.chain, case.stream, case.expected, case.requests, false_alarms, report.progress("attacking")
+    )
+    breaches, drawn = _rules(case) if scheme is Scheme.onoff and journal is not None else ((), None)
+    missing = len(case.steps) - len(audit.log.asked)
     if as_json:
-        counted = {"not_in_log": len(steps) - len(audit.log.asked)}
-        print(json.dumps({**_as_dict(audit), **counted, **_rules_as_dict(breaches, drawn)}, indent=2))
+        print(json.dumps({**audit_as_dict(audit), "not_in_log": missing, **rules_as_dict(breaches, drawn)}, indent=2))
     else:
         print_audit(audit)
-        if missing := len(steps) - len(audit.log.asked):
+        if missing:
             print(f"{missing} steps more are in the journal and not in this log: they were not looked at")
         if drawn is not None:
             print_rules(breaches, drawn)
     if plot is not None:
         from onoff.audit.picture import draw
 
-        draw(audit, loaded, plot)
+        draw(audit, case.chain, plot)
         print(f"drawn: {plot}", file=sys.stderr)
     if not audit.clean or breaches or (drawn is not None and drawn.rejected):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What there is to go by: the log in streams, one of them to be attacked, and what is known of its client."""
+
+    chain: Chain
+    found: Sequence[Sequence[Line]]
+    stream: Sequence[Line]
+    steps: Sequence[Step]
+    expected: Sequence[Asked]
+    requests: tuple[int, ...] | None
+    known: Sequence[Plan]
+
+
+def _gather(
+    log: Path,
+    chain_file: Path,
+    journal: Path | None,
+    plans: Path | None,
+    statuses: str | None,
+    truth: Path | None,
+    scheme: Scheme,
+    client: str | None,
+) -> Case:
+    """Read all files, and find the stream of the client they speak of."""
+    from onoff.audit.stream import pick
+    from onoff.audit.transcripts import read_journal, read_log, read_statuses, read_truth, streams
+    from onoff.chain import Chain
+
+    chain = Chain.load(chain_file)
+    lines = read_log(log, chain)
+    steps = read_journal(journal, chain) if journal is not None else _from_statuses(read_statuses(statuses or ""))
+    ours = scheme is Scheme.onoff
+    known = _known(chain, journal, plans) if ours else []
+    found = streams(lines, client, [step.query for step in steps] if journal is not None else ())
+    its_lines = [line for one in found for line in one] or lines
+    expected = _ours(chain, steps, journal, known) if ours else _leaky(chain, steps, its_lines, scheme)
+    requests = read_truth(truth, chain) if truth is not None else None
+    if requests is None and journal is not None:
+        requests = tuple(step.request for step in steps)
+    stream = pick(found, expected)
+    if ours and not known and any(step.lag for step in expected):
+        raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
+    if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
+        raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
+    return Case(chain, found, stream, steps, expected, requests, known)
+
+
+def _rules(case: Case) -> tuple[tuple[Breach, ...], DrawTest]:
+    """Whether the client kept to its rules, and whether its sets are those of its plans."""
+    from onoff.audit.conformance import conformance
+    from onoff.audit.draws import draws
+    from onoff.audit.stream import planned
+
+    models = planned(case.known)
+    lines = _until(case.found, case.stream)
+    return conformance(case.chain, lines, case.steps, models), draws(case.steps, models)
 
 
 def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]:
@@ -170,98 +205,3 @@ def _from_statuses(statuses: Sequence[bool]) -> tuple[Step, ...]:
         Step(t, private, private, lag, "", (), 0, None)
         for t, (private, lag) in enumerate(zip(statuses, lags_of(statuses), strict=True))
     )
-
-
-def print_audit(audit: Audit) -> None:
-    """What the server gained, ours beside naive, and the verdict in words."""
-    from onoff.report import print_table
-
-    log, verdict = audit.log, audit.log.verdict
-    columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
-    for kind, gains in (
-        ("private", [found.private for found in columns.values()]),
-        ("open", [found.open for found in columns.values()]),
-    ):
-        rows = [("bits gained on a request, mean", *(f"{gain.mean_bits:.3g}" for gain in gains))]
-        rows.append(("bits gained on a request, most", *(f"{gain.max_bits:.3g}" for gain in gains)))
-        if audit.truth is not None:
-            rows.append(("best guess right before the log", *(_percent(gain.guessed_before) for gain in gains)))
-            rows.append(("best guess right after the log", *(_percent(gain.guessed) for gain in gains)))
-            rows.append(("bits of truth learned, mean", *(_signed(gain.score) for gain in gains)))
-        print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
-    print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
-    if verdict.unattacked:
-        print(
-            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
-        )
-    for finding in audit.findings[:10]:
-        print(f"finding: {finding}")
-    if len(audit.findings) > 10:
-        print(f"and {len(audit.findings) - 10} findings more")
-    off = [step for step in log.asked if step.lag]
-    blind = off and not any(step.query is not None and step.model is not None for step in off)
-    for name, found in columns.items():
-        words = "no OFF step could be attacked: this says nothing" if blind and found is verdict else _words(found)
-        print(f"{name}: {words}")
-
-
-def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
-    """What the client did against its rules, and whether its sets are those of its plans."""
-    for breach in breaches[:10]:
-        print(f"rule broken ({breach.rule}): {breach.message}")
-    if len(breaches) > 10:
-        print(f"and {len(breaches) - 10} breaches more")
-    if not breaches:
-        print("the rules of the client: kept")
-    rest = f", {drawn.untested} not tested" if drawn.untested else ""
-    if not drawn.tested:
-        print(f"0 sets tested against plans{rest}")
-        return
-    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
-    print(
-        f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
-        f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
-    )
-
-
-def _rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[str, Any]:
-    if drawn is None:
-        return {}
-    return {
-        "breaches": [asdict(breach) for breach in breaches],
-        "draws": {**asdict(drawn), "rejected": drawn.rejected},
-    }
-
-
-def _words(verdict: Verdict) -> str:
-    """The verdict of one column."""
-    tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
-    if verdict.p_value is not None:
-        tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
-    outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
-    return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
-
-
-def _signed(bits: float | None) -> str:
-    return "" if bits is None else f"{bits:+.3g}"
-
-
-def _as_dict(audit: Audit) -> dict[str, Any]:
-    def gained(gain: Gain) -> dict[str, Any]:
-        return {**asdict(gain), "score": None if gain.score == -inf else gain.score}  # JSON has no infinity
-
-    def shown(verdict: Verdict) -> dict[str, Any]:
-        gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
-        return {**asdict(verdict), **gains, "succeeded": verdict.succeeded}
-
-    return {
-        "steps": len(audit.log.asked),
-        "clean": audit.clean,
-        "findings": audit.findings,
-        "log": shown(audit.log.verdict),
-        "naive": None if audit.naive is None else shown(audit.naive.verdict),
-    }

@@ -1,0 +1,110 @@
+"""The audit of a transcript, as words and as a dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from onoff.report import print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onoff.audit.conformance import Breach
+    from onoff.audit.draws import DrawTest
+    from onoff.audit.stream import Audit
+    from onoff.audit.verdict import Gain, Verdict
+
+
+def print_audit(audit: Audit) -> None:
+    """What the server gained, ours beside naive, and the verdict in words."""
+    log, verdict = audit.log, audit.log.verdict
+    columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
+    for kind, gains in (
+        ("private", [found.private for found in columns.values()]),
+        ("open", [found.open for found in columns.values()]),
+    ):
+        rows = [("bits gained on a request, mean", *(f"{gain.mean_bits:.3g}" for gain in gains))]
+        rows.append(("bits gained on a request, most", *(f"{gain.max_bits:.3g}" for gain in gains)))
+        if audit.truth is not None:
+            rows.append(("best guess right before the log", *(_percent(gain.guessed_before) for gain in gains)))
+            rows.append(("best guess right after the log", *(_percent(gain.guessed) for gain in gains)))
+            rows.append(("bits of truth learned, mean", *(_signed(gain.score) for gain in gains)))
+        print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
+    print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
+    if verdict.unattacked:
+        print(
+            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
+        )
+    for finding in audit.findings[:10]:
+        print(f"finding: {finding}")
+    if len(audit.findings) > 10:
+        print(f"and {len(audit.findings) - 10} findings more")
+    off = [step for step in log.asked if step.lag]
+    blind = off and not any(step.query is not None and step.model is not None for step in off)
+    for name, found in columns.items():
+        words = "no OFF step could be attacked: this says nothing" if blind and found is verdict else _words(found)
+        print(f"{name}: {words}")
+
+
+def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
+    """What the client did against its rules, and whether its sets are those of its plans."""
+    for breach in breaches[:10]:
+        print(f"rule broken ({breach.rule}): {breach.message}")
+    if len(breaches) > 10:
+        print(f"and {len(breaches) - 10} breaches more")
+    if not breaches:
+        print("the rules of the client: kept")
+    rest = f", {drawn.untested} not tested" if drawn.untested else ""
+    if not drawn.tested:
+        print(f"0 sets tested against plans{rest}")
+        return
+    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
+    print(
+        f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
+        f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
+    )
+
+
+def rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[str, Any]:
+    if drawn is None:
+        return {}
+    return {
+        "breaches": [asdict(breach) for breach in breaches],
+        "draws": {**asdict(drawn), "rejected": drawn.rejected},
+    }
+
+
+def _words(verdict: Verdict) -> str:
+    """The verdict of one column."""
+    tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
+    if verdict.p_value is not None:
+        tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
+    outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
+    return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _signed(bits: float | None) -> str:
+    return "" if bits is None else f"{bits:+.3g}"
+
+
+def audit_as_dict(audit: Audit) -> dict[str, Any]:
+    def gained(gain: Gain) -> dict[str, Any]:
+        return {**asdict(gain), "score": None if gain.score == -inf else gain.score}  # JSON has no infinity
+
+    def shown(verdict: Verdict) -> dict[str, Any]:
+        gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
+        return {**asdict(verdict), **gains, "succeeded": verdict.succeeded}
+
+    return {
+        "steps": len(audit.log.asked),
+        "clean": audit.clean,
+        "findings": audit.findings,
+        "log": shown(audit.log.verdict),
+        "naive": None if audit.naive is None else shown(audit.naive.verdict),
+    }
