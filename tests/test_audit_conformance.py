@@ -10,7 +10,7 @@ from auditstreams import CHAIN, lines_of, models, steps_of
 from onoff import Chain, plan
 from onoff.audit.conformance import RULES, conformance
 from onoff.audit.models import Planned
-from onoff.audit.transcripts import Line, Step
+from onoff.audit.transcripts import Line, Step, streams
 
 STEPS = steps_of(60, 5)
 LINES = lines_of(STEPS)
@@ -20,7 +20,8 @@ SILENT = Planned(plan(CHAIN, 1, "everything"))
 
 
 def found(lines, steps, known=None):
-    return conformance(CHAIN, lines, steps, models() | {SILENT.name: SILENT} if known is None else known)
+    known = models() | {SILENT.name: SILENT} if known is None else known
+    return conformance(CHAIN, streams(lines, noted=[one.query for one in steps]), steps, known)
 
 
 def rules(*args):
@@ -89,7 +90,7 @@ def test_requests_that_the_chain_calls_impossible():
     ring = Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     steps = [Step(t, True, True, 0, "everything", (0, 1, 2), x, None) for t, x in enumerate((0, 1, 0))]
     lines = [Line(t, (0, 1, 2)) for t in range(3)]
-    assert [(finding.rule, finding.step) for finding in conformance(ring, lines, steps, {})] == [("chain", 2)]
+    assert [(finding.rule, finding.step) for finding in conformance(ring, [lines], steps, {})] == [("chain", 2)]
 
 
 def test_retries_are_in_order_where_nobody_saw_the_answers_or_they_were_damaged():

@@ -24,7 +24,7 @@ from onoff import Chain, Client, OnoffTransport, Planner, plan, plans, session
 from onoff.audit.conformance import Breach, conformance
 from onoff.audit.draws import DrawTest, draws
 from onoff.audit.models import Planned
-from onoff.audit.transcripts import Line, Step, read_journal, read_log
+from onoff.audit.transcripts import Line, Step, read_journal, read_log, streams
 from onoff.errors import Announced, AnswerError, PendingRequest, Unavailable
 from onoff.journal import Journal
 from onoff.planstore import PlanStore
@@ -172,7 +172,8 @@ def audit(tmp_path, directory, models, monkeypatch):
 
     def lived(steps):
         lines, noted = live(tmp_path, directory, steps)
-        return Audit(lines, noted, conformance(CHAIN, lines, noted, models), draws(noted, models))
+        found = streams(lines, noted=[step.query for step in noted])
+        return Audit(lines, noted, conformance(CHAIN, found, noted, models), draws(noted, models))
 
     return lived
 

@@ -220,6 +220,69 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
     assert "sets: NOT drawn as the plans say" in done.stdout
 
 
+def beside(stream, tmp_path, lines, *words):
+    """The audit of a log that has these lines instead."""
+    done = call("audit", "transcript", write(tmp_path / "other", *lines), *options(stream), "--json", *words)
+    return done.returncode, json.loads(done.stdout)
+
+
+def line(step, *sources, client="here"):
+    return {"step": step, "sources": list(sources), "client": client}
+
+
+def test_queries_beside_the_stream_are_findings_unless_another_journal_can_have_sent_them(stream, tmp_path):
+    """All in the order of the chain: steps redrawn, drawn again, asked on the side, after the end or from elsewhere."""
+    steps = read_journal(stream / "journal", CHAIN)
+    own = [line(step.step, *step.query) for step in steps]
+    openly = [line(step.step, *([step.request] if step.query != (step.request,) else [0, 1, 2])) for step in steps]
+    before = [line(t, 0, 1, 2) for t in range(30)]
+    assert beside(stream, tmp_path, [*before[:25], *own])[0] == 0
+    off = next(step.step for step in steps[4:] if len(step.query) < 3)
+    redrawn = [*before[:off], *own[: off + 1], line(off, 0, 1, 2), *own[off + 1 :]]
+    restored = [*before[:25], *own[:30], *openly[25:30], *own[30:]]
+    shadow = [*before[:2], *own[:2], *(one for pair in zip(own[2:], openly[2:], strict=True) for one in pair)]
+    turns = [*own[:10], *before[:2], *(one for pair in zip(own[10:], openly[2:112], strict=True) for one in pair)]
+    after = [*own, *before[:2], *openly[2:60]]
+    hasty = [*own, before[0], line(1, 0, 1)]
+    moved = [*own[:70], *({**one, "client": "there", "sources": [0]} for one in own[70:])]
+    for log, count, why in (
+        (redrawn, 1, "they go on with a stream that began before this one"),
+        (restored, 5, "they go on with a stream that began before this one"),
+        (shadow, 118, "they go on with a stream that began before this one"),
+        (turns, 112, "they take turns with this stream"),
+        (after, 60, "these plans do not draw such sets"),
+        (hasty, 2, "a new journal begins at step 0 with full sets"),
+        (moved, 50, "a new journal begins at step 0 with full sets"),
+    ):
+        code, found = beside(stream, tmp_path, log)
+        assert code == 1, why
+        [finding] = found["findings"]
+        assert finding.startswith(f"{count} queries from ")
+        assert why in finding
+        assert not found["clean"]
+    assert found["other_lines"] == found["not_in_stream"] == 50
+    assert (
+        "50 queries of other streams are in the log"
+        in call("audit", "transcript", tmp_path / "other", *options(stream)).stdout
+    )
+    assert beside(stream, tmp_path, moved, "--client", "here")[0] == 0
+
+
+def test_other_journals_and_other_readers_are_counted_and_in_order(stream, tmp_path):
+    """An honest stream of a new journal in the middle or at the end; a longer one of another reader."""
+    steps = read_journal(stream / "journal", CHAIN)
+    own = [line(step.step, *step.query) for step in steps]
+    laws = [PlanStore(CHAIN, stream / "plans").load(lag) for lag in (1, 3)]
+    rng = np.random.default_rng(3)
+    both = [(law.sets, np.array(law.masses) / law.denominator) for law in laws]
+    drawn = [sets[rng.choice(len(sets), p=chances)] for sets, chances in both * 20]
+    new = [line(t, *((0, 1, 2) if t < 2 or t % 5 == 0 else query)) for t, query in enumerate(drawn)]
+    elsewhere = [line(t, *([0] if t else [0, 1, 2]), client="there") for t in range(200)]
+    for log, count in (([*own, *new], 40), ([*own[:60], *new, *own[60:]], 40), ([*elsewhere, *own[:-1]], 200)):
+        code, found = beside(stream, tmp_path, log)
+        assert (code, found["findings"], found["other_lines"]) == (0, [], count)
+
+
 def changed_journal(stream, tmp_path, change):
     """A copy of the journal with all its steps changed, and the options that name it."""
     shutil.copy(stream / "journal", tmp_path / "journal")

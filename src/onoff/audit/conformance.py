@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from onoff.audit.models import Model, Query
 from onoff.audit.rules import Due, due
-from onoff.audit.transcripts import Line, Step, streams
+from onoff.audit.transcripts import Line, Step
 from onoff.errors import ContextError, PlanError
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ class Breach:
 
 
 def conformance(
-    chain: Chain, lines: Sequence[Line], steps: Sequence[Step], models: Mapping[str, Model]
+    chain: Chain, found: Sequence[Sequence[Line]], steps: Sequence[Step], models: Mapping[str, Model]
 ) -> tuple[Breach, ...]:
-    """Every breach of the rules in the log of one client and the journal of its last stream; `models` are its plans.
+    """Every breach of the rules in the streams of one client and the journal of the last; `models` are its plans.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
     full sets. A set of a plan that is not among the models is not compared with its law. A client that was killed may
     ask again for a whole answer: where answers were watched, that is a finding, too.
     """
-    found = streams(lines)
+    lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
     findings: list[Breach] = []
     for number, stream in enumerate(found):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Line:
     time: float = 0.0
     damaged: bool | None = None  # None: nobody observed it
     unread: bool = False
+    number: int = field(default=0, compare=False)  # of the line in its file
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def read_log(file: Path, chain: Chain) -> tuple[Line, ...]:
         if isinstance(data, dict) and "catalogue" in data:
             order = _order(data["catalogue"], chain, where)
         else:
-            lines.append(_line(data, order, where))
+            lines.append(_line(data, order, number, where))
     if not lines:
         raise OnoffError(f"{file}: there are no queries in it")
     return tuple(lines)
@@ -181,7 +182,7 @@ def _order(names: Any, chain: Chain, where: str) -> list[int]:
     return [chain.index(name) for name in names]
 
 
-def _line(data: Any, order: Sequence[int], where: str) -> Line:
+def _line(data: Any, order: Sequence[int], number: int, where: str) -> Line:
     if not isinstance(data, dict) or not {"step", "sources"} <= data.keys():
         raise OnoffError(f'{where} is not a query: {{"step": ..., "sources": [...]}} is needed, not {_short(data)}')
     step, sources, client = data["step"], data["sources"], data.get("client")
@@ -197,7 +198,7 @@ def _line(data: Any, order: Sequence[int], where: str) -> Line:
         raise OnoffError(f"{where}: the time is {_short(time)}: seconds are needed")
     if not isinstance(damaged, bool | None) or not isinstance(unread, bool):
         raise OnoffError(f"{where}: `damaged` and `unread` are true or false")
-    return Line(step, tuple(order[source] for source in sources), client, float(time), damaged, unread)
+    return Line(step, tuple(order[source] for source in sources), client, float(time), damaged, unread, number)
 
 
 def _short(value: object) -> str:

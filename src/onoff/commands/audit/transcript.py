@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +64,8 @@ def transcript(
     1 if the attack succeeds on private requests, or if the log is not what such a client sends.
     """
     from onoff import report
-    from onoff.audit.stream import audit_stream
+    from onoff.audit.others import others
+    from onoff.audit.stream import audit_stream, planned
     from onoff.commands.audit.showing import audit_as_dict, print_audit, print_rules, rules_as_dict
 
     if plot is not None:
@@ -78,13 +79,19 @@ def transcript(
         case.chain, case.stream, case.expected, case.requests, false_alarms, report.progress("attacking")
     )
     breaches, drawn = _rules(case) if scheme is Scheme.onoff and journal is not None else ((), None)
+    beside = others(case.found, case.stream, len(case.steps), case.chain.n, planned(case.known).values())
+    if scheme is Scheme.onoff:
+        audit = replace(audit, findings=audit.findings + beside.findings)
     missing = len(case.steps) - len(audit.log.asked)
     if as_json:
-        print(json.dumps({**audit_as_dict(audit), "not_in_log": missing, **rules_as_dict(breaches, drawn)}, indent=2))
+        unseen = {"not_in_stream": missing, "other_lines": beside.lines}
+        print(json.dumps({**audit_as_dict(audit), **unseen, **rules_as_dict(breaches, drawn)}, indent=2))
     else:
         print_audit(audit)
         if missing:
-            print(f"{missing} steps more are in the journal and not in this log: they were not looked at")
+            print(f"{missing} steps more are in the journal and not in this stream: they were not looked at")
+        if beside.lines:
+            print(f"{beside.lines} queries of other streams are in the log: they were not attacked")
         if drawn is not None:
             print_rules(breaches, drawn)
     if plot is not None:
@@ -150,8 +157,7 @@ def _rules(case: Case) -> tuple[tuple[Breach, ...], DrawTest]:
     from onoff.audit.stream import planned
 
     models = planned(case.known)
-    lines = _until(case.found, case.stream)
-    return conformance(case.chain, lines, case.steps, models), draws(case.steps, models)
+    return conformance(case.chain, _until(case.found, case.stream), case.steps, models), draws(case.steps, models)
 
 
 def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]:
@@ -166,10 +172,10 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
     return [store.load(lag) for lag in sorted(store.lags())]
 
 
-def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Line]:
-    """The lines of a stream's client up to the end of that stream: what it had asked before counts."""
+def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:
+    """The streams of the stream's client up to that one: what it had asked before counts."""
     place = next(i for i, one in enumerate(found) if one is stream)
-    return [line for one in found[: place + 1] if one[0].client == stream[0].client for line in one]
+    return [one for one in found[: place + 1] if one[0].client == stream[0].client]
 
 
 def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequence[Plan]) -> list[Asked]:
