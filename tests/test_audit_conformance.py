@@ -61,6 +61,7 @@ BROKEN = {
     "full set": both(ON, FULL[1:]),
     "lag": (LINES, step(PAIR, lag=STEPS[PAIR].lag + 1)),
     "plan": (LINES, step(PAIR, plan="optimal, lag 50")),
+    "at hand": (LINES, step(PAIR, plan="optimal, lag 1, 0123456789abcdef")),
     "law": (LINES, step(PAIR, plan=SILENT.name)),
     "next": (LINES, step(PAIR, next=OTHER)),
 }
@@ -126,6 +127,12 @@ def test_what_was_sent_and_never_noted():
     assert rules(LINES, STEPS[:-1]) == {"journal"}
 
 
-def test_plans_that_are_not_at_hand_are_taken_by_their_name():
-    assert rules(LINES, step(PAIR, plan="race, lag 1"), {}) == set()
-    assert rules(LINES, step(PAIR, plan="no plan"), {}) == {"plan"}
+def test_only_races_may_be_missing_among_the_plans():
+    assert rules(LINES, step(PAIR, plan="race, lag 1")) == set()
+    assert rules(LINES, step(PAIR, plan="no plan")) == {"plan"}
+    [missing] = found(LINES, step(PAIR, plan="any, lag 1"))
+    assert missing.message.startswith(
+        f"1 OFF steps, from step {PAIR} on, used the plan 'any, lag 1', which is not at hand"
+    )
+    named = {one.plan for one in STEPS if one.lag}
+    assert [finding.rule for finding in found(LINES, STEPS, {})] == ["at hand"] * len(named)

@@ -336,6 +336,19 @@ def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
     assert "naive client: BETRAYS private requests" in done.stdout
 
 
+def test_open_queries_under_the_name_of_an_unknown_plan_do_not_pass(stream, tmp_path):
+    changes = "query = json_array(request), plan = 'optimal, lag 1, 0123456789abcdef' WHERE lag = 1"
+    files = changed_journal(stream, tmp_path, changes)
+    steps = read_journal(tmp_path / "journal", CHAIN)
+    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    done = call("audit", "transcript", log, *files)
+    assert done.returncode == 1
+    openly = sum(step.lag == 1 for step in steps)
+    assert f"this log: the {120 - openly} attacked steps tell nothing about private requests (" in done.stdout
+    assert f"; {openly} OFF steps were not attacked" in done.stdout
+    assert f"rule broken (at hand): {openly} OFF steps" in done.stdout
+
+
 def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):
     steps = read_journal(stream / "journal", CHAIN)
     log = write(

@@ -33,6 +33,7 @@ RULES = {
     "full set": "everything is asked for while ON, without a next request and at the start of a stream",
     "lag": "the lag is the number of steps since the last one that was ON",
     "plan": "a plan serves its own lag and larger ones",
+    "at hand": "the plan is at hand, unless it is a race: else nothing can be said of its sets",
     "law": "the set is one that the plan can draw",
     "next": "the request after an OFF step is the announced one",
     "chain": "the chain calls every request possible",
@@ -54,8 +55,8 @@ def conformance(
     """Every breach of the rules in the streams of one client and the journal of the last; `models` are its plans.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
-    full sets. A set of a plan that is not among the models is not compared with its law. A client that was killed may
-    ask again for a whole answer: where answers were watched, that is a finding, too.
+    full sets. A race has no law to compare its sets with; any other plan must be among the models. A client that was
+    killed may ask again for a whole answer: where answers were watched, that is a finding, too.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
@@ -114,6 +115,7 @@ def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapp
     """The journal against the rules."""
     laws = _Laws(models)
     names = chain.names
+    unknown: dict[str, list[int]] = {}
     for step, owed, following in zip(steps, dues, [*steps[1:], None], strict=True):
         number, sent = step.step, _names(chain, step.query)
         if step.request not in step.query:
@@ -130,12 +132,22 @@ def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapp
         lag = plan_lag(step.plan)
         if lag is None or lag > owed.lag:
             yield Breach("plan", number, f"step {number} at lag {owed.lag} used the plan {step.plan!r}")
+        elif step.plan not in models and not step.plan.startswith("race, "):
+            unknown.setdefault(step.plan, []).append(number)
         elif not laws.allow(step, owed):
             yield Breach("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
         if following is not None and following.request != step.next:
             announced = "nothing" if step.next is None else names[step.next]
             asked = f"step {number + 1} asked for {names[following.request]}"
             yield Breach("next", number + 1, f"{asked}; step {number} had announced {announced}")
+    for plan, numbers in unknown.items():
+        yield Breach(
+            "at hand",
+            numbers[0],
+            f"{len(numbers)} OFF steps, from step {numbers[0]} on, used the plan {plan!r}, which is not at hand: "
+            "they cannot be checked; give the client's directory of plans; if a better plan has taken its place there, "
+            "give a copy from before",
+        )
 
 
 class _Laws:
@@ -146,7 +158,7 @@ class _Laws:
         self._sets: dict[str, frozenset[Query]] = {}
 
     def allow(self, step: Step, owed: Due) -> bool:
-        """Whether the plan has this set; of plans that are not at hand, and contexts that never happen, yes."""
+        """Whether the plan has this set; of races, and contexts that never happen, yes."""
         if step.plan not in self._sets:
             if step.plan not in self._models or step.next is None:
                 return True

@@ -42,10 +42,13 @@ def print_audit(audit: Audit) -> None:
     if len(audit.findings) > 10:
         print(f"and {len(audit.findings) - 10} findings more")
     off = [step for step in log.asked if step.lag]
-    blind = off and not any(step.query is not None and step.model is not None for step in off)
-    for name, found in columns.items():
-        words = "no OFF step could be attacked: this says nothing" if blind and found is verdict else _words(found)
-        print(f"{name}: {words}")
+    missed = sum(step.query is None or step.model is None for step in off)
+    if off and missed == len(off):
+        print("this log: no OFF step could be attacked: this says nothing")
+    else:
+        print(f"this log: {_words(verdict, missed)}")
+    if audit.naive is not None:
+        print(f"naive client: {_words(audit.naive.verdict)}")
 
 
 def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
@@ -76,13 +79,16 @@ def rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[st
     }
 
 
-def _words(verdict: Verdict) -> str:
-    """The verdict of one column."""
+def _words(verdict: Verdict, missed: int = 0) -> str:
+    """The verdict of one column, of which so many OFF steps were not attacked."""
     tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
     if verdict.p_value is not None:
         tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
     outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
-    return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+    if missed and not verdict.succeeded:
+        outcome = f"the {verdict.attacked} attacked steps tell nothing about private requests"
+    words = f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+    return f"{words}; {missed} OFF steps were not attacked" if missed else words
 
 
 def _percent(share: float | None) -> str:

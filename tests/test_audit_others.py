@@ -1,0 +1,40 @@
+"""Streams beside the audited one: the bet on their sets raises false alarms as rarely as stated, and true ones."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from auditstreams import CHAIN, models, plans
+from onoff.audit import others as beside
+from onoff.audit.transcripts import Line
+
+FULL = tuple(range(CHAIN.n))
+AUDITED = [Line(t, FULL, number=t + 1) for t in range(5)]
+
+
+def findings(queries):
+    later = [Line(t, query, number=t + 10) for t, query in enumerate((FULL, FULL, *queries))]
+    return beside.others([AUDITED, later], AUDITED, 5, CHAIN.n, models().values()).findings
+
+
+def test_sets_drawn_by_any_of_the_plans_raise_an_alarm_no_more_often_than_stated(monkeypatch):
+    monkeypatch.setattr(beside, "FALSE_ALARM", 0.1)
+    rng = np.random.default_rng(5)
+    laws = [(plan.sets, np.array(plan.masses) / plan.denominator) for plan in plans().values()]
+
+    def drawn():
+        sets, chances = laws[rng.integers(len(laws))]
+        return sets[rng.choice(len(sets), p=chances)]
+
+    alarms = sum(bool(findings([drawn() for _ in range(60)])) for _ in range(200))
+    assert alarms <= 36  # 20 at most on average; more than 36 by chance of 1 in 5000
+
+
+def test_sets_that_are_not_those_of_the_plans_are_found():
+    known = sorted({query for plan in plans().values() for query in plan.sets if len(query) < CHAIN.n})
+    assert findings([known[0]] * 60)
+    foreign = next(query for size in (1, 2, 3) for query in combinations(FULL, size) if query not in known)
+    assert findings([foreign])
+    assert not findings([FULL] * 60)
