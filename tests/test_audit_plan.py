@@ -316,7 +316,11 @@ TAMPERINGS = {
     "race: bound raised": (RACE, put("lower_bound", lambda bound: bound * (1 + 1e-6)), "bound"),
     "race: cost above": (RACE, race_cost(RACE.cost + 0.5), "race cost"),
     "race: cost below": (RACE, race_cost(RACE.cost - 0.5), "race cost"),
+    "race: cost below in a wide interval": (RACE, lambda data: data.update(cost=1.0, interval=[1.0, 15.0]),
+                                            "race cost"),
     "race: an interval elsewhere": (RACE, put("interval", [0.1, 0.2]), "file"),
+    "race: a wide interval": (RACE, put("interval", [RACE.cost - 1, RACE.cost + 1]), "race interval"),
+    "race: cost below the bound": (RACE, lambda data: data.update(cost=1.0, interval=[0.9, 1.1]), "race bound"),
     "race: three ends": (RACE, put("interval", [0.1, 0.2, 9.0]), "file"),
 }  # fmt: skip
 
@@ -535,6 +539,20 @@ def test_a_race_is_tested_and_its_bound_proved():
     assert abs(mean - RACE.cost) < 5 * error + (RACE.interval[1] - RACE.interval[0])
     outer = sum(max(column) for column in CHAIN.exact_posterior(1).rows.T)
     assert float(verdict.proof.value) == pytest.approx(float(outer), rel=1e-14)
+
+
+def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
+    """Its chance is 1/2000: now the maker saw one, now the audit. By the deviation seen alone many would be accused."""
+    rng, places = np.random.default_rng(4), (races.Place(1, 0, 0),)
+    rare, accused = 1 / 2000, 0
+    for _ in range(2000):
+        member = np.ones((1, 2000, 8), dtype=bool)
+        member[0, rng.random(2000) >= rare, 1:] = False
+        stated = np.where(rng.random(races.FEW) < rare, 8.0, 1.0)
+        mean, error, behind = races.cost_test(races.Sample(places, member, None), None)
+        wide = 1.96 * stated.std(ddof=1) / np.sqrt(races.FEW) > races.WIDE * 1.96 * behind
+        accused += wide or abs(mean - stated.mean()) > races.LIMIT * np.hypot(error, behind)
+    assert accused == 0
 
 
 @pytest.mark.parametrize(

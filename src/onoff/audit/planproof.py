@@ -6,6 +6,7 @@ what has no table. The plan object is an exhibit: its encoders and its rounding 
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -237,15 +238,28 @@ class _Audit:
             place, request, query = sample.undecodable
             message = f"the request {self.chain.names[request]!r} is sent in a set without it"
             self.find("decoding", message, (place.lag, place.last, place.next), query)
-        half = (said.interval[1] - said.interval[0]) / 2
-        mean, error, agrees = races.cost_test(sample, self.record.lengths, said.cost, half)
-        self.estimate = mean, error
-        if not agrees:
-            message = f"the cost {said.cost:.4f} is stated, fresh draws have the mean {mean:.4f} ± {error:.4f}"
-            self.find("race cost", f"{message} (error rate {races.RATE:g})", None, None, abs(said.cost - mean))
+        self._raced_cost(sample, said)
         uneven = races.same_law(sample)
         if uneven is not None:
             place, shares = uneven.place, f"{uneven.here:.3f} of the draws here, {uneven.overall:.3f} of all"
             message = f"{uneven.event} in {shares} (error rate {races.RATE:g})"
             context = place.lag, place.last, place.next
             self.find("race law", message, context, uneven.cut, abs(uneven.here - uneven.overall))
+
+    def _raced_cost(self, sample: races.Sample, said: Estimate) -> None:
+        """The stated cost and interval against fresh draws and the proved bound."""
+        mean, error, behind = races.cost_test(sample, self.record.lengths)
+        self.estimate = mean, error
+        rate = f"(error rate {races.RATE:g})"
+        if abs(mean - said.cost) > races.LIMIT * math.hypot(error, behind):
+            message = f"the cost {said.cost:.4f} is stated, fresh draws have the mean {mean:.4f} ± {error:.4f} {rate}"
+            self.find("race cost", message, None, None, abs(said.cost - mean))
+        half = (said.interval[1] - said.interval[0]) / 2
+        if half > races.WIDE * 1.96 * behind:
+            message = f"the cost is stated ± {half:.4f}, {races.FEW} draws give ± {1.96 * behind:.4f}"
+            self.find("race interval", message, None, None, half - 1.96 * behind)
+        if self.proof is not None and said.cost + races.LIMIT * behind < self.proof.value:
+            message = (
+                f"the cost {said.cost:.4f} is stated, less than {down(self.proof.value)!r}, proved for all schemes"
+            )
+            self.find("race bound", f"{message} {rate}", None, None, up(self.proof.value) - said.cost)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RATE = 1e-6  # how often a true claim is called false, for each of the two tests
 LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
 FEW = 300  # draws behind a stated cost
+WIDE = 3  # times the width that FEW draws give: no interval is as wide
 CONTEXTS = 10  # for each lag
 COMMON = 64  # random sets C whose meeting is an event, besides the singletons
 RandBelow = Callable[[int], int]
@@ -85,18 +86,18 @@ def draws(
     return Sample(tuple(places), member, undecodable)
 
 
-def cost_test(sample: Sample, lengths: Sequence[float] | None, cost: float, half: float) -> tuple[float, float, bool]:
-    """The mean download, its standard error, and whether the stated cost +- half (95 %) agrees with it.
+def cost_test(sample: Sample, lengths: Sequence[float] | None) -> tuple[float, float, float]:
+    """The mean download, its standard error, and that of a mean of FEW draws, which is behind a stated cost.
 
-    The difference of two independent means is called normal and rejected beyond LIMIT standard errors. Where large
-    queries are rare, few draws may have seen none of them and state too small an interval: the error behind the stated
-    cost is taken to be at least that of FEW draws, with the spread seen here.
+    The third says how far a statement may lie off, so nothing that is stated enters it. Large queries that are too rare
+    to be seen here, all of a chance below ln(1 / RATE) / (number of draws), may have been seen there: they are allowed
+    for.
     """
     prices = np.ones(sample.member.shape[2]) if lengths is None else np.array(lengths)
     sizes = (sample.member @ prices).ravel()
-    mean, error = float(sizes.mean()), float(sizes.std(ddof=1)) / math.sqrt(len(sizes))
-    behind = max(half / 1.96, float(sizes.std(ddof=1)) / math.sqrt(FEW))
-    return mean, error, abs(mean - cost) <= LIMIT * math.hypot(error, behind) + 1e-9 * cost
+    mean, deviation, count = float(sizes.mean()), float(sizes.std(ddof=1)), len(sizes)
+    unseen = float(prices.sum() - prices.min()) * math.sqrt(-math.log(RATE) / count)
+    return mean, deviation / math.sqrt(count), math.hypot(deviation, unseen) / math.sqrt(FEW)
 
 
 def same_law(sample: Sample) -> Uneven | None:
