@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log2
 from pathlib import Path
@@ -23,7 +23,7 @@ from onoff.audit.measures import from_fractions, information, total_variation
 from onoff.audit.merging import by_beliefs, by_sampling
 from onoff.audit.models import Decoys, Encoder, Everything, Naive, Planned
 from onoff.audit.sampled import by_draws
-from onoff.audit.setting import Plans, TooLarge, lags_of, parse_statuses, start_law
+from onoff.audit.setting import Plans, TooLarge, lags_of, parse_statuses, serving, start_law
 from onoff.audit.switching import chance_user, sensitive_user, switching
 from onoff.cli import app
 from onoff.commands.audit.joint import at_most
@@ -35,7 +35,7 @@ READER = Path(__file__).parent.parent / "examples" / "reader.csv"
 
 
 def tables(chain, scheme, lags):
-    return Plans(scheme, [Planned(plan(chain, lag, scheme)) for lag in lags])
+    return Plans(scheme, chain.n, [Planned(plan(chain, lag, scheme)) for lag in lags])
 
 
 def patterns(steps):
@@ -185,6 +185,17 @@ def test_a_request_without_a_query_is_an_error(three):
     mute = SimpleNamespace(name="mute", encoder=lambda *_: Encoder(((0, 1, 2),), np.array([[1], [1], [0]])))
     with pytest.raises(OnoffError, match="a request that happens is given no query"):
         by_enumeration(three, parse_statuses("10"), mute, start_law(three))
+
+
+def test_the_cheapest_plan_that_fits_serves_a_lag_as_with_the_client(three):
+    cheap, dear = plan(three, 1), plan(three, 2, "everything")
+    mixed = Plans("mixed", 3, [Planned(cheap), Planned(dear)])
+    assert mixed.encoder(0, 1, 3).sets == cheap.sets != dear.sets
+    assert mixed.rounding_at(3) == cheap.rounding_at(3)
+    race = SimpleNamespace(lag=1, cost=cheap.cost - 0.1, interval=(0.0, cheap.cost + 0.1))
+    assert serving([race, cheap], 1) is cheap
+    assert serving([cheap, replace(cheap, lag=2)], 3).lag == 2
+    assert serving([dear], 1) is None
 
 
 # The baselines leak what they must.
@@ -455,6 +466,20 @@ def test_given_plans_are_used(three, chain_file, tmp_path):
     Chain.symmetric(3, 0.5).save(tmp_path / "other.json")
     other = run("joint", tmp_path / "other.json", "--statuses", "100", *both)
     assert "for another chain" in str(other.exception)
+
+
+def test_a_given_plan_that_would_not_be_audited_is_an_error(three, chain_file, tmp_path):
+    plan(three, 1, "paper").save(tmp_path / "one.plan")
+    done = run("joint", chain_file, "--statuses", "10", "--plan", tmp_path / "one.plan", "--scheme", "optimal")
+    assert "of the scheme 'paper' is given, which is not audited" in str(done.exception)
+
+
+def test_statuses_that_are_all_on_need_no_plan(chain_file):
+    schemes = ["--scheme", "optimal", "--scheme", "paper", "--scheme", "race"]
+    for statuses in ("1", "11"):
+        done = run("joint", chain_file, "--statuses", statuses, *schemes, "--json")
+        assert done.exit_code == 0, done.exception
+        assert {bits for finding in json.loads(done.stdout) for bits in finding["bits"]} == {0}
 
 
 def test_a_leak_is_exit_code_1(chain_file, monkeypatch):

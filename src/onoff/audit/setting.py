@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.measures import Measures
-from onoff.audit.models import Encoder, Model, Planned, Query
+from onoff.audit.models import Encoder, Everything, Model, Planned, Query
 from onoff.errors import ContextError, NotUnique, OnoffError
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
+    from onoff.plans import Plan
 
 BITS = 512
 ONE = 1 << BITS
@@ -28,28 +29,49 @@ class TooLarge(OnoffError):
     """There are too many streams to enumerate."""
 
 
+AnyPlan = TypeVar("AnyPlan", bound="Plan")
+
+
+def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan | None:
+    """The plan that a client uses at a lag: the cheapest that fits, of equals the one for the largest lag.
+
+    A race, whose cost is estimated, counts with the upper end of its interval.
+    """
+    fitting = [plan for plan in plans if plan.lag <= lag]
+    return min(fitting, key=lambda plan: (getattr(plan, "interval", (0.0, plan.cost))[1], -plan.lag), default=None)
+
+
+def required(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
+    """As `serving`; an error if there is none."""
+    found = serving(plans, lag)
+    if found is None:
+        raise OnoffError(f"there is no plan for lag {lag} or less: give one, or make it")
+    return found
+
+
 @dataclass(frozen=True)
 class Plans:
-    """A client that uses, at each lag, the plan with the largest lag that does not exceed it."""
+    """A client of n sources with these tables; while ON it asks for everything."""
 
     name: str
+    n: int
     plans: Sequence[Planned]
 
     def encoder(self, last: int, next: int, lag: int) -> Encoder:
-        return self._serving(lag).encoder(last, next, lag)
+        return self._at(lag).encoder(last, next, lag)
 
     def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:
-        return self._serving(lag).likelihood(query, lag)
+        return self._at(lag).likelihood(query, lag)
 
     def rounding_at(self, lag: int) -> float:
         """What the plans state."""
-        return self._serving(lag).plan.rounding_at(lag) if lag else 0.0
+        return required((model.plan for model in self.plans), lag).rounding_at(lag) if lag else 0.0
 
-    def _serving(self, lag: int) -> Planned:
-        fitting = [model for model in self.plans if model.plan.lag <= max(lag, 1)]
-        if not fitting:
-            raise OnoffError(f"{self.name}: there is no plan for lag {lag} or less: give one, or make it")
-        return max(fitting, key=lambda model: model.plan.lag)
+    def _at(self, lag: int) -> Model:
+        if lag == 0:
+            return Everything(self.n)
+        plan = required((model.plan for model in self.plans), lag)
+        return next(model for model in self.plans if model.plan is plan)
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,9 @@ def joint(
     for name in wanted:
         if name not in SCHEMES:
             raise OnoffError(f"there is no scheme {name!r}: choose from {', '.join(SCHEMES)}")
+    for found in given:
+        if found.scheme not in wanted:
+            raise OnoffError(f"a plan of the scheme {found.scheme!r} is given, which is not audited: add --scheme")
     count = max(1, min(3, loaded.n - 2)) if decoys is None else decoys
     setting = Setting(loaded, parsed, start_law(loaded, uniform), given, count, draws, streams, seed)
     findings = [_audited(name, setting) for name in wanted]
@@ -138,7 +141,7 @@ def _audited(name: str, setting: Setting) -> Leakage:
     plans = plans_for(name, chain, lags, setting.given)
     if name == "race":
         return _raced(plans, lags, setting)
-    tables = Plans(name, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
+    tables = Plans(name, chain.n, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
     with progress(f"checking {name}")(len(lags) + 1) as advance:
         return audit(chain, statuses, tables, start, tables.rounding_at, advance=advance)
 
@@ -147,17 +150,11 @@ def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leak
     """The race has no table: it is drawn from. Where its streams are too many, what it states is all there is."""
     from onoff.audit.continuity import stated
     from onoff.audit.sampled import by_draws
-    from onoff.audit.setting import TooLarge
+    from onoff.audit.setting import TooLarge, required
     from onoff.report import progress
 
-    def serving(lag: int) -> Plan:
-        fitting = [plan for plan in plans if plan.lag <= lag]
-        if not fitting:
-            raise OnoffError(f"race: there is no plan for lag {lag} or less: give one, or make it")
-        return max(fitting, key=lambda plan: plan.lag)
-
     def rounding_at(lag: int) -> float:
-        return serving(lag).rounding_at(lag) if lag else 0.0
+        return required(plans, lag).rounding_at(lag) if lag else 0.0
 
     chain, statuses = setting.chain, setting.statuses
     with progress("drawing races")(len(lags)) as advance:
@@ -166,7 +163,9 @@ def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leak
                 "race",
                 chain,
                 statuses,
-                lambda request, last, following, lag, below: serving(lag).draw(request, last, following, lag, below),
+                lambda request, last, following, lag, below: required(plans, lag).draw(
+                    request, last, following, lag, below
+                ),
                 setting.start,
                 rounding_at,
                 setting.draws,

@@ -146,6 +146,7 @@ def _clients(chain: Chain, lags: Sequence[int], scheme: str) -> list[Rules]:
 
     from onoff.audit.models import Model, Naive, Planned
     from onoff.audit.real import Rules
+    from onoff.audit.setting import required
     from onoff.planning import plan
     from onoff.report import plan_progress
     from onoff.tableplan import TablePlan
@@ -164,8 +165,7 @@ def _clients(chain: Chain, lags: Sequence[int], scheme: str) -> list[Rules]:
 
     @lru_cache(maxsize=max(4, TABLES_BYTES // table))
     def at(lag: int) -> Model:
-        fitting = [made for made in plans if made.lag <= max(lag, 1)]
-        return Planned(min(fitting, key=lambda made: (made.cost, -made.lag)))
+        return Planned(required(plans, max(lag, 1)))
 
     return [Rules(CLIENTS[0], chain.n, at), Rules(CLIENTS[1], chain.n, lambda lag: Naive(chain.n))]
 

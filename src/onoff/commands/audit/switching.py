@@ -37,7 +37,7 @@ def switching(
     sources = [loaded.index(name.strip()) for name in sensitive.split(",")]
     start = start_law(loaded)
     plans = plans_for("optimal", loaded, range(1, steps))
-    tables = Plans("optimal", [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
+    tables = Plans("optimal", loaded.n, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
     views: list[tuple[str, Model]] = [("statuses", Everything(loaded.n)), ("and queries", tables)]
     users = {
         "if sensitive": sensitive_user(loaded, sources),

@@ -182,14 +182,18 @@ def _ours(chain: Chain, steps: Sequence[Step], journal: Path | None, known: Sequ
     """The steps of our client: the journal names the plan of each; without one the cheapest that fits is taken."""
     from onoff.audit.belief import Asked
     from onoff.audit.models import Everything
+    from onoff.audit.setting import serving
     from onoff.audit.stream import noted, planned
 
     if journal is not None:
         return noted(chain, steps, known)
-    tables = sorted(planned(known).values(), key=lambda model: model.plan.cost)
+    models = planned(known)
 
     def model(lag: int) -> Model | None:
-        return next((table for table in tables if table.plan.lag <= lag), None) if lag else Everything(chain.n)
+        if lag == 0:
+            return Everything(chain.n)
+        plan = serving(known, lag)
+        return None if plan is None else models.get(plan.name)  # a race has no table
 
     return [Asked(step.lag, None, model(step.lag)) for step in steps]
 
