@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from bench_plan import msnbc
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, TablePlan, plan, report
-from onoff.audit.belief import Asked, attack, first_prior
+from onoff.audit.belief import Asked, attack
 from onoff.audit.models import Everything, Planned
+from onoff.audit.setting import start_law
 from onoff.audit.stream import audit_stream
 from onoff.audit.transcripts import Line
 
@@ -84,7 +85,7 @@ def stream(chain: Chain, steps: int) -> tuple[list[Asked], list[int]]:
 def textbook(chain: Chain, asked: list[Asked]) -> NDArray[np.float64]:
     """Forward-backward over the n^2 states (last, current), with one n^2 x n^2 matrix for each step, all kept."""
     n = chain.n
-    alphas, moves = [np.diag(first_prior(chain)).reshape(-1)], []
+    alphas, moves = [np.diag(start_law(chain)).reshape(-1)], []
     for step in asked:
         assert step.query is not None
         assert step.model is not None

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from onoff import Chain, plan
 from onoff.audit import belief
-from onoff.audit.belief import Asked, attack, first_prior, unfold
+from onoff.audit.belief import Asked, attack, unfold
 from onoff.audit.models import Decoys, Everything, Naive, Planned
+from onoff.audit.setting import start_law
 from onoff.audit.verdict import judge
 from onoff.errors import OnoffError
 from onoff.testing import chains
@@ -91,7 +92,7 @@ def test_real_plans_and_leaky_clients_too_are_attacked_exactly():
     for model in (planned, Naive(3), Decoys(3, 1), Everything(3)):
         asked = drawn(statuses, [model] * 3, path, rng)
         found = attack(CHAIN, asked)
-        oracle = by_enumeration(CHAIN, asked, first_prior(CHAIN))
+        oracle = by_enumeration(CHAIN, asked, start_law(CHAIN))
         np.testing.assert_allclose(found.posterior, oracle, rtol=1e-11, atol=1e-15)
         np.testing.assert_allclose(found.prior, [CHAIN.stationary()] * 6, rtol=1e-12)
         private = np.flatnonzero(statuses)

@@ -500,6 +500,22 @@ def test_the_switching_command_shows_both_users():
     assert "if sensitive" in run("switching", READER, "--sensitive", "health", "--steps", "2").stdout
 
 
+def test_streams_of_a_chain_with_transient_sources_start_anywhere(tmp_path):
+    """In the stationary law of a -> b -> c only c is asked for, and nothing could be told."""
+    (tmp_path / "absorbing.csv").write_text("a,b,c\n0.5,0.5,0\n0,0.5,0.5\n0,0,1\n")
+    done = run("joint", tmp_path / "absorbing.csv", "--statuses", "10", "--scheme", "naive")
+    assert "the first request may be anything" in done.stdout
+    [naive] = json.loads(
+        run("joint", tmp_path / "absorbing.csv", "--statuses", "10", "--scheme", "naive", "--json").stdout
+    )
+    assert naive["bits"][-1] > 0.5
+    found = json.loads(run("switching", tmp_path / "absorbing.csv", "--sensitive", "a", "--json").stdout)
+    assert [step["frequency"] for step in found[0]["steps"]] == pytest.approx([1 / 6, 1 / 12])
+    (tmp_path / "left.csv").write_text("a,b\n0,1\n0,1\n")
+    done = run("switching", tmp_path / "left.csv", "--sensitive", "a", "--json")
+    assert [step["frequency"] for step in json.loads(done.stdout)[0]["steps"]] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.models import Model, Query
+from onoff.audit.setting import start_law
 from onoff.chain import Chain
-from onoff.errors import NotUnique, OnoffError
+from onoff.errors import OnoffError
 
 BLOCK = 16
 Array = NDArray[np.float64]
@@ -54,15 +55,6 @@ class Beliefs:
     impossible: tuple[int, ...]
 
 
-def first_prior(chain: Chain) -> Array:
-    """The stationary distribution; the uniform one if there are several, or if a first request would be impossible."""
-    try:
-        law = chain.stationary()
-    except NotUnique:
-        law = np.zeros(chain.n)
-    return law if law.all() else np.full(chain.n, 1 / chain.n)
-
-
 def attack(
     chain: Chain, asked: Sequence[Asked], prior: Array | None = None, advance: Callable[[], None] = lambda: None
 ) -> Beliefs:
@@ -72,7 +64,7 @@ def attack(
     """
     steps, n = len(asked), chain.n
     priors, predicted, posterior = (np.empty((steps, n)) for _ in range(3))
-    marginal = first_prior(chain) if prior is None else prior
+    marginal = start_law(chain) if prior is None else prior
     checkpoints: list[tuple[int, Array]] = []
     impossible: set[int] = set()
 

@@ -115,13 +115,18 @@ def lags_of(statuses: Sequence[bool]) -> list[int]:
 
 
 def start_law(chain: Chain, uniform: bool = False) -> NDArray[np.float64]:
-    """The law of the first request: stationary, or uniform if asked for or if there is more than one such law."""
-    try:
-        law = np.full(chain.n, 1 / chain.n) if uniform else chain.stationary()
-    except NotUnique:
-        law = np.full(chain.n, 1 / chain.n)
+    """The law of the first request: stationary; or uniform if asked for, or `stationary_start` is False."""
+    law = np.full(chain.n, 1 / chain.n) if uniform or not stationary_start(chain) else chain.stationary()
     scaled: NDArray[np.float64] = law / law.sum()
     return scaled
+
+
+def stationary_start(chain: Chain) -> bool:
+    """Whether there is one stationary law, and it excludes no source: else nothing would be said of some first one."""
+    try:
+        return bool(chain.stationary().all())
+    except NotUnique:
+        return False
 
 
 def fixed_matrix(chain: Chain) -> Units:

@@ -70,8 +70,9 @@ def switching(chain: Chain, model: Model, chances: Floats, start: Floats, steps:
         views: Views = {(0, False): start.reshape(1, 1, 1, -1)}
         for t in range(1, steps + 1):
             views = _step(views, np.ones(chain.n) if t == 1 else chances, kernels, t == step)
-        told = np.concatenate([part.sum(axis=(2, 3)) for (_, on), part in views.items() if on])
-        results.append(_measured(step, told, prior))
+        told = [part.sum(axis=(2, 3)) for (_, on), part in views.items() if on]
+        never = Switching(step, 0.0, 0.0, float(prior.max()), float(prior.max()))
+        results.append(_measured(step, np.concatenate(told), prior) if told else never)
     return tuple(results)
 
 
@@ -107,9 +108,9 @@ def _asked(state: Floats, kernel: Floats) -> Floats:
 def _measured(step: int, told: Floats, prior: Floats) -> Switching:
     """`told[view, request]`: the probability of both, with the request made ON."""
     frequency = float(told.sum())
-    views = told.sum(axis=1, keepdims=True)
+    independent = told.sum(axis=1, keepdims=True) * prior
     used = told > 0
-    gained = told[used] * np.log2((told / views / prior)[used])
+    gained = told[used] * np.log2(told[used] / independent[used])
     return Switching(
         step,
         frequency,

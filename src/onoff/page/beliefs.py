@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.belief import Asked, attack, first_prior
+from onoff.audit.belief import Asked, attack
 from onoff.audit.conformance import plan_lag
 from onoff.audit.models import Model, Naive, Planned
+from onoff.audit.setting import start_law
 from onoff.chain import Chain
 from onoff.errors import PlanError
 from onoff.plans import Plan
@@ -65,7 +66,7 @@ class Onlooker:
     def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
         self._chain, self._load, self._window = chain, load, window
         self._models: dict[str, Model] = {}
-        self._prior = first_prior(chain)
+        self._prior = start_law(chain)
         self._start, self._ours, self._naive = 0, self._prior, self._prior  # where it is summed up, and how
 
     def beliefs(self, made: Sequence[Made]) -> tuple[Belief, ...]:

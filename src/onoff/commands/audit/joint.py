@@ -90,11 +90,25 @@ def joint(
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         _print(parsed, findings)
+        print(first_request(loaded, uniform))
     if plot is not None:
         _plot(parsed, findings, plot)
         print(f"drawn: {plot}", file=sys.stderr)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
+
+
+def first_request(chain: Chain, uniform: bool = False) -> str:
+    """In words, where the streams start."""
+    from onoff.audit.setting import stationary_start
+
+    if uniform:
+        return "the first request may be anything, all alike"
+    if stationary_start(chain):
+        return "the first request follows the stationary law"
+    return (
+        "the first request may be anything, all alike: a stationary law would exclude sources, or is not the only one"
+    )
 
 
 def read_plan(file: Path, chain: Chain) -> Plan:

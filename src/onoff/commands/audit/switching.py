@@ -29,7 +29,7 @@ def switching(
     from onoff.audit.switching import chance_user, sensitive_user
     from onoff.audit.switching import switching as measure
     from onoff.chain import Chain
-    from onoff.commands.audit.joint import bits, plans_for
+    from onoff.commands.audit.joint import bits, first_request, plans_for
     from onoff.report import print_table
     from onoff.tableplan import TablePlan
 
@@ -61,3 +61,4 @@ def switching(
             for s in measured
         ],
     )
+    print(first_request(loaded))
