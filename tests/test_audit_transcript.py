@@ -292,6 +292,43 @@ def changed_journal(stream, tmp_path, change):
 
 
 @pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("request = 99 WHERE step = 3", "row 4: the journal is damaged: request"),
+        ("request = -1 WHERE step = 3", "row 4: the journal is damaged: request"),
+        ("next = 99 WHERE step = 3", "row 4: the journal is damaged: next"),
+        ("query = '[0,7]' WHERE step = 3", "row 4: the journal is damaged: query"),
+        ("query = '[1,0]' WHERE step = 3", "row 4: the journal is damaged: query"),
+        ("query = '[]' WHERE step = 3", "row 4: the journal is damaged: query"),
+        ("query = '[0.0]' WHERE step = 3", "row 4: the journal is damaged: query"),
+        ("""query = '{"a":1}' WHERE step = 3""", "row 4: the journal is damaged: query"),
+        ("query = '[' WHERE step = 3", "row 4: the journal is damaged: query"),
+        ("lag = -1, private = 2 WHERE step = 3", "row 4: the journal is damaged: private, lag"),
+        ("step = 500 WHERE step = 3", "steps are missing"),
+    ],
+)
+def test_a_damaged_journal_is_an_error_in_one_line(stream, tmp_path, change, what):
+    done = call("audit", "transcript", stream / "log", *changed_journal(stream, tmp_path, change))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert what in done.stderr
+
+
+def test_a_journal_without_steps_or_with_damaged_notes_is_an_error(stream, tmp_path):
+    files = changed_journal(stream, tmp_path, "lag = lag")
+    for change, what in (
+        ("INSERT INTO meta VALUES ('note lengths', 'xx')", "the lengths noted in this journal cannot be read: 'xx'"),
+        ("UPDATE meta SET value = '5' WHERE key = 'note lengths'", "the lengths noted in this journal cannot be read"),
+        ("UPDATE meta SET value = '[1, 2]' WHERE key = 'note lengths'", "2 lengths were given for 3 sources"),
+        ("DELETE FROM steps", "there are no steps in this journal"),
+    ):
+        with closing(sqlite3.connect(tmp_path / "journal")) as database, database:
+            database.execute(change)
+        done = call("audit", "transcript", stream / "log", *files)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert what in done.stderr
+
+
+@pytest.mark.parametrize(
     ("change", "rule"),
     [
         ("lag = lag + 1 WHERE lag > 0", "lag"),

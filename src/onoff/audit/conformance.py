@@ -172,7 +172,7 @@ class _Laws:
 
 def plan_lag(name: str) -> int | None:
     """The lag of the plan "SCHEME, lag LAG, HASH"."""
-    found = re.search(r", lag ([0-9]+)(?:,|$)", name)
+    found = re.search(r", lag ([0-9]{1,9})(?:,|$)", name)
     return None if found is None else int(found[1])
 
 

@@ -122,17 +122,40 @@ def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:
             rows = database.execute(f"SELECT {STEP_COLUMNS} FROM steps ORDER BY step").fetchall()
         finally:
             database.close()
-        steps = tuple(
-            Step(step, bool(private), bool(asked), lag, plan, tuple(json.loads(query)), request, following)
-            for step, private, asked, lag, plan, query, request, following in rows
-        )
-    except (sqlite3.Error, TypeError, ValueError) as error:
+    except sqlite3.Error as error:
         raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
     if owner is None or owner[0] != chain.fingerprint:
         raise OnoffError(f"{file}: is the journal of another chain")
+    if not rows:
+        raise OnoffError(f"{file}: there are no steps in this journal: make requests with it first")
+    steps = tuple(_step(row, chain.n, f"{file}: row {number}") for number, row in enumerate(rows, 1))
     if [step.step for step in steps] != list(range(len(steps))):
         raise OnoffError(f"{file}: steps are missing in this journal")
     return steps
+
+
+def _step(row: Sequence[Any], n: int, where: str) -> Step:
+    step, private, asked, lag, plan, text, request, following = row
+    try:
+        query = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        query = None
+    fits = {
+        "step": is_whole(step),
+        "private": private in (0, 1),
+        "asked_private": asked in (0, 1),
+        "lag": is_whole(lag),
+        "plan": isinstance(plan, str),
+        "query": isinstance(query, list)
+        and all(map(is_whole, query))
+        and query == sorted({*query} & {*range(n)}) != [],
+        "request": is_whole(request) and request < n,
+        "next": following is None or (is_whole(following) and following < n),
+    }
+    wrong = [name for name, fitting in fits.items() if not fitting]
+    if wrong:
+        raise OnoffError(f"{where}: the journal is damaged: {', '.join(wrong)} cannot be what a client noted")
+    return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following)
 
 
 def read_truth(file: Path, chain: Chain) -> tuple[int, ...]:

@@ -167,8 +167,12 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
 
     if plans is not None and not plans.is_dir():  # an audit makes nothing
         raise OnoffError(f"{plans}: there is no such directory of plans")
-    lengths = None if journal is None else json.loads(snapshot(journal).notes.get("lengths", "null"))
-    store = PlanStore(chain, plans, None if lengths is None else tuple(lengths))
+    note = "null" if journal is None else snapshot(journal).notes.get("lengths", "null")
+    try:
+        lengths = None if note == "null" else tuple(json.loads(note))
+    except (TypeError, ValueError, RecursionError):
+        raise OnoffError(f"{journal}: the lengths noted in this journal cannot be read: {note[:40]!r}") from None
+    store = PlanStore(chain, plans, lengths)
     return [store.load(lag) for lag in sorted(store.lags())]
 
 
