@@ -367,6 +367,31 @@ def test_the_race_is_estimated_and_a_leaky_one_is_accused(three):
     assert leaky.bits[-1] > 0.02
 
 
+def test_the_fewest_draws_that_are_taken_raise_no_more_alarms_than_stated(chain_file):
+    """Of a private client that draws fast: a table's. With 10 draws one of 30 would be accused."""
+    chain = Chain([[0.7, 0.3], [0.2, 0.8]])
+    private = plan(chain, 1)
+    ends = {(a, b): np.cumsum(private.encoder(a, b, 1).toarray(), axis=1) for a in (0, 1) for b in (0, 1)}
+
+    def draw(request, last, following, lag, below):  # noqa: ARG001
+        row = ends[last, following][request]
+        return private.sets[int(np.searchsorted(row, below(int(row[-1])), side="right"))]
+
+    def alarms(draws, runs):
+        found = (
+            by_draws("table", chain, (True, False), draw, start_law(chain), private_at, draws, seed)
+            for seed in range(runs)
+        )
+        return sum(not one.holds for one in found)
+
+    def private_at(lag):
+        return 1e-14 * (lag > 0)
+
+    assert alarms(100, 100) <= 2  # of less than 0.1 on average
+    assert alarms(10, 200) >= 3
+    assert run("joint", chain_file, "--statuses", "10", "--scheme", "race", "--draws", "99").exit_code == 2
+
+
 def test_a_race_with_too_many_streams_shows_what_it_states_and_says_so():
     [found] = json.loads(run("joint", READER, "--statuses", "1001", "--scheme", "race", "--json").stdout)
     assert found["method"] == "bound as stated, not checked"

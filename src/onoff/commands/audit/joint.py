@@ -56,7 +56,7 @@ def joint(
     ] = None,
     decoys: Annotated[int | None, typer.Option(metavar="K", min=1, help="Random others beside the wanted one.")] = None,
     uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
-    draws: Annotated[int, typer.Option(min=10, help="Of the race, in every context.")] = 400,
+    draws: Annotated[int, typer.Option(min=100, help="Of the race, in every context.")] = 400,
     streams: Annotated[int, typer.Option(min=10, help="Sampled where nothing exact fits.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
