@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import onoff
 from onoff import ContextError, OnoffError, plan
-from onoff.audit.models import Decoys, Everything, Naive, Planned
+from onoff.audit.models import Decoys, Everything, Naive, Planned, TooLarge
 from onoff.testing import chains
 
 PLAYERS = {
@@ -70,6 +71,20 @@ def test_decoys_need_others_to_hide_among():
     for count in (0, 4, -1):
         with pytest.raises(OnoffError, match="decoys among 4 sources"):
             Decoys(4, count)
+
+
+def test_decoys_are_drawn_as_their_encoder_says_and_however_many_sets_there_are():
+    model, rng = Decoys(5, 2), np.random.default_rng(2)
+    drawn = Counter(model.draw(3, rng) for _ in range(6000))
+    assert set(drawn) == {query for query in model.encoder(0, 0, 1).sets if 3 in query}
+    assert max(abs(count - 1000) for count in drawn.values()) < 130  # 4.5 standard deviations
+    many = Decoys(40, 20)
+    query = many.draw(7, rng)
+    assert len(query) == 21
+    assert 7 in query
+    assert many.likelihood(query, 1).max() > 0
+    with pytest.raises(TooLarge, match="too many sets"):
+        many.encoder(0, 0, 1)
 
 
 def test_the_referee_does_not_import_the_player():

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from onoff.audit.continuity import allowed_by, information_bound
 from onoff.audit.measures import Joint, information, measures, total_variation
-from onoff.audit.models import Model, Query
+from onoff.audit.models import Model, Query, TooLarge
 from onoff.audit.setting import (
     BITS,
     MISSING,
     ONE,
     Leakage,
     Promise,
-    TooLarge,
     Units,
     encoder_of,
     fixed_matrix,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onoff.audit.continuity import by_bound
 from onoff.audit.enumeration import by_enumeration
 from onoff.audit.merging import by_beliefs, by_sampling
-from onoff.audit.models import Model
-from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of
+from onoff.audit.models import Model, TooLarge
+from onoff.audit.setting import Leakage, Promise, lags_of
 
 if TYPE_CHECKING:
     from onoff.chain import Chain

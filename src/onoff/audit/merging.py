@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Model, Query
-from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of, some_encoder
+from onoff.audit.models import Decoys, Model, Query, TooLarge
+from onoff.audit.setting import Leakage, Promise, lags_of, some_encoder
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -101,7 +101,7 @@ def by_sampling(
     walks = [np.eye(chain.n)]
     for _ in range(max(lags) + 1):
         walks.append(walks[-1] @ chain.P)
-    encoders = {lag: some_encoder(chain, model, lag) for lag in set(lags)}
+    draw = _draw(chain, model, set(lags))
     samples = np.empty((streams, len(lags)))
     for number in range(streams):
         path = [int(rng.choice(chain.n, p=start))]
@@ -112,9 +112,7 @@ def by_sampling(
             if lag == 0:
                 finished, first = log_given, path[t]
                 inside, log_inside = np.eye(chain.n)[first], 0.0
-            weights = encoders[lag].weights[path[t]].astype(np.float64)
-            query = encoders[lag].sets[int(rng.choice(len(weights), p=weights / weights.sum()))]
-            step = chain.P * _likelihood(model, query, lag)
+            step = chain.P * _likelihood(model, draw(path[t], lag, rng), lag)
             belief, chance = _scaled(belief @ step)
             log_view += chance
             inside, chance = _scaled(inside @ step)
@@ -125,6 +123,19 @@ def by_sampling(
         advance()
     margin = 1.96 * samples.std(axis=0, ddof=1) / np.sqrt(streams)
     return Leakage(model.name, "estimate", tuple(samples.mean(axis=0).tolist()), margin=tuple(margin.tolist()))
+
+
+def _draw(chain: Chain, model: Model, lags: set[int]) -> Callable[[int, int, np.random.Generator], Query]:
+    """How such a client draws its set for a request at a lag; of decoys there may be too many sets to list them."""
+    if isinstance(model, Decoys):
+        return lambda request, lag, rng: model.draw(request, rng)
+    encoders = {lag: some_encoder(chain, model, lag) for lag in lags}
+
+    def draw(request: int, lag: int, rng: np.random.Generator) -> Query:
+        weights = encoders[lag].weights[request].astype(np.float64)
+        return encoders[lag].sets[int(rng.choice(len(weights), p=weights / weights.sum()))]
+
+    return draw
 
 
 def entropy(law: Floats) -> float:

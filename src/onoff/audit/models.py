@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 Query = tuple[int, ...]
 MEMORY = 2**28  # bytes of encoders that are kept
+CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
+
+
+class TooLarge(OnoffError):
+    """There is too much to write down or to enumerate."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,8 @@ class Decoys:
             raise OnoffError(f"{self.count} decoys among {self.n} sources: at least 1 and fewer than the sources")
 
     def encoder(self, last: int, next: int, lag: int) -> Encoder:  # noqa: ARG002
+        if self.n * comb(self.n, self.count + 1) > CELLS:
+            raise TooLarge(f"{self.count} decoys among {self.n} sources: too many sets to write them down")
         sets = tuple(combinations(range(self.n), self.count + 1))
         weights = np.zeros((self.n, len(sets)), dtype=np.int64)
         for i, query in enumerate(sets):
@@ -109,6 +116,11 @@ class Decoys:
         if len(query) == self.count + 1:
             likelihood[0, list(query), 0] = 1 / comb(self.n - 1, self.count)
         return likelihood
+
+    def draw(self, request: int, rng: np.random.Generator) -> Query:
+        """A set as `encoder` says, however many there are."""
+        others = rng.choice(self.n - 1, self.count, replace=False)
+        return tuple(sorted([request, *(int(x) + (x >= request) for x in others)]))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from onoff.audit.continuity import allowed_by, information_bound
 from onoff.audit.enumeration import propagate
 from onoff.audit.measures import information
-from onoff.audit.models import Query
-from onoff.audit.setting import Leakage, Promise, TooLarge, lags_of
+from onoff.audit.models import Query, TooLarge
+from onoff.audit.setting import Leakage, Promise, lags_of
 from onoff.posterior import Support
 
 if TYPE_CHECKING:

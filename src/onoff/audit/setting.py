@@ -25,10 +25,6 @@ Units = NDArray[Any]  # probabilities as integers in units of 2^-BITS
 Promise = Callable[[int], float]  # the stated total variation of a step at this lag
 
 
-class TooLarge(OnoffError):
-    """There are too many streams to enumerate."""
-
-
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 

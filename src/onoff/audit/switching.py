@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.enumeration import kernel
-from onoff.audit.models import Model
-from onoff.audit.setting import BITS, TooLarge
+from onoff.audit.models import Model, TooLarge
+from onoff.audit.setting import BITS
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:

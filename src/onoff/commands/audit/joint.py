@@ -163,8 +163,9 @@ def _audited(name: str, setting: Setting) -> Leakage:
 def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leakage:
     """The race has no table: it is drawn from. Where its streams are too many, what it states is all there is."""
     from onoff.audit.continuity import stated
+    from onoff.audit.models import TooLarge
     from onoff.audit.sampled import by_draws
-    from onoff.audit.setting import TooLarge, required
+    from onoff.audit.setting import required
     from onoff.report import progress
 
     def rounding_at(lag: int) -> float:
