@@ -29,12 +29,22 @@ def default_directory() -> Path:
 class PlanStore:
     """The plans of one chain with one choice of lengths."""
 
-    def __init__(self, chain: Chain, directory: Path | None = None, lengths: tuple[float, ...] | None = None) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        directory: Path | None = None,
+        lengths: tuple[float, ...] | None = None,
+        *,
+        make: bool = True,
+    ) -> None:
+        """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
         self.chain = chain
         self.lengths = checked_lengths(lengths, chain.n)
         key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
         parent = Path(directory or default_directory()).absolute()
         self.directory = parent / hashlib.sha256(key.encode()).hexdigest()[:32]
+        if not make:
+            return
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._describes_itself():

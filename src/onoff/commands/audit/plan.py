@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onoff.commands.parsing import parse_lags
-from onoff.errors import ChainError, PlanError
+from onoff.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,10 @@ def plan(
 
 
 def _files(path: Path, chain: Chain) -> list[Path]:
-    """The plan files that a path stands for; in a directory of stores, those in the stores of this chain."""
-    from onoff.chain import Chain
+    """The plan files that a path stands for; in a directory of stores, but those whose every plan is for another chain.
 
+    What the store says of itself is not signed by anybody: only the plans tell which chain they are for.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -70,16 +71,22 @@ def _files(path: Path, chain: Chain) -> list[Path]:
     found = sorted(path.glob(PATTERN), key=_by_lag)
     for store in sorted(path.iterdir()):
         files = sorted(store.glob(PATTERN), key=_by_lag)
-        try:
-            if files and Chain.load(store / "chain.json") != chain:
-                print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
-                continue
-        except ChainError:
-            pass  # whatever it is for, the plans themselves will tell
-        found += files
+        if files and all(_is_foreign(file, chain) for file in files):
+            print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
+        else:
+            found += files
     if not found:
         raise PlanError(f"{path}: there is no plan for this chain in this directory")
     return found
+
+
+def _is_foreign(file: Path, chain: Chain) -> bool:
+    """Whether the file has another matrix, or that of other sources; one that cannot be read may be anything."""
+    try:
+        data = json.loads(file.read_bytes())
+        return bool((data["names"], data["matrix"]) != (list(chain.names), chain.P.tolist()))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def _by_lag(file: Path) -> tuple[int, str]:

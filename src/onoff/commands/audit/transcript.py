@@ -165,14 +165,14 @@ def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]
     from onoff.journal import snapshot
     from onoff.planstore import PlanStore
 
-    if plans is not None and not plans.is_dir():  # an audit makes nothing
+    if plans is not None and not plans.is_dir():
         raise OnoffError(f"{plans}: there is no such directory of plans")
     note = "null" if journal is None else snapshot(journal).notes.get("lengths", "null")
     try:
         lengths = None if note == "null" else tuple(json.loads(note))
     except (TypeError, ValueError, RecursionError):
         raise OnoffError(f"{journal}: the lengths noted in this journal cannot be read: {note[:40]!r}") from None
-    store = PlanStore(chain, plans, lengths)
+    store = PlanStore(chain, plans, lengths, make=False)
     return [store.load(lag) for lag in sorted(store.lags())]
 
 
