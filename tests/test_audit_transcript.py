@@ -43,6 +43,8 @@ def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
     ("line", "complaint"),
     [
         ('{"step": 1, "sour', "line 2 is not JSON"),
+        ("[" * 100_000, "line 2 is not JSON"),
+        ('{"step": 1, "sources": [0], "time": 1' + "0" * 400 + "}", "line 2: the time"),
         ([1, 2], "line 2 is not a query"),
         ({"step": 1}, "line 2 is not a query"),
         ({"step": -1, "sources": [0]}, "line 2: the step"),
@@ -481,6 +483,7 @@ def test_the_stream_that_fits_is_picked():
 def test_what_is_missing_is_said_in_one_line(stream, tmp_path, words, complaint):
     words = (*words, "--plans", tmp_path)
     done = call("audit", "transcript", stream / "log", "--chain", stream / "chain.json", *words)
+    assert list(tmp_path.iterdir()) == []  # an audit makes nothing
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert complaint in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 
 import pytest
@@ -55,3 +56,18 @@ def test_errors_say_what_to_do(tmp_path):
     file.write_bytes(file.read_bytes().replace(b"front", b"FRONT", 1))
     with pytest.raises(OnoffError, match="zip archive"):
         list(read(file))
+
+
+def test_archives_that_break_off_or_do_not_unpack_are_errors_in_one_line(tmp_path):
+    file = tmp_path / "damaged.zip"
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_STORED):
+        with zipfile.ZipFile(file, "w", method) as archive:
+            archive.writestr("a.txt", "a b c\n" * 1000)
+        data = bytearray(file.read_bytes())
+        if method == zipfile.ZIP_STORED:  # more is announced than there is
+            struct.pack_into("<LL", data, data.index(b"PK\x01\x02") + 20, 10**6, 10**6)
+        else:
+            data[35:60] = b"\xff" * 25
+        file.write_bytes(data)
+        with pytest.raises(OnoffError, match="damaged.zip: not "):
+            list(read(file))

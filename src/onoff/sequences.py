@@ -8,7 +8,9 @@ zip archive is read as the one file in it; names that begin with `__MACOSX` are 
 from __future__ import annotations
 
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import TextIO
 
 from onoff.errors import OnoffError
+
+DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
 
 
 def read(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
@@ -31,7 +35,7 @@ def read(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[
         raise OnoffError(f"{file}: not UTF-8 text; save the sequences as plain text, one per line") from None
     except OSError as error:
         raise OnoffError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # damaged, exotic, encrypted
+    except (*DAMAGED, NotImplementedError, RuntimeError) as error:  # damaged, exotic, encrypted
         raise OnoffError(f"{file}: not a zip archive that can be read ({error})") from None
 
 

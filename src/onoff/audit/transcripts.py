@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError, is_whole
@@ -61,7 +62,7 @@ def read_log(file: Path, chain: Chain) -> tuple[Line, ...]:
         where = f"{file}: line {number}"
         try:
             data = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise OnoffError(f"{where} is not JSON: {_short(text)}") from None
         if isinstance(data, dict) and "catalogue" in data:
             order = _order(data["catalogue"], chain, where)
@@ -217,7 +218,7 @@ def _line(data: Any, order: Sequence[int], number: int, where: str) -> Line:
         raise OnoffError(f"{where}: {_short(sources)} is not a set of sources from 0 to {len(order) - 1}")
     if not (client is None or isinstance(client, str)):
         raise OnoffError(f"{where}: the client is {_short(client)}: a text is needed")
-    if isinstance(time, bool) or not isinstance(time, int | float):
+    if isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) <= float_info.max:
         raise OnoffError(f"{where}: the time is {_short(time)}: seconds are needed")
     if not isinstance(damaged, bool | None) or not isinstance(unread, bool):
         raise OnoffError(f"{where}: `damaged` and `unread` are true or false")
