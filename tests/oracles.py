@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import combinations, pairwise, product
+from math import lcm
 
 import numpy as np
 from scipy.optimize import linprog
@@ -124,3 +125,9 @@ def dependence(law, statuses):
     return (
         sum(abs(joint.get((s, q), Fraction(0)) - ps * pq) for s, ps in secrets.items() for q, pq in views.items()) / 2
     )
+
+
+def from_fractions(joint):
+    """A joint law in fractions as integer weights, as `onoff.audit.measures` takes them."""
+    unit = lcm(*(p.denominator for row in joint for p in row))
+    return np.array([[int(p * unit) for p in row] for row in joint], dtype=object)

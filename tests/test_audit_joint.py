@@ -19,7 +19,7 @@ from onoff import Chain, TablePlan, plan
 from onoff.audit.continuity import allowed_by, by_bound, information_bound, step_distance
 from onoff.audit.enumeration import by_enumeration, enumerate_streams
 from onoff.audit.joint import audit
-from onoff.audit.measures import from_fractions, information, total_variation
+from onoff.audit.measures import information, total_variation
 from onoff.audit.merging import by_beliefs, by_sampling
 from onoff.audit.models import Decoys, Encoder, Everything, Naive, Planned, TooLarge
 from onoff.audit.sampled import by_draws
@@ -29,7 +29,7 @@ from onoff.cli import app
 from onoff.commands.audit.joint import at_most
 from onoff.errors import OnoffError
 from onoff.testing import chains
-from oracles import random_chain
+from oracles import from_fractions, random_chain
 
 READER = Path(__file__).parent.parent / "examples" / "reader.csv"
 

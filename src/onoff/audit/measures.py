@@ -7,10 +7,9 @@ nearly independent of the secret, all that matters happens far below the roundin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm, log1p, log2
+from math import log1p, log2
 from typing import Any
 
 import numpy as np
@@ -78,12 +77,6 @@ def total_variation(joint: Joint) -> Fraction | float:
     total = joint.sum()
     distance = sum(np.abs(excess).sum() for _, excess in _blocks(joint))
     return Fraction(distance, 2 * total * total) if joint.dtype == object else float(distance / (2 * total * total))
-
-
-def from_fractions(joint: Sequence[Sequence[Fraction]]) -> Joint:
-    """A joint law in fractions as integer weights."""
-    unit = lcm(*(p.denominator for row in joint for p in row))
-    return np.array([[int(p * unit) for p in row] for row in joint], dtype=object)
 
 
 def _blocks(joint: Joint) -> Any:
