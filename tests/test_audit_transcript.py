@@ -198,6 +198,7 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
     assert done.returncode == 1
     assert "rule broken (steps): step 20 comes after step 119" in done.stdout
     assert "sets: drawn as the plans say" in done.stdout
+    assert len([text for text in done.stdout.splitlines() if "step 20" in text]) == 2  # the order, and the other set
     shutil.copy(stream / "journal", tmp_path / "journal")
     with closing(sqlite3.connect(tmp_path / "journal")) as database, database:
         database.execute("UPDATE steps SET query = json_array(request) WHERE lag > 0")

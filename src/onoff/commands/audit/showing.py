@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from onoff.audit.verdict import Gain, Verdict
 
 
+SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
+
+
 def print_audit(audit: Audit) -> None:
     """What the server gained, ours beside naive, and the verdict in words."""
     log, verdict = audit.log, audit.log.verdict
@@ -51,12 +54,17 @@ def print_audit(audit: Audit) -> None:
         print(f"naive client: {_words(audit.naive.verdict)}")
 
 
-def print_rules(breaches: Sequence[Breach], drawn: DrawTest) -> None:
-    """What the client did against its rules, and whether its sets are those of its plans."""
-    for breach in breaches[:10]:
+def print_rules(breaches: Sequence[Breach], drawn: DrawTest, findings: Sequence[str] = ()) -> None:
+    """What the client did against its rules, and whether its sets are those of its plans.
+
+    Where one of the findings says the same of the same step, that is enough.
+    """
+    told = {words[1].rstrip(":") for words in map(str.split, findings) if words[0] == "step"}
+    untold = [breach for breach in breaches if breach.rule not in SAID_TWICE or str(breach.step) not in told]
+    for breach in untold[:10]:
         print(f"rule broken ({breach.rule}): {breach.message}")
-    if len(breaches) > 10:
-        print(f"and {len(breaches) - 10} breaches more")
+    if len(untold) > 10:
+        print(f"and {len(untold) - 10} breaches more")
     if not breaches:
         print("the rules of the client: kept")
     rest = f", {drawn.untested} not tested" if drawn.untested else ""

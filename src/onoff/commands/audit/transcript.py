@@ -93,7 +93,7 @@ def transcript(
         if beside.lines:
             print(f"{beside.lines} queries of other streams are in the log: they were not attacked")
         if drawn is not None:
-            print_rules(breaches, drawn)
+            print_rules(breaches, drawn, audit.findings)
     if plot is not None:
         from onoff.audit.picture import draw
 
