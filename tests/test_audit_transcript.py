@@ -276,6 +276,19 @@ def test_other_journals_and_other_readers_are_counted_and_in_order(stream, tmp_p
         assert (code, found["findings"], found["other_lines"]) == (0, [], count)
 
 
+def test_a_stream_that_takes_turns_is_in_order_if_its_journal_is_given(stream, tmp_path):
+    steps = read_journal(stream / "journal", CHAIN)
+    own = [line(step.step, *step.query) for step in steps]
+    *_, journal, _, _ = changed_journal(stream, tmp_path, "query = '[0, 1, 2]' WHERE step >= 0")
+    turns = [line(t, 0, 1, 2) for t in range(3)] + own[:50] + [line(t, 0, 1, 2) for t in range(3, 9)] + own[50:]
+    code, found = beside(stream, tmp_path, turns)
+    assert (code, len(found["findings"])) == (1, 1)
+    code, found = beside(stream, tmp_path, turns, "--other", journal)
+    assert (code, found["findings"], found["other_lines"]) == (0, [], 9)
+    redrawn = [*turns, line(9, 1, 2)]
+    assert beside(stream, tmp_path, redrawn, "--other", journal)[0] == 1
+
+
 def changed_journal(stream, tmp_path, change):
     """A copy of the journal with all its steps changed, and the options that name it."""
     shutil.copy(stream / "journal", tmp_path / "journal")

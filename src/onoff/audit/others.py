@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import inf, log
 
 from onoff.audit.models import Planned, Query
-from onoff.audit.transcripts import Line
+from onoff.audit.transcripts import Line, agrees
 
 FALSE_ALARM = 1e-4
 
@@ -35,9 +35,17 @@ class Others:
 
 
 def others(
-    found: Iterable[Sequence[Line]], stream: Sequence[Line], steps: int, n: int, models: Iterable[Planned] = ()
+    found: Iterable[Sequence[Line]],
+    stream: Sequence[Line],
+    steps: int,
+    n: int,
+    models: Iterable[Planned] = (),
+    journals: Sequence[Sequence[Query]] = (),
 ) -> Others:
-    """Look at the streams of a log beside `stream`, whose journal has so many `steps`; `models` are its plans."""
+    """Look at the streams of a log beside `stream`, whose journal has so many `steps`; `models` are its plans.
+
+    A stream that is, query by query, that of one of the other `journals` needs no guessing.
+    """
     chances = likeliest(models)
     present = {line.step for line in stream}
     lines, findings = 0, []
@@ -45,6 +53,8 @@ def others(
         if other is stream:
             continue
         lines += len(other)
+        if any(all(agrees(line, noted) for line in other) for noted in journals):
+            continue
         if other[0].client == stream[0].client:
             suspect = [line for line in other if line.number > stream[0].number]
             where, fault = "this address", _fault(other, stream, n, chances) if suspect else None

@@ -104,11 +104,12 @@ def _continued(known: list[list[Line]], line: Line, noted: Sequence[tuple[int, .
     if line.step == 0:
         return known[0] if known and known[0][-1].step == 0 else None
     following = [stream for stream in known if stream[-1].step + 1 == line.step]
-    alike = [stream for stream in following if _agrees(stream[-1], noted) == _agrees(line, noted)]
+    alike = [stream for stream in following if agrees(stream[-1], noted) == agrees(line, noted)]
     return next(iter([*alike, *following, *known]), None)
 
 
-def _agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
+def agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a journal noted this query for this step."""
     return line.step < len(noted) and tuple(sorted(line.sources)) == noted[line.step]
 
 

@@ -52,6 +52,9 @@ def transcript(
     ] = None,
     scheme: Annotated[Scheme, typer.Option(help="How the client chooses its queries.")] = Scheme.onoff,
     client: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only this client's queries.")] = None,
+    other: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Another journal used at this address; repeatable.")
+    ] = None,
     false_alarms: Annotated[
         float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often a private log may be called leaky.")
     ] = 0.01,
@@ -66,6 +69,7 @@ def transcript(
     from onoff import report
     from onoff.audit.others import others
     from onoff.audit.stream import audit_stream, planned
+    from onoff.audit.transcripts import read_journal
     from onoff.commands.audit.showing import audit_as_dict, print_audit, print_rules, rules_as_dict
 
     if plot is not None:
@@ -79,7 +83,8 @@ def transcript(
         case.chain, case.stream, case.expected, case.requests, false_alarms, report.progress("attacking")
     )
     breaches, drawn = _rules(case) if scheme is Scheme.onoff and journal is not None else ((), None)
-    beside = others(case.found, case.stream, len(case.steps), case.chain.n, planned(case.known).values())
+    journals = [[step.query for step in read_journal(file, case.chain)] for file in other or []]
+    beside = others(case.found, case.stream, len(case.steps), case.chain.n, planned(case.known).values(), journals)
     if scheme is Scheme.onoff:
         audit = replace(audit, findings=audit.findings + beside.findings)
     missing = len(case.steps) - len(audit.log.asked)
@@ -91,7 +96,8 @@ def transcript(
         if missing:
             print(f"{missing} steps more are in the journal and not in this stream: they were not looked at")
         if beside.lines:
-            print(f"{beside.lines} queries of other streams are in the log: they were not attacked")
+            advice = "; if other journals have sent them, name those with --other" if beside.findings else ""
+            print(f"{beside.lines} queries of other streams are in the log: they were not attacked{advice}")
         if drawn is not None:
             print_rules(breaches, drawn, audit.findings)
     if plot is not None:
