@@ -106,9 +106,7 @@ def first_request(chain: Chain, uniform: bool = False) -> str:
         return "the first request may be anything, all alike"
     if stationary_start(chain):
         return "the first request follows the stationary law"
-    return (
-        "the first request may be anything, all alike: a stationary law would exclude sources, or is not the only one"
-    )
+    return "the first request may be anything, all alike: the stationary law excludes sources, or there are several"
 
 
 def read_plan(file: Path, chain: Chain) -> Plan:
