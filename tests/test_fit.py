@@ -71,14 +71,24 @@ rows = st.lists(
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
     names = ["p", "q"]
-    found = count_transitions(engine.table(file, "csv", COLUMNS), names, other, gap)
+    found = count_transitions([engine.table(file, "csv", COLUMNS)], names, other, gap)
     assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
+
+
+def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    rows = [(f"u{rng.integers(300)}", str(i), "xyz"[rng.integers(3)]) for i in range(6000)]
+    file = logkit.write(rows, tmp_path / "log.parquet")
+    whole = fit(file, **QUICK)
+    assert whole.report.second_order_gain is not None
+    monkeypatch.setattr(DuckDB, "rows_at_once", 1000)
+    assert fit(file, **QUICK).to_json() == whole.to_json()
 
 
 def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
     rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
     found = count_transitions(
-        engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS), ["p", "q"], None, 10
+        [engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS)], ["p", "q"], None, 10
     )
     assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
 
@@ -87,7 +97,7 @@ def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
 def test_every_format_gives_the_same_counts(engine, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
     kind = "csv" if name.endswith("sv") else file.suffix[1:].replace("jsonl", "json")
-    found = count_transitions(engine.table(file, kind, COLUMNS), ["x", "y", "z"], None, 50.0)
+    found = count_transitions([engine.table(file, kind, COLUMNS)], ["x", "y", "z"], None, 50.0)
     assert logkit.as_counters(found, 3) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
 
 
@@ -99,7 +109,7 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
     for time_type in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.int64(), pa.float64()):
         columns = [pa.array([7, 7, 7, 7]), pa.array(times).cast(time_type), pa.array([1, 2, 1, 2])]
         parquet.write_table(pa.table(columns, names=["user", "time", "source"]), tmp_path / "log.parquet")
-        found = count_transitions(engine.table(tmp_path / "log.parquet", "parquet", COLUMNS), ["1", "2"], None, None)
+        found = count_transitions([engine.table(tmp_path / "log.parquet", "parquet", COLUMNS)], ["1", "2"], None, None)
         assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
         assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
 

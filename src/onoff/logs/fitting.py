@@ -153,8 +153,10 @@ def fit(
             with stage("counting sources", None):
                 sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
             names, other = _names(file, sources)
-            with stage("counting transitions", None):
-                counted = count_transitions(table, sources.kept, other, gap)
+            with stage("sorting by users", None):
+                parts = chosen.parts(table, sources.rows)
+            with stage("counting transitions", len(parts) if len(parts) > 1 else None) as advance:
+                counted = count_transitions(parts, sources.kept, other, gap, advance)
     if sources.merged:
         notes.append(f"{sources.merged} sources became {names[-1]!r}: --top and --min-count say which are kept")
     settled = columns.time is not None
