@@ -73,7 +73,8 @@ class DuckDB:
 
     def samples(self, file: Path, kind: str) -> dict[str, list[object]]:
         hidden = "EXCLUDE (file_row_number)" if kind == "parquet" else ""
-        found = self.connection.raw_sql(f"SELECT * {hidden} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
+        texts = f"CAST(COLUMNS(* {hidden}) AS VARCHAR)"  # as values, times with a zone would need another package
+        found = self.connection.raw_sql(f"SELECT {texts} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
         rows = found.fetchall()
         return {str(column[0]): [row[i] for row in rows] for i, column in enumerate(found.description)}
 
