@@ -141,7 +141,7 @@ def test_odd_names_and_schemes_made_in_place_of_others_are_shown(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "$\\a$[b]" in done.stdout
     assert "(made:" in done.stdout
-    assert [row["made"] for row in table(tmp_path / "s.parquet")] == ["comb", "everything"]
+    assert table(tmp_path / "s.parquet")[-1]["made"] == "everything"
 
 
 def test_a_cell_that_fails_is_a_row_with_its_error(chain_file, tmp_path):
