@@ -71,14 +71,24 @@ rows = st.lists(
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
     names = ["p", "q"]
-    found = count_transitions(engine.table(file, "csv", COLUMNS), names, other, gap)
+    found = count_transitions([engine.table(file, "csv", COLUMNS)], names, other, gap)
     assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
+
+
+def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    rows = [(f"u{rng.integers(300)}", str(i), "xyz"[rng.integers(3)]) for i in range(6000)]
+    file = logkit.write(rows, tmp_path / "log.parquet")
+    whole = fit(file, **QUICK)
+    assert whole.report.second_order_gain is not None
+    monkeypatch.setattr(DuckDB, "rows_at_once", 1000)
+    assert fit(file, **QUICK).to_json() == whole.to_json()
 
 
 def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
     rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
     found = count_transitions(
-        engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS), ["p", "q"], None, 10
+        [engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS)], ["p", "q"], None, 10
     )
     assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
 
@@ -87,7 +97,7 @@ def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
 def test_every_format_gives_the_same_counts(engine, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
     kind = "csv" if name.endswith("sv") else file.suffix[1:].replace("jsonl", "json")
-    found = count_transitions(engine.table(file, kind, COLUMNS), ["x", "y", "z"], None, 50.0)
+    found = count_transitions([engine.table(file, kind, COLUMNS)], ["x", "y", "z"], None, 50.0)
     assert logkit.as_counters(found, 3) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
 
 
@@ -99,7 +109,7 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
     for time_type in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.int64(), pa.float64()):
         columns = [pa.array([7, 7, 7, 7]), pa.array(times).cast(time_type), pa.array([1, 2, 1, 2])]
         parquet.write_table(pa.table(columns, names=["user", "time", "source"]), tmp_path / "log.parquet")
-        found = count_transitions(engine.table(tmp_path / "log.parquet", "parquet", COLUMNS), ["1", "2"], None, None)
+        found = count_transitions([engine.table(tmp_path / "log.parquet", "parquet", COLUMNS)], ["1", "2"], None, None)
         assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
         assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
 
@@ -173,7 +183,7 @@ def test_text_sequences_with_a_header_of_names(tmp_path, packed):
     report = found.report
     assert (report.users, report.sequences, report.transitions, report.one_event_users) == (120, 120, 240, 40)
     assert report.unseen_cells == pytest.approx(4 / 9)
-    assert report.notes == ()
+    assert [note[:13] for note in report.notes] == ["smoothing 1 m"]  # and no guess
 
 
 def test_columns_are_guessed_with_a_note_and_asked_for_by_name():
@@ -211,6 +221,40 @@ def test_dates_and_odd_cells_have_no_unit():
     assert ticks_per_second(["2024-01-01", None, ""]) == 1
     assert ticks_per_second([float("nan"), 1.7e9, "inf", "1.8e9", "1e300"]) == 1
     assert ticks_per_second([None, "1700000000123", "n/a", "1700000000456"]) == 1000
+
+
+def test_times_with_a_zone_need_no_further_package(tmp_path):
+    times = pa.array([10, 20, 30], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"user": ["u"] * 3, "time": times, "source": ["a", "b", "a"]}), tmp_path / "log.parquet")
+    assert fit(tmp_path / "log.parquet", held_out=0, **QUICK).counts.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("form", ["202405{:02}", "202405{:02}103000"])
+def test_dates_without_hyphens_are_no_seconds(tmp_path, form):
+    rows = "".join(f"u,{form.format(day)},{'ab'[day % 2]}\n" for day in range(1, 9))
+    (tmp_path / "log.csv").write_text("user,time,source\n" + rows)
+    with pytest.raises(OnoffError, match="look like dates without hyphens"):
+        fit(tmp_path / "log.csv", gap=1800, held_out=0, **QUICK)
+    assert fit(tmp_path / "log.csv", held_out=0, **QUICK).report.transitions == 7  # in order they are
+
+
+def test_users_without_an_event_that_counts_do_not_disturb_the_intervals(tmp_path):
+    rows = [(f"bot{i}", "1", "") for i in range(300)]
+    rows += [("u", str(i), "ab"[i % 3 == 0]) for i in range(200)]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, lags=[1], replicates=20).report
+    assert report.costs[0].low is None  # one user says nothing of others
+
+
+def test_a_name_that_says_nothing_is_noted(tmp_path):
+    (tmp_path / "web.log").write_text("a b a\nb a b\n")
+    notes = fit(tmp_path / "web.log", held_out=0, **QUICK).report.notes
+    assert notes[0].startswith("the name does not say what the log is")
+
+
+def test_a_small_share_holds_out_somebody(tmp_path):
+    rows = [(f"u{i // 3}", str(i), "ab"[i % 2]) for i in range(3000)]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0.001, **QUICK).report
+    assert 900 < report.training_users < 1000
 
 
 def test_without_times_the_order_of_the_file_counts(tmp_path):

@@ -38,7 +38,7 @@ def test_spark_counts_the_same_as_duckdb_and_a_plain_loop(spark, tmp_path, name,
     for engine in (duckdb, spark):
         with engine.explained(file):
             table = engine.table(file, kind, COLUMNS)
-            transitions = count_transitions(table, ["x", "y"], 2, 50.0)
+            transitions = count_transitions(engine.parts(table, 30), ["x", "y"], 2, 50.0)
             found.append((logkit.as_counters(transitions, 3), count_sources(table, {1, 20, 33}, 2, 1)))
     duckdb.close()
     assert found[0] == found[1]
@@ -55,7 +55,7 @@ def test_a_file_in_many_blocks_keeps_its_order(spark, tmp_path):
         table = spark.table(file, "csv", COLUMNS)
         assert spark.session.table("onoff_log").rdd.getNumPartitions() > 3
         with spark.explained(file):
-            found = count_transitions(table, ["x", "y", "z"], None, None)
+            found = count_transitions([table], ["x", "y", "z"], None, None)
     finally:
         spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.session.conf.unset("spark.sql.files.openCostInBytes")

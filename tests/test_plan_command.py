@@ -17,6 +17,7 @@ import pytest
 from clikit import call
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, Planner, plan
+from onoff.commands.plan import _kept
 from onoff.planstore import PlanStore
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -33,7 +34,7 @@ def chain_file(tmp_path):
     return file
 
 
-def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
+def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path, monkeypatch):
     done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans")
     assert done.returncode == 0
     chain = Chain.load(chain_file)
@@ -43,8 +44,10 @@ def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path):
     assert done.stdout.splitlines()[-1] == str(store.directory)
     assert f"{plan(chain, 2).cost:.4f}" in done.stdout
     assert "cost in messages per request" in done.stdout
-    again = run(chain_file, "--lags", "1-4", "--out", tmp_path / "plans")
-    assert again.returncode == 0
+    made = []
+    monkeypatch.setattr("onoff.commands.plan._make", lambda *cell: made.append(cell[1]) or plan(cell[0], cell[1]))
+    again = run(chain_file, "--lags", "1-4", "--out", tmp_path / "plans", "--jobs", 1)
+    assert (again.returncode, made) == (0, [4])
     assert {lag: store.lags()[lag] for lag in before} == before
     assert 4 in store.lags()
     with Planner(chain, tmp_path / "plans") as planner:
@@ -56,12 +59,42 @@ def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp
     for words, scheme, gaps in (
         (("--scheme", "paper"), "paper", (0, np.inf)),
         (("--scheme", "comb"), "comb", (0, np.inf)),
-        (("--gap", "0.1"), "optimal", (1e-6, 0.1)),
+        (("--gap", "0.1"), "comb", (1e-6, 0.1)),  # good enough
         ((), "optimal", (0, 1e-6)),
     ):
         assert run(chain_file, "--lags", "1", "--out", tmp_path, *words).returncode == 0
         assert store.load(1).scheme == scheme
         assert gaps[0] <= store.load(1).gap <= gaps[1]
+
+
+@pytest.mark.parametrize(
+    ("chain", "made"),
+    [
+        (Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]]), "everything"),
+        (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "comb"),
+        (Chain(np.full((601, 601), 1 / 601)), "race"),
+    ],
+)
+def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    assert store.save(plan(chain, 1))
+    assert store.load(1).scheme == made
+    assert _kept(store, 1, 1e-6, "auto") is not None
+    assert _kept(store, 1, 1e-6, "paper") is None
+
+
+def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path):
+    done = run(chain_file, "--lags", "0-2", "--scheme", "race", "--out", tmp_path, "--jobs", 1)
+    assert done.returncode == 2
+    assert done.stderr.startswith("onoff: error: lag 0: ")
+    assert set(PlanStore(Chain.load(chain_file), tmp_path).lags()) == {1, 2}
+
+
+def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
+    run(chain_file, "--lags", "1", "--out", tmp_path)
+    done = run(chain_file, "--lags", "1", "--out", tmp_path, "--scheme", "everything")
+    assert done.stderr == "lag 1: a plan that is not dearer was there already, and stays\n"
+    assert PlanStore(Chain.load(chain_file), tmp_path).load(1).scheme == "optimal"
 
 
 def test_processes_change_nothing(chain_file, tmp_path):

@@ -133,6 +133,17 @@ def test_what_is_finished_survives(tmp_path, sign):
     assert {name: kept(out)[name] for name in before} == before
 
 
+def test_odd_names_and_schemes_made_in_place_of_others_are_shown(tmp_path):
+    file = tmp_path / "$\\a$[b].json"
+    Chain.symmetric(3, 0.4).save(file)
+    grid = ["--dirichlet", "60:5:1", "--scheme", "comb", "--lags", "1", "--time-limit", "0.001"]
+    done = run(file, *grid, "--out", tmp_path / "s.parquet", "--plot", tmp_path / "s.svg")
+    assert done.returncode == 0, done.stderr
+    assert "$\\a$[b]" in done.stdout
+    assert "(made:" in done.stdout
+    assert table(tmp_path / "s.parquet")[-1]["made"] == "everything"
+
+
 def test_a_cell_that_fails_is_a_row_with_its_error(chain_file, tmp_path):
     out, picture = tmp_path / "a.parquet", tmp_path / "a.png"
     arguments = (chain_file, "--lags", "0-1", "--scheme", "race", "--scheme", "paper", "--jobs", 1, "--out", out)

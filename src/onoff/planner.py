@@ -99,7 +99,7 @@ class Planner:
     def _all_at_hand(self, lag: int) -> bool:
         """Whether a process in the background would find nothing to do."""
         for each in grid():
-            if each not in self._loaded or not _is_final(self._loaded[each][1]):
+            if each not in self._loaded or not is_final(self._loaded[each][1]):
                 return False
             if each >= lag:
                 return True
@@ -161,12 +161,12 @@ def compute(store: PlanStore, reach: int) -> None:
 
 def _finished(store: PlanStore, lag: int) -> bool:
     try:
-        return _is_final(store.load(lag))
+        return is_final(store.load(lag))
     except PlanError:
         return False
 
 
-def _is_final(found: Plan) -> bool:
+def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
     n = found.chain.n
     best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"

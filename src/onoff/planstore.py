@@ -90,16 +90,17 @@ class PlanStore:
             raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
         return plan
 
-    def save(self, plan: Plan) -> None:
-        """Keep the plan, unless a cheaper one for its lag is there."""
+    def save(self, plan: Plan) -> bool:
+        """Keep the plan, unless one for its lag is there that is not dearer; whether it was kept."""
         if plan.chain != self.chain or plan.lengths != self.lengths:
             raise PlanError("this plan is for another chain or other lengths than the store")
         try:
             if self.load(plan.lag).cost <= plan.cost:
-                return
+                return False
         except PlanError:
             pass  # none yet, or a damaged one: replace it
         plan.save(self.path(plan.lag))
+        return True
 
     @contextmanager
     def lock(self) -> Iterator[bool]:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -76,7 +77,7 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="right" if i else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # a name in brackets is no markup
     _console(sys.stdout).print(table)
 
 
@@ -345,7 +346,7 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         for number, scheme in enumerate(schemes):
             line = sorted((row["lag"], row["cost"]) for row in own if row["scheme"] == scheme and row["error"] is None)
             axes.plot(*zip(*line, strict=True), color=f"C{number}", marker=".", label=scheme) if line else None
-        axes.set_title(chain[0])
+        axes.set_title(chain[0], parse_math=False)
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -58,6 +59,8 @@ def fit(
     for file in filter(None, (out, report)):
         if not file.absolute().parent.is_dir():
             raise LogError(f"{file}: there is no directory {file.parent}")
+        if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
+            raise LogError(f"{file}: cannot be written there")
     if plot is not None:
         screen.check_picture(plot)
     files = [file.resolve() for file in (log, out, report, plot) if file is not None]

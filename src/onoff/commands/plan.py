@@ -49,6 +49,7 @@ def plan(
     loaded = Chain.load(chain)
     store = PlanStore(loaded, out, None if lengths is None else read_lengths(lengths, loaded.names))
     plans: dict[int, Plan] = {}
+    failed: dict[int, str] = {}
     try:
         with plan_progress(wanted) as shown:
             for lag in wanted:
@@ -62,15 +63,20 @@ def plan(
             with closing(compute(_make, cells, jobs, dask)) as results:
                 for lag, made in results:
                     if isinstance(made, Failed):
-                        raise PlanError(made.error)
-                    store.save(made)
+                        failed[lag] = made.error
+                        continue
+                    if not store.save(made):
+                        print(f"lag {lag}: a plan that is not dearer was there already, and stays", file=sys.stderr)
                     plans[lag] = made
                     shown.done(lag, made)
     except (KeyboardInterrupt, ClusterError):
         print(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}", file=sys.stderr)
         raise
-    print_plans([plans[lag] for lag in wanted])
-    print(store.directory)
+    if plans:
+        print_plans([plans[lag] for lag in wanted if lag in plans])
+        print(store.directory)
+    if failed:
+        raise PlanError("; ".join(f"lag {lag}: {error}" for lag, error in sorted(failed.items())))
 
 
 def _make(
@@ -114,9 +120,14 @@ def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     """A plan on disk that is as good as what is asked for."""
+    from onoff.planner import is_final
+    from onoff.planning import OPTIMAL_LIMIT
+
     try:
         found = store.load(lag)
     except PlanError:
         return None
-    wanted = found.scheme == scheme or (scheme in ("auto", "optimal") and found.scheme == "optimal")
-    return found if wanted and (found.gap <= gap or scheme not in ("auto", "optimal")) else None
+    if scheme not in ("auto", "optimal"):
+        return found if found.scheme == scheme else None
+    beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
+    return found if found.gap <= gap or beyond else None

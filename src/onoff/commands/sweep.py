@@ -14,7 +14,7 @@ from onoff.errors import ClusterError, OnoffError
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
-    from onoff.sweep import Sweep
+    from onoff.sweep import Row, Sweep
 
 MOST_SHOWN = 40
 NUMBER = r"[0-9.]+(?:e-?[0-9]+)?"
@@ -103,13 +103,18 @@ def _print(results: Sweep) -> None:
 
     rows = [row for row in results.rows() if row["error"] is None]
     cells = [
-        (row["chain"], str(row["lag"]), row["scheme"], f"{row['cost']:.4f}", f"{row['lower_bound']:.4f}",
+        (row["chain"], str(row["lag"]), _scheme(row), f"{row['cost']:.4f}", f"{row['lower_bound']:.4f}",
          percent(row["gap"]), f"{row['seconds']:.2f}")
         for row in rows[:MOST_SHOWN]
     ]  # fmt: skip
     more = f", the first {MOST_SHOWN} of {len(rows)}" if len(rows) > MOST_SHOWN else ""
     headings = ("chain", "lag", "scheme", "cost", "lower bound", "proved gap", "seconds")
     print_table(f"messages per request{more}", headings, cells)
+
+
+def _scheme(row: Row) -> str:
+    """What was asked for and, if there was no time for it, what was made instead."""
+    return row["scheme"] if row["made"] == row["scheme"] else f"{row['scheme']} (made: {row['made']})"
 
 
 def _files(files: list[Path]) -> dict[str, Chain]:

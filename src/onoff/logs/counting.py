@@ -6,7 +6,7 @@ is enough for the split into training and held-out users and for intervals over 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,33 +183,49 @@ def transitions(log: Any, names: Sequence[str], other: int | None, gap: float | 
     )
 
 
-def count_transitions(log: Any, names: Sequence[str], other: int | None, gap: float | None) -> Transitions:
-    """Run the expression and put its numbers into arrays, a batch at a time."""
+def count_transitions(
+    parts: Sequence[Any],
+    names: Sequence[str],
+    other: int | None,
+    gap: float | None,
+    advance: Callable[[], None] = lambda: None,
+) -> Transitions:
+    """Run the expression on every part of a log (a user is in one of them) and put its numbers into arrays."""
     n = len(names) + (other is not None)
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
     users = np.zeros(BUCKETS, np.int64)
     breaks = 0
     totals = dict.fromkeys(("lone_users", "lone_sequences", "equal_times", "out_of_order"), 0)
-    found: list[tuple[Counts, Counts, Counts]] = []
-    for batch in transitions(log, names, other, gap, wanted).to_pyarrow_batches():
-        column: Mapping[str, Counts] = {
-            name: np.asarray(batch.column(name)).astype(np.int64) for name in batch.schema.names
-        }
-        where, before, last, code, count = (column[k] for k in ("bucket", "before", "last", "code", "count"))
-        np.add.at(users, where, column["users"])
-        for key in totals:
-            totals[key] += int(column[key].sum())
-        breaks += int(count[code < 0].sum())
-        linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
-        np.add.at(pairs, (where[linked], last[linked], code[linked]), count[linked])
-        np.add.at(starts, (where[begins], code[begins]), count[begins])
-        if wanted and chained.any():
+    triples = (np.zeros(0, np.int64),) * 3 if wanted else None
+    for log in parts:
+        found: list[tuple[Counts, Counts, Counts]] = []
+        for batch in transitions(log, names, other, gap, wanted).to_pyarrow_batches():
+            column: Mapping[str, Counts] = {
+                name: np.asarray(batch.column(name)).astype(np.int64) for name in batch.schema.names
+            }
+            where, before, last, code, count = (column[k] for k in ("bucket", "before", "last", "code", "count"))
+            np.add.at(users, where, column["users"])
+            for key in totals:
+                totals[key] += int(column[key].sum())
+            breaks += int(count[code < 0].sum())
+            linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
+            np.add.at(pairs, (where[linked], last[linked], code[linked]), count[linked])
+            np.add.at(starts, (where[begins], code[begins]), count[begins])
             flat = (before * n + last) * n + code
             found.append((where[chained], flat[chained], count[chained]))
-    triples = None
-    if wanted:
-        parts = [np.concatenate(part) for part in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 3
-        order = np.lexsort((parts[1], parts[0]))  # engines give rows in any order; sums of floats would show it
-        triples = (parts[0][order], parts[1][order], parts[2][order])
+        if triples is not None:
+            triples = _merged([triples, *found])
+        advance()
     return Transitions(pairs, starts, triples, users, breaks, **totals)
+
+
+def _merged(found: Sequence[tuple[Counts, Counts, Counts]]) -> tuple[Counts, Counts, Counts]:
+    """Counts of equal buckets and triples added up, in order: engines have none, and sums of floats would show it."""
+    where, flat, count = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((flat, where))
+    where, flat, count = where[order], flat[order], count[order]
+    new = np.ones(len(where), bool)
+    new[1:] = (where[1:] != where[:-1]) | (flat[1:] != flat[:-1])
+    first = new.nonzero()[0]
+    return where[first], flat[first], np.add.reduceat(count, first) if len(first) else count

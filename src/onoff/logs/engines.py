@@ -7,6 +7,7 @@ row (grows in the order of the file). Values that cannot be used are null. All t
 from __future__ import annotations
 
 import logging
+import math
 import re
 import socket
 import warnings
@@ -40,6 +41,9 @@ class Engine(Protocol):
     def table(self, file: Path, kind: str, columns: Columns) -> Any:
         """The log as an Ibis table."""
 
+    def parts(self, table: Any, rows: int) -> list[Any]:
+        """The log in tables that it sorts well, all rows of a user in one of them."""
+
     def explained(self, file: Path) -> AbstractContextManager[None]:
         """A context in which the engine's errors become one line about the file."""
 
@@ -48,12 +52,19 @@ class Engine(Protocol):
 
 
 class DuckDB:
-    """DuckDB in this process. What does not fit into `memory` goes to `directory` for a while."""
+    """DuckDB in this process. What does not fit into `memory` goes to `directory` for a while.
+
+    That works for sorting, but windows over 10^8 rows end with too little memory all the same: such a log is written
+    to the directory anew, in parts by users.
+    """
+
+    rows_at_once = 10_000_000
 
     def __init__(self, memory: str, directory: Path) -> None:
         import duckdb
         import ibis
 
+        self._directory = directory
         try:
             self.connection = ibis.duckdb.connect(memory_limit=memory, temp_directory=str(directory))
         except duckdb.Error:
@@ -62,15 +73,26 @@ class DuckDB:
 
     def samples(self, file: Path, kind: str) -> dict[str, list[object]]:
         hidden = "EXCLUDE (file_row_number)" if kind == "parquet" else ""
-        found = self.connection.raw_sql(f"SELECT * {hidden} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
+        texts = f"CAST(COLUMNS(* {hidden}) AS VARCHAR)"  # as values, times with a zone would need another package
+        found = self.connection.raw_sql(f"SELECT {texts} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
         rows = found.fetchall()
         return {str(column[0]): [row[i] for row in rows] for i, column in enumerate(found.description)}
 
     def table(self, file: Path, kind: str, columns: Columns) -> Any:
         scan, row = self._scan(file, kind), "file_row_number" if kind == "parquet" else "row_number() OVER ()"
         types = {name: kind for name, kind, *_ in self.connection.raw_sql(f"DESCRIBE SELECT * FROM {scan}").fetchall()}
-        cells = _cells(columns, types, '"', row, "epoch(TRY_CAST({} AS TIMESTAMPTZ))", "regexp_full_match({}, {})")
+        moments = "epoch({})", "epoch(TRY_CAST({} AS TIMESTAMPTZ))"  # the second asks a calendar, which takes long
+        cells = _cells(columns, types, '"', row, moments, "regexp_full_match({}, {})")
         return self.connection.sql(f"SELECT {', '.join(cells)} FROM {scan}")
+
+    def parts(self, table: Any, rows: int) -> list[Any]:
+        if rows <= self.rows_at_once:
+            return [table]
+        place, number = self._directory / "parts", math.ceil(rows / self.rows_at_once)
+        divided = f"SELECT *, hash(user) % {number} AS part FROM ({self.connection.compile(table)})"
+        self.connection.raw_sql(f"COPY ({divided}) TO {_text(str(place))} (FORMAT parquet, PARTITION_BY part)")
+        files = [_text(f"{part}/*.parquet") for part in sorted(place.iterdir())]
+        return [self.connection.sql(f"SELECT * FROM read_parquet({one}, hive_partitioning = false)") for one in files]
 
     @contextmanager
     def explained(self, file: Path) -> Iterator[None]:
@@ -147,10 +169,13 @@ class Spark:
         # A file is cut into blocks that are read in any order; numbers only grow inside a block.
         block = "CAST(_metadata.file_block_start AS DECIMAL(18, 0)) * 18446744073709551616"
         row = "_metadata.row_index" if kind == "parquet" else f"{block} + monotonically_increasing_id()"
-        moment = "CAST(TRY_CAST({} AS TIMESTAMP) AS DOUBLE)"
-        cells = _cells(columns, dict(frame.dtypes), "`", row, moment, "REGEXP({}, CONCAT('^', {}, '$'))")
+        moments = ("CAST(TRY_CAST({} AS TIMESTAMP) AS DOUBLE)",) * 2
+        cells = _cells(columns, dict(frame.dtypes), "`", row, moments, "REGEXP({}, CONCAT('^', {}, '$'))")
         frame.selectExpr(*cells).createOrReplaceTempView("onoff_log")
         return self.connection.table("onoff_log")
+
+    def parts(self, table: Any, rows: int) -> list[Any]:  # noqa: ARG002  what fits where is Spark's own concern
+        return [table]
 
     @contextmanager
     def explained(self, file: Path) -> Iterator[None]:
@@ -190,13 +215,15 @@ def _check_master(master: str) -> None:
     raise LogError(f"nobody answers at {master}: start Spark there, or write local[*] for this machine")
 
 
-def _cells(columns: Columns, types: Mapping[str, str], quote: str, row: str, moment: str, matches: str) -> list[str]:
-    """The four columns in SQL: `moment` turns a date or a text into seconds, `matches` tests a text."""
+def _cells(
+    columns: Columns, types: Mapping[str, str], quote: str, row: str, moments: tuple[str, str], matches: str
+) -> list[str]:
+    """The four columns in SQL: `moments` turn a date, or a text, into seconds; `matches` tests a text."""
     text = "VARCHAR" if quote != "`" else "STRING"
     user, source = (_label(name, types[name].upper(), quote, text) for name in (columns.user, columns.source))
     if NUMBER.fullmatch(types[columns.user].upper()) and types[columns.user].upper() not in FLOATS:
         user = _quoted(columns.user, quote)  # numbers take less room than texts
-    seconds = "0.0" if columns.time is None else _seconds(columns.time, types, quote, moment, matches)
+    seconds = "0.0" if columns.time is None else _seconds(columns.time, types, quote, moments, matches)
     # NaN is larger than every number, for both engines.
     finite = f"CASE WHEN ABS({seconds}) < 1e300 THEN {seconds} END"
     return [f"{user} AS user", f"{finite} AS time", f"NULLIF(TRIM({source}), '') AS source", f"{row} AS row"]
@@ -214,15 +241,15 @@ def _label(name: str, kind: str, quote: str, text: str) -> str:
     return f"NULLIF(CAST({value} AS {text}), '')"
 
 
-def _seconds(name: str, types: Mapping[str, str], quote: str, moment: str, matches: str) -> str:
+def _seconds(name: str, types: Mapping[str, str], quote: str, moments: tuple[str, str], matches: str) -> str:
     kind, column = types[name].upper(), _quoted(name, quote)
     if NUMBER.fullmatch(kind):
         return f"CAST({column} AS DOUBLE)"
     if MOMENT.fullmatch(kind):
-        return moment.format(column)
+        return moments[0].format(column)
     if kind in ("VARCHAR", "STRING"):
         number, date = (matches.format(column, _text(pattern)) for pattern in (SECONDS, ISO))
-        return f"CASE WHEN {number} THEN TRY_CAST({column} AS DOUBLE) WHEN {date} THEN {moment.format(column)} END"
+        return f"CASE WHEN {number} THEN TRY_CAST({column} AS DOUBLE) WHEN {date} THEN {moments[1].format(column)} END"
     raise LogError(f"the column {name!r} holds values of the type {kind}: times are dates, ISO 8601 or seconds")
 
 

@@ -21,7 +21,17 @@ from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Engine, Spark
 from onoff.logs.quality import Cost, HeldOut
-from onoff.logs.reading import KINDS, TICKS, Columns, choose, kind_of, ticks_per_second, unpacked, write_sequences
+from onoff.logs.reading import (
+    KINDS,
+    TICKS,
+    Columns,
+    choose,
+    kind_of,
+    refuse_dates_as_numbers,
+    ticks_per_second,
+    unpacked,
+    write_sequences,
+)
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
@@ -132,20 +142,21 @@ def fit(
     file = Path(log)
     rng = np.random.default_rng(seed)
     held = np.zeros(BUCKETS, bool)
-    held[rng.permutation(BUCKETS)[: round(held_out * BUCKETS)]] = True
+    held[rng.permutation(BUCKETS)[: max(held_out > 0, round(held_out * BUCKETS))]] = True
     with TemporaryDirectory(prefix="onoff-fit-") as name:
         directory = Path(name)
         with stage("reading", None):
-            opened, found = _opened(file, kind, directory)
+            opened, found, notes = _opened(file, kind, directory)
             chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
         with closing(chosen), chosen.explained(file):
-            columns, notes = Columns("user", "time", "source"), list[str]()
+            columns = Columns("user", "time", "source")
             if found != "text":
                 samples = chosen.samples(opened, found)
                 columns, notes = choose({"user": user, "time": time, "source": source}, samples)
             if gap is not None:
                 if columns.time is None or found == "text":
                     raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+                refuse_dates_as_numbers(columns.time, samples[columns.time])
                 if (ticks := ticks_per_second(samples[columns.time])) > 1:
                     gap *= ticks
                     notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
@@ -153,8 +164,10 @@ def fit(
             with stage("counting sources", None):
                 sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
             names, other = _names(file, sources)
-            with stage("counting transitions", None):
-                counted = count_transitions(table, sources.kept, other, gap)
+            with stage("sorting by users", None):
+                parts = chosen.parts(table, sources.rows)
+            with stage("counting transitions", len(parts) if len(parts) > 1 else None) as advance:
+                counted = count_transitions(parts, sources.kept, other, gap, advance)
     if sources.merged:
         notes.append(f"{sources.merged} sources became {names[-1]!r}: --top and --min-count say which are kept")
     settled = columns.time is not None
@@ -192,10 +205,13 @@ def _check(
         raise LogError(f"{engine!r} is no engine: duckdb or spark")
 
 
-def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str]:
-    """A file that an engine can read, and its kind. Text becomes a table first."""
+def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str, list[str]]:
+    """A file that an engine can read, its kind, and a note if that was a guess. Text becomes a table first."""
     opened = unpacked(file, directory)
-    found = kind or kind_of(opened)
+    found = kind or kind_of(opened) or "text"
+    notes = []
+    if not (kind or kind_of(opened)):
+        notes.append("the name does not say what the log is: it is read as text, a sequence in a line; or say --format")
     if found == "text":
         table = directory / "sequences.parquet"
         try:
@@ -204,8 +220,8 @@ def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str]:
             raise
         except OnoffError as error:
             raise LogError(str(error)) from None
-        return table, found
-    return opened, found
+        return table, found, notes
+    return opened, found, notes
 
 
 def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
@@ -248,7 +264,7 @@ def _fitted(
     n = len(names)
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
-    training = ~held & (counted.users > 0)
+    training = ~held & counted.starts.any(axis=1)  # users without a single event that counts say nothing
     with stage("intervals", replicates + 1) as advance:
         pairs, begun = counted.pairs[training], counted.starts[training]
         rows = tuple(quality.costs(pairs, begun, names, smoothing, list(lags), replicates, rng, advance))

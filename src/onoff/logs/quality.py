@@ -16,7 +16,7 @@ from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicate
 
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
-STRENGTHS = 2.0 ** np.arange(0, 21)  # of the pull of rows towards what is known with less of the past
+STRENGTHS = 2.0 ** np.arange(-20, 21)  # of the pull of rows towards what is known with less of the past
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -89,10 +90,10 @@ def _copied(stream: IO[bytes], target: Path) -> Path:
     return target
 
 
-def kind_of(file: Path) -> str:
-    """csv, json, parquet or text, by the end of the name; text if it says nothing."""
+def kind_of(file: Path) -> str | None:
+    """csv, json, parquet or text, by the end of the name; None if it says nothing."""
     name = Path(file.stem) if file.suffix.lower() == ".gz" else file
-    return KINDS.get(name.suffix.lower(), "text")
+    return KINDS.get(name.suffix.lower())
 
 
 def header(file: Path) -> tuple[str, list[str]]:
@@ -171,6 +172,13 @@ def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[obje
     if len(set(found.values())) < len(found):
         raise LogError("one column cannot be two things: give different names to --user, --time and --source")
     return Columns(found["user"], found.get("time"), found["source"]), notes
+
+
+def refuse_dates_as_numbers(name: str, values: Sequence[object]) -> None:
+    """20240501 would be a second in 1970, and a gap of 30 minutes would span months."""
+    known = [str(value) for value in values if value not in (None, "")]
+    if known and all(re.fullmatch(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{6})?", text) for text in known):
+        raise LogError(f"the times in {name!r} look like dates without hyphens: write 2024-05-01, or leave --gap out")
 
 
 def ticks_per_second(values: Sequence[object]) -> int:
