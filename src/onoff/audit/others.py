@@ -72,8 +72,9 @@ def likeliest(models: Iterable[Planned]) -> dict[Query, float]:
     for model in models:
         law = dict(zip(model.plan.sets, model.plan.masses, strict=True))
         partial = {query: mass for query, mass in law.items() if len(query) < model.plan.n}
+        total = sum(partial.values())
         for query, mass in partial.items():
-            chances[query] = max(chances.get(query, 0.0), mass / sum(partial.values()))
+            chances[query] = max(chances.get(query, 0.0), mass / total)
     return chances
 
 
