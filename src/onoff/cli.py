@@ -84,19 +84,19 @@ def rates(
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
 ) -> None:
     """What a request costs at each lag: everything, the paper's scheme, the optimum with its gap, the outer bound."""
-    from onoff import report
+    from onoff import plots, report
     from onoff.chain import Chain
 
     wanted = parse_lags(lags)
     if plot is not None:
-        report.check_picture(plot)
+        plots.check_picture(plot)
     rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         report.print_rates(rows)
     if plot is not None:
-        report.plot_rates(rows, plot)
+        plots.plot_rates(rows, plot)
         print(f"drawn: {plot}", file=sys.stderr)
 
 

@@ -52,6 +52,7 @@ def fit(
     from onoff import report as screen
     from onoff.chainfile import write_atomically
     from onoff.logs import fitting, showing
+    from onoff.plots import check_picture
 
     wanted, pause = parse_lags(lags), None if gap is None else parse_gap(gap)
     if out.suffix.lower() != ".json":
@@ -62,7 +63,7 @@ def fit(
         if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
             raise LogError(f"{file}: cannot be written there")
     if plot is not None:
-        screen.check_picture(plot)
+        check_picture(plot)
     files = [file.resolve() for file in (log, out, report, plot) if file is not None]
     if len(set(files)) < len(files):
         raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")

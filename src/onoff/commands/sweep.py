@@ -51,12 +51,13 @@ def sweep(
     from contextlib import closing
 
     from onoff import report
+    from onoff.plots import check_picture
     from onoff.sweep import Grid, Sweep
 
     if out.suffix != ".parquet":
         raise OnoffError(f"{out}: the table ends in .parquet")
     if plot is not None:
-        report.check_picture(plot)
+        check_picture(plot)
     found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
     grid = Grid(found, parse_lags(lags), tuple(dict.fromkeys(scheme or ("paper", "optimal"))), gap, time_limit)
     results = Sweep(grid, out.with_name(out.name + ".cells"))
@@ -82,7 +83,7 @@ def sweep(
 
 def _write(results: Sweep, out: Path, plot: Path | None) -> int:
     """Write what there is; how many rows have an error, each of which is told."""
-    from onoff.report import MOST_PICTURES, plot_sweep
+    from onoff.plots import MOST_PICTURES, plot_sweep
     from onoff.sweep import write_parquet
 
     rows = results.rows()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onoff.logs.fitting import Report
-from onoff.report import print_table, save_costs
+from onoff.plots import save_costs
+from onoff.report import print_table
 
 WIDTH = 40
 

@@ -68,7 +68,7 @@ def joint(
     """
     from onoff.audit.setting import parse_statuses, start_law
     from onoff.chain import Chain
-    from onoff.report import check_picture
+    from onoff.plots import check_picture
 
     parsed = parse_statuses(statuses)
     if plot is not None:

@@ -71,9 +71,10 @@ def transcript(
     from onoff.audit.stream import audit_stream, planned
     from onoff.audit.transcripts import read_journal
     from onoff.commands.audit.showing import audit_as_dict, print_audit, print_rules, rules_as_dict
+    from onoff.plots import check_picture
 
     if plot is not None:
-        report.check_picture(plot)
+        check_picture(plot)
     if (journal is None) == (statuses is None):
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
     if plot is not None and truth is None and journal is None:
