@@ -98,6 +98,35 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_rea
     asyncio.run(story())
 
 
+def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_about_the_others():
+    async def story():
+        chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]], ["a", "b", "c"])
+        async with World(chain) as world:
+            assert world.state()["habits"] == [0.5, 0.5, 0]
+            with pytest.raises(ContextError, match="impossible to ask for 'c' now"):
+                world.ask("c", True)
+            for source, private in zip("ababa", (True, False, True, True, True), strict=True):
+                world.ask(source, private)
+            await until(lambda: len(world.made) == 4 and len(world.beliefs) == 3)
+            for belief in world.beliefs:
+                assert belief.prior == belief.ours == (0.5, 0.5, 0)
+                assert belief.ours_bits == 0
+
+    asyncio.run(story())
+
+
+def test_a_prior_too_small_for_a_float_still_gives_a_number_of_bits():
+    rare = 1e-200
+    chain = Chain([[1 - rare, rare, 0], [0.5, 0.5, rare], [0.5, 0.5, 0]], ["a", "b", "c"])
+    assert chain.stationary()[2] == 0
+    table, steps = plan(chain, 1), []
+    for t, (wanted, lag) in enumerate(((0, 0), (1, 1), (1, 2), (2, 0), (1, 1))):
+        name, saw = (table.name, (wanted,)) if lag else ("everything", FULL)
+        steps.append(Made(t, not lag, False, lag, name, wanted, saw, 1, 1))
+    for belief in Onlooker(chain, lambda _: table).beliefs(steps):
+        assert 0 <= belief.naive_bits < 2000
+
+
 def test_the_beliefs_are_about_the_queries_in_the_transcript():
     """Of a client that leaks, the same onlooker learns: here one whose plan is for another chain than its requests."""
     steps = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1)]

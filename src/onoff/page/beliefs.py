@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.belief import Asked, attack, first_prior
+from onoff.audit.belief import Asked, attack
 from onoff.audit.conformance import plan_lag
 from onoff.audit.models import Model, Naive, Planned
 from onoff.chain import Chain
@@ -65,7 +65,7 @@ class Onlooker:
     def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
         self._chain, self._load, self._window = chain, load, window
         self._models: dict[str, Model] = {}
-        self._prior = first_prior(chain)
+        self._prior = chain.stationary()  # of every step; a first request that it calls impossible is refused
         self._start, self._ours, self._naive = 0, self._prior, self._prior  # where it is summed up, and how
 
     def beliefs(self, made: Sequence[Made]) -> tuple[Belief, ...]:
@@ -105,5 +105,6 @@ class Onlooker:
 
 
 def _bits(posterior: NDArray[np.float64], prior: NDArray[np.float64]) -> float:
-    known = posterior > 0
-    return max(0.0, float((posterior[known] * np.log2(posterior[known] / prior[known])).sum()))
+    known, floor = posterior > 0, np.nextafter(0, 1)  # a prior that is too small for a float is not 0
+    moved = np.log2(posterior[known]) - np.log2(np.maximum(prior[known], floor))
+    return max(0.0, float((posterior[known] * moved).sum()))

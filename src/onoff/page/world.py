@@ -127,7 +127,7 @@ class World:
         wanted = self.chain.index(source)
         if len(self.queue) >= LONGEST_QUEUE:
             raise SessionError(f"{LONGEST_QUEUE} requests are waiting: let the server answer some first")
-        if self._before() is not None and not self._habits()[wanted]:
+        if not self._habits()[wanted]:
             raise ContextError(
                 f"the chain calls it impossible to ask for {source!r} now: choose another source",
                 last=wanted,
