@@ -49,6 +49,16 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
         answer = httpx.post(f"{page.url}/play", json={"on": True}, headers={"origin": origin})
         assert answer.status_code == 403, origin
     assert not page.state()["autoplay"]
+    for site in ("cross-site", "same-site"):  # a GET without an origin, as for a picture or a script
+        foreign = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+        for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
+            with httpx.stream("GET", f"{page.url}{path}", headers=foreign) as answer:
+                assert answer.status_code == 403, (site, path)
+        link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+        assert httpx.get(page.url, headers=link).status_code == 200
+        assert httpx.get(f"{page.url}/figure?n=3&alpha=0.5", headers=link).status_code == 403
+    for site in ("same-origin", "none"):  # this page itself, and an address that was typed
+        assert httpx.get(f"{page.url}/static/page.js", headers={"sec-fetch-site": site}).status_code == 200
     assert httpx.post(f"{page.url}/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
     listening = [
         line.split()[1]

@@ -169,7 +169,10 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
 
 class Guarded:
-    """Refuses other hosts (a name that was made to point here) and other pages that post to this one."""
+    """Refuses other hosts (a name that was made to point here) and other pages, which may only link to this one.
+
+    Browsers name the origin of a POST; of a GET for a picture or a script, they only say that it comes from elsewhere.
+    """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -190,10 +193,16 @@ class Guarded:
         origin = request.headers.get("origin")
         if request.headers.get("host") not in self._hosts:
             await _refused("this page is for this machine only: open it at 127.0.0.1", 421)(scope, receive, send)
-        elif origin is not None and origin.removeprefix("http://") not in self._hosts:
+        elif (origin is not None and origin.removeprefix("http://") not in self._hosts) or _from_elsewhere(request):
             await _refused("another page may not use this one", 403)(scope, receive, send)
         else:
             await self._app(scope, receive, with_headers)
+
+
+def _from_elsewhere(request: Request) -> bool:
+    """Whether a browser says that another page wants this, other than by a link to the page itself."""
+    link = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
+    return request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not link
 
 
 def _answering(act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
