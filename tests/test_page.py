@@ -244,6 +244,40 @@ def test_it_can_be_used_by_keyboard_alone(view):
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
 
 
+def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view):
+    def look(tab, hidden):  # with Playwright, every tab is visible
+        tab.evaluate(
+            """hidden => {
+            Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+            hidden,
+        )
+
+    tabs = [view()]
+    first = steps(tabs[0])
+    while len(tabs) < 7:  # Chromium has six connections to one address
+        look(tabs[-1], hidden=True)
+        tabs.append(tabs[0].context.new_page())
+        tabs[-1].goto(tabs[0].url)
+        expect(tabs[-1].locator(".card").first).to_be_visible()
+    page, *others = reversed(tabs)
+    click(page, ("world", True))
+    expect(page.locator("#queue")).to_contain_text("world")
+    for tab in others[:5]:
+        with tab.expect_response("**/events"):
+            look(tab, hidden=False)
+        expect(tab.locator("#queue")).to_contain_text("world")  # what happened meanwhile is shown
+    page.evaluate("window.wait = AbortSignal.timeout; AbortSignal.timeout = (ms) => wait.call(AbortSignal, ms / 50)")
+    page.click(".card[title=world]")
+    expect(page.locator("#notice")).to_contain_text("No answer in 10 seconds")
+    page.evaluate("AbortSignal.timeout = window.wait")
+    look(others[0], hidden=True)
+    page.click(".card[title=world]")
+    expect(rows(page)).to_have_count(first + 1)
+    expect(page.locator("#notice")).to_be_hidden()
+
+
 def contrast(page, selector):
     """The ratio of WCAG between the colour of the text and what is behind it; 4.5 is enough for small text."""
     return page.locator(selector).first.evaluate("""element => {

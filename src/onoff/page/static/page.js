@@ -23,14 +23,17 @@ const status = (on) => h("span", { class: on ? "status on" : "status off" }, on 
 const percent = (p) => `${(100 * p).toFixed(0)} %`;
 const size = (bytes) => (bytes < 10000 ? `${bytes} B` : `${(bytes / 1000).toFixed(1)} kB`);
 
-async function post(path, body) {
+async function post(path, body, seconds = 10) {
   refusal = "";
   try {
-    const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}) });
+    const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}),
+      signal: AbortSignal.timeout(1000 * seconds) });
     const words = (await answer.json()).error;
     if (words) refusal = words;
-  } catch {
-    refusal = "The program behind this page did not answer. Is onoff page still running?";
+  } catch (error) {
+    refusal = error.name === "TimeoutError"
+      ? `No answer in ${seconds} seconds. A browser has few connections to one address: close other windows with this page, and try again.`
+      : "The program behind this page did not answer. Is onoff page still running?";
   }
   notice();
   return refusal;
@@ -213,17 +216,17 @@ $("privacy").addEventListener("click", () => {
 });
 $("now").addEventListener("click", () => post("/now"));
 $("play").addEventListener("click", () => post("/play", { on: !state.autoplay }));
-$("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }));
+$("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 $("n").addEventListener("input", slid);
 $("alpha").addEventListener("input", slid);
 $("use").addEventListener("click", async () => {
-  if (!(await post("/symmetric", { n: Number($("n").value), alpha: Number($("alpha").value) }))) $("ask").scrollIntoView();
+  if (!(await post("/symmetric", { n: Number($("n").value), alpha: Number($("alpha").value) }, 300))) $("ask").scrollIntoView();
 });
 $("file").addEventListener("change", async () => {
   const [file] = $("file").files;
   if (!file) return;
-  const words = await post(`/chain?${new URLSearchParams({ name: file.name })}`, file);
+  const words = await post(`/chain?${new URLSearchParams({ name: file.name })}`, file, 300);
   $("file-words").textContent = words || `${file.name} is loaded.`;
   $("file").value = ""; // so that the same file can be tried again
 });
@@ -231,8 +234,16 @@ $("theme").addEventListener("click", () => { const dark = theme(localStorage.the
 
 theme(localStorage.theme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(localStorage.theme));
-const events = new EventSource("/events");
-events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; draw(); };
-events.onerror = () => { lost = true; notice(); };
+// Only while somebody is looking: a browser has six connections to one address, for all its tabs together.
+let events = null;
+function look() {
+  events?.close();
+  if (document.hidden) return;
+  events = new EventSource("/events");
+  events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; draw(); };
+  events.onerror = () => { lost = true; notice(); };
+}
+document.addEventListener("visibilitychange", look);
+look();
 new ResizeObserver(() => { draw(); drawFigure(); }).observe(document.querySelector("main"));
 loadFigure();
