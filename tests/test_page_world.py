@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from onoff import Chain, ChainError, ContextError, NotUnique
-from onoff.errors import SessionError
+from onoff.errors import PlanError, SessionError
 from onoff.page.beliefs import Made, Onlooker
-from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Tables, Wish, World
+from onoff.page.tables import Tables
+from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish, World
 from onoff.planning import plan
 from onoff.tableplan import TablePlan
 
@@ -96,6 +98,53 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_rea
             assert any(made.private for made in world.made[4:])
 
     asyncio.run(story())
+
+
+def test_requests_do_not_wait_for_the_beliefs():
+    async def story():
+        async with World(CHAIN) as world:
+            load, go = world._onlooker._load, threading.Event()
+            world._onlooker._load = lambda lag: go.wait(60) and load(lag)
+            for source, private in zip("abbbca", (True, False, False, False, True, True), strict=True):
+                world.ask(source, private)
+            try:
+                await until(lambda: len(world.made) == 5 and len(world.queue) == 1)
+                assert not world.beliefs or [belief.step for belief in world.beliefs] == [0]
+            finally:
+                go.set()
+            await until(lambda: len(world.beliefs) == 2)
+            assert world.beliefs == Onlooker(CHAIN, load).beliefs(world.made)
+
+    asyncio.run(story())
+
+
+def test_an_error_of_ours_is_shown_to_the_end_and_requests_go_on():
+    async def story():
+        async with World(CHAIN) as world:
+            world._onlooker._load = lambda _: plan(CHAIN, 13)
+            for source in "abb":
+                world.ask(source, False)
+            await until(lambda: "A part of the page has failed" in world.state()["trouble"])
+            world.ask("b", False)
+            await until(lambda: len(world.made) == 3 and len(world.queue) == 1)
+            assert "has been replaced" in world.state()["trouble"]
+
+    with pytest.raises(PlanError, match="has been replaced"):
+        asyncio.run(story())
+
+
+def test_what_is_known_of_a_step_is_not_worked_out_again(monkeypatch):
+    monkeypatch.setattr("onoff.audit.models.MEMORY", 1)  # the tables of one lag are kept
+    table, asked = plan(CHAIN, 1), []
+    monkeypatch.setattr(
+        TablePlan, "encoder", lambda *context, real=TablePlan.encoder: asked.append(1) or real(*context)
+    )
+    made = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1)]
+    onlooker = Onlooker(CHAIN, lambda _: table)
+    for lag in range(1, 9):
+        made.append(Made(lag, False, False, lag, table.name, 0, FULL, 1, 1))
+        onlooker.beliefs(made)
+    assert len(asked) == 8 * CHAIN.n**2
 
 
 def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_about_the_others():
