@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 from onoff import Chain
-from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT
+from onoff.errors import OnoffError
+from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT, Page
 from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
 
@@ -23,6 +25,12 @@ def four(tmp_path_factory):
     file = tmp_path_factory.mktemp("chain") / "four.json"
     Chain.symmetric(4, 0.4, ["a", "b", "c", "d <b>"]).save(file)
     return file
+
+
+@pytest.fixture
+def hard():
+    """Its plans take long."""
+    return Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24))
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +151,24 @@ def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
     until_gone(family)
 
 
-def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path):
-    Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24)).save(tmp_path / "hard.csv")
+def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
+    async def story():
+        page = Page()
+        await page.load(Chain.symmetric(3, 0.4), "three")
+        waiting = [asyncio.create_task(page.load(hard, title)) for title in ("hard", "harder")]
+        while "hard" not in page.busy:
+            await asyncio.sleep(0.01)
+        await page.close()
+        for words in ("has ended before", "is ending"):
+            with pytest.raises(OnoffError, match=words):
+                await waiting.pop(0)
+        assert page.title == "three"
+
+    asyncio.run(story())
+
+
+def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
+    hard.save(tmp_path / "hard.csv")
     command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:

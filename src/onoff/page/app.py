@@ -47,7 +47,8 @@ class Page:
         self.costs: list[Rate] = []
         self._listeners: set[asyncio.Event] = set()
         self._closing = False
-        self._loading = asyncio.Lock()
+        self._turn = asyncio.Lock()  # one chain after the other
+        self._loading: asyncio.Task[None] | None = None
         self._world: World | None = None
 
     @property
@@ -57,19 +58,30 @@ class Page:
 
     async def load(self, chain: Chain, title: str) -> None:
         """Show another chain: a new server, a new client. If that fails, the old ones stay."""
-        async with self._loading:
-            self.busy = f"Planning for {title} and starting a server …"
-            self.changed()
+        async with self._turn:
+            if self._closing:
+                raise OnoffError("the page is ending: no other chain is loaded")
+            self._loading = asyncio.create_task(self._load(chain, title))
             try:
-                world = await World(chain, self.changed).__aenter__()
-                old, self._world = self._world, world
-                self.title, self.costs = title, []
-            finally:
-                self.busy = ""
-                self.changed()
-            if old is not None:
-                await old.__aexit__(None, None, None)
-            self._costing = asyncio.create_task(self._cost(chain))
+                await self._loading
+            except asyncio.CancelledError:
+                if self._closing:  # it is the loading that was cancelled, not who waits for it
+                    raise OnoffError("the page has ended before the chain was loaded") from None
+                raise
+
+    async def _load(self, chain: Chain, title: str) -> None:
+        self.busy = f"Planning for {title} and starting a server …"
+        self.changed()
+        try:
+            world = await World(chain, self.changed).__aenter__()
+            old, self._world = self._world, world
+            self.title, self.costs = title, []
+        finally:
+            self.busy = ""
+            self.changed()
+        if old is not None:
+            await old.__aexit__(None, None, None)
+        self._costing = asyncio.create_task(self._cost(chain))
 
     async def _cost(self, chain: Chain) -> None:
         """The costs, lag by lag, until another chain is shown or the page ends."""
@@ -84,9 +96,12 @@ class Page:
             self.changed()
 
     async def close(self) -> None:
-        """End all streams, then the world."""
+        """End all streams, what is being loaded, then the world."""
         self._closing = True
         self.changed()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait({self._loading})
         if self._world is not None:
             await self._world.__aexit__(None, None, None)
 
