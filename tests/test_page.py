@@ -344,6 +344,25 @@ def test_a_bad_chain_is_explained_and_a_good_one_is_shown(window, tmp_path):
     expect(rows(page)).to_have_count(1)
 
 
+def test_a_button_that_does_nothing_now_keeps_the_focus_and_cards_say_how_likely_they_are(running, window, tmp_path):
+    Chain.symmetric(4, 0, ["a", "b", "c", "d"]).save(tmp_path / "never-twice.json")
+    assert running.load("never-twice.json", (tmp_path / "never-twice.json").read_bytes()).status_code == 200
+    page = window()
+    card, other, now = page.locator(".card[title=a]"), page.locator(".card[title=b]"), page.locator("#now")
+    for button in (card, now):
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(button).to_be_disabled()
+        expect(button).to_be_focused()
+        page.keyboard.press("Enter")  # nothing: a request would be refused in words
+    expect(card).to_have_attribute("aria-label", "ask for a, never next, privacy ON")
+    expect(other).to_have_attribute("aria-label", "ask for b, 33 % next, privacy ON")
+    expect(rows(page)).to_have_count(1)
+    expect(page.locator("#notice")).to_be_hidden()
+    opacity = [button.evaluate("button => getComputedStyle(button).opacity") for button in (card, now, other)]
+    assert opacity == ["0.65", "0.65", "1"]
+
+
 def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(window):
     page = window()
     for chart, names in {

@@ -23,6 +23,9 @@ const status = (on) => h("span", { class: on ? "status on" : "status off" }, on 
 const percent = (p) => `${(100 * p).toFixed(0)} %`;
 const size = (bytes) => (bytes < 10000 ? `${bytes} B` : `${(bytes / 1000).toFixed(1)} kB`);
 
+// A button that does nothing now. Not `disabled`: that would take the focus away from who has just pressed it.
+const idle = (button) => button.getAttribute("aria-disabled") === "true";
+
 async function post(path, body, seconds = 10) {
   refusal = "";
   try {
@@ -57,15 +60,16 @@ function drawCards() {
     $("cards").dataset.names = names.join("\n");
     $("cards").replaceChildren(...names.map((name) => {
       const card = h("button", { class: "card", title: name }, h("b", {}, name), h("small", {}, ""), h("span", { class: "habit" }));
-      card.addEventListener("click", () => post("/ask", { source: name, private: state.private }));
+      card.addEventListener("click", () => idle(card) || post("/ask", { source: name, private: state.private }));
       return card;
     }));
   }
   [...$("cards").children].forEach((card, i) => {
-    card.disabled = !habits[i];
-    card.children[1].textContent = habits[i] ? `${percent(habits[i])} next` : "never next";
+    const share = habits[i] ? `${percent(habits[i])} next` : "never next";
+    card.setAttribute("aria-disabled", !habits[i]);
+    card.children[1].textContent = share;
     card.children[2].style.setProperty("--part", `${100 * habits[i]}%`);
-    card.setAttribute("aria-label", `ask for ${names[i]}, privacy ${on ? "ON" : "OFF"}`);
+    card.setAttribute("aria-label", `ask for ${names[i]}, ${share}, privacy ${on ? "ON" : "OFF"}`);
   });
 }
 
@@ -78,7 +82,7 @@ function drawAsk() {
   for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
   $("play").setAttribute("aria-pressed", state.autoplay);
   $("play").textContent = state.autoplay ? "Stop the reader" : "Let a reader click for me";
-  $("now").disabled = state.queue.length !== 1;
+  $("now").setAttribute("aria-disabled", state.queue.length !== 1);
   const chips = state.queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
@@ -214,7 +218,7 @@ $("privacy").addEventListener("click", () => {
   draw();
   post("/switch", { private: state.private });
 });
-$("now").addEventListener("click", () => post("/now"));
+$("now").addEventListener("click", () => idle($("now")) || post("/now"));
 $("play").addEventListener("click", () => post("/play", { on: !state.autoplay }));
 $("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
