@@ -244,6 +244,40 @@ def test_it_can_be_used_by_keyboard_alone(view):
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
 
 
+def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view):
+    def look(tab, hidden):  # with Playwright, every tab is visible
+        tab.evaluate(
+            """hidden => {
+            Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+            hidden,
+        )
+
+    tabs = [view()]
+    first = steps(tabs[0])
+    while len(tabs) < 7:  # Chromium has six connections to one address
+        look(tabs[-1], hidden=True)
+        tabs.append(tabs[0].context.new_page())
+        tabs[-1].goto(tabs[0].url)
+        expect(tabs[-1].locator(".card").first).to_be_visible()
+    page, *others = reversed(tabs)
+    click(page, ("world", True))
+    expect(page.locator("#queue")).to_contain_text("world")
+    for tab in others[:5]:
+        with tab.expect_response("**/events"):
+            look(tab, hidden=False)
+        expect(tab.locator("#queue")).to_contain_text("world")  # what happened meanwhile is shown
+    page.evaluate("window.wait = AbortSignal.timeout; AbortSignal.timeout = (ms) => wait.call(AbortSignal, ms / 50)")
+    page.click(".card[title=world]")
+    expect(page.locator("#notice")).to_contain_text("No answer in 10 seconds")
+    page.evaluate("AbortSignal.timeout = window.wait")
+    look(others[0], hidden=True)
+    page.click(".card[title=world]")
+    expect(rows(page)).to_have_count(first + 1)
+    expect(page.locator("#notice")).to_be_hidden()
+
+
 def contrast(page, selector):
     """The ratio of WCAG between the colour of the text and what is behind it; 4.5 is enough for small text."""
     return page.locator(selector).first.evaluate("""element => {
@@ -308,6 +342,25 @@ def test_a_bad_chain_is_explained_and_a_good_one_is_shown(window, tmp_path):
     expect(page.locator("#title")).to_have_text("mine.json")
     click(page, ("rain", True), ("rain", False))
     expect(rows(page)).to_have_count(1)
+
+
+def test_a_button_that_does_nothing_now_keeps_the_focus_and_cards_say_how_likely_they_are(running, window, tmp_path):
+    Chain.symmetric(4, 0, ["a", "b", "c", "d"]).save(tmp_path / "never-twice.json")
+    assert running.load("never-twice.json", (tmp_path / "never-twice.json").read_bytes()).status_code == 200
+    page = window()
+    card, other, now = page.locator(".card[title=a]"), page.locator(".card[title=b]"), page.locator("#now")
+    for button in (card, now):
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(button).to_be_disabled()
+        expect(button).to_be_focused()
+        page.keyboard.press("Enter")  # nothing: a request would be refused in words
+    expect(card).to_have_attribute("aria-label", "ask for a, never next, privacy ON")
+    expect(other).to_have_attribute("aria-label", "ask for b, 33 % next, privacy ON")
+    expect(rows(page)).to_have_count(1)
+    expect(page.locator("#notice")).to_be_hidden()
+    opacity = [button.evaluate("button => getComputedStyle(button).opacity") for button in (card, now, other)]
+    assert opacity == ["0.65", "0.65", "1"]
 
 
 def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(window):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 from onoff import Chain
-from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT
+from onoff.errors import OnoffError
+from onoff.page.app import BODY_LIMIT, UPLOAD_LIMIT, Page
 from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
 
@@ -23,6 +25,12 @@ def four(tmp_path_factory):
     file = tmp_path_factory.mktemp("chain") / "four.json"
     Chain.symmetric(4, 0.4, ["a", "b", "c", "d <b>"]).save(file)
     return file
+
+
+@pytest.fixture
+def hard():
+    """Its plans take long."""
+    return Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24))
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,16 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
         answer = httpx.post(f"{page.url}/play", json={"on": True}, headers={"origin": origin})
         assert answer.status_code == 403, origin
     assert not page.state()["autoplay"]
+    for site in ("cross-site", "same-site"):  # a GET without an origin, as for a picture or a script
+        foreign = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+        for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
+            with httpx.stream("GET", f"{page.url}{path}", headers=foreign) as answer:
+                assert answer.status_code == 403, (site, path)
+        link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+        assert httpx.get(page.url, headers=link).status_code == 200
+        assert httpx.get(f"{page.url}/figure?n=3&alpha=0.5", headers=link).status_code == 403
+    for site in ("same-origin", "none"):  # this page itself, and an address that was typed
+        assert httpx.get(f"{page.url}/static/page.js", headers={"sec-fetch-site": site}).status_code == 200
     assert httpx.post(f"{page.url}/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
     listening = [
         line.split()[1]
@@ -133,8 +151,23 @@ def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
     until_gone(family)
 
 
-def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path):
-    Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24)).save(tmp_path / "hard.csv")
+def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
+    async def story():
+        page = Page()
+        waiting = [asyncio.create_task(page.load(hard, title)) for title in ("hard", "harder")]
+        while "hard" not in page.busy:
+            await asyncio.sleep(0.01)
+        await page.close()
+        for words in ("has ended before", "is ending"):
+            with pytest.raises(OnoffError, match=words):
+                await waiting.pop(0)
+        assert page.title == ""
+
+    asyncio.run(story())
+
+
+def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
+    hard.save(tmp_path / "hard.csv")
     command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:

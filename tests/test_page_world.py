@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from onoff import Chain, ChainError, ContextError, NotUnique
-from onoff.errors import SessionError
+from onoff.errors import PlanError, SessionError
 from onoff.page.beliefs import Made, Onlooker
-from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Tables, Wish, World
+from onoff.page.tables import Tables
+from onoff.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish, World
 from onoff.planning import plan
 from onoff.tableplan import TablePlan
 
@@ -96,6 +98,76 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_rea
             assert any(made.private for made in world.made[4:])
 
     asyncio.run(story())
+
+
+def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
+    async def story():
+        async with World(CHAIN) as world:
+            load, go = world._onlooker._load, threading.Event()
+            world._onlooker._load = lambda lag: go.wait(60) and load(lag)
+            for source, private in zip("abbbca", (True, False, False, False, True, False), strict=True):
+                world.ask(source, private)
+            try:
+                await until(lambda: len(world.made) == 5 and len(world.queue) == 1)
+                assert not world.beliefs or [belief.step for belief in world.beliefs] == [0]
+            finally:
+                go.set()
+            await until(lambda: len(world.beliefs) == 2)
+            assert world.beliefs == Onlooker(CHAIN, load).beliefs(world.made)
+            world._onlooker = Onlooker(CHAIN, lambda _: plan(CHAIN, 13))
+            world.ask("b", False)
+            await until(lambda: "A part of the page has failed" in world.state()["trouble"])
+            world.ask("b", False)
+            await until(lambda: len(world.made) == 7 and len(world.queue) == 1)
+            troubles.append(world.state()["trouble"])
+
+    troubles = []
+    with pytest.raises(PlanError, match="has been replaced"):  # in the end it is raised
+        asyncio.run(story())
+    assert "has been replaced" in troubles[0]
+
+
+def test_what_is_known_of_a_step_is_not_worked_out_again(monkeypatch):
+    monkeypatch.setattr("onoff.audit.models.MEMORY", 1)  # the tables of one lag are kept
+    table, asked = plan(CHAIN, 1), []
+    monkeypatch.setattr(
+        TablePlan, "encoder", lambda *context, real=TablePlan.encoder: asked.append(1) or real(*context)
+    )
+    made = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1)]
+    onlooker = Onlooker(CHAIN, lambda _: table)
+    for lag in range(1, 9):
+        made.append(Made(lag, False, False, lag, table.name, 0, FULL, 1, 1))
+        onlooker.beliefs(made)
+    assert len(asked) == 8 * CHAIN.n**2
+
+
+def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_about_the_others():
+    async def story():
+        chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]], ["a", "b", "c"])
+        async with World(chain) as world:
+            assert world.state()["habits"] == [0.5, 0.5, 0]
+            with pytest.raises(ContextError, match="impossible to ask for 'c' now"):
+                world.ask("c", True)
+            for source, private in zip("ababa", (True, False, True, True, True), strict=True):
+                world.ask(source, private)
+            await until(lambda: len(world.made) == 4 and len(world.beliefs) == 3)
+            for belief in world.beliefs:
+                assert belief.prior == belief.ours == (0.5, 0.5, 0)
+                assert belief.ours_bits == 0
+
+    asyncio.run(story())
+
+
+def test_a_prior_too_small_for_a_float_still_gives_a_number_of_bits():
+    rare = 1e-200
+    chain = Chain([[1 - rare, rare, 0], [0.5, 0.5, rare], [0.5, 0.5, 0]], ["a", "b", "c"])
+    assert chain.stationary()[2] == 0
+    table, steps = plan(chain, 1), []
+    for t, (wanted, lag) in enumerate(((0, 0), (1, 1), (1, 2), (2, 0), (1, 1))):
+        name, saw = (table.name, (wanted,)) if lag else ("everything", FULL)
+        steps.append(Made(t, not lag, False, lag, name, wanted, saw, 1, 1))
+    for belief in Onlooker(chain, lambda _: table).beliefs(steps):
+        assert 0 <= belief.naive_bits < 2000
 
 
 def test_the_beliefs_are_about_the_queries_in_the_transcript():

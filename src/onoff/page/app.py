@@ -47,7 +47,8 @@ class Page:
         self.costs: list[Rate] = []
         self._listeners: set[asyncio.Event] = set()
         self._closing = False
-        self._loading = asyncio.Lock()
+        self._turn = asyncio.Lock()  # one chain after the other
+        self._loading: asyncio.Task[None] | None = None
         self._world: World | None = None
 
     @property
@@ -57,19 +58,30 @@ class Page:
 
     async def load(self, chain: Chain, title: str) -> None:
         """Show another chain: a new server, a new client. If that fails, the old ones stay."""
-        async with self._loading:
-            self.busy = f"Planning for {title} and starting a server …"
-            self.changed()
+        async with self._turn:
+            if self._closing:
+                raise OnoffError("the page is ending: no other chain is loaded")
+            self._loading = asyncio.create_task(self._load(chain, title))
             try:
-                world = await World(chain, self.changed).__aenter__()
-                old, self._world = self._world, world
-                self.title, self.costs = title, []
-            finally:
-                self.busy = ""
-                self.changed()
-            if old is not None:
-                await old.__aexit__(None, None, None)
-            self._costing = asyncio.create_task(self._cost(chain))
+                await self._loading
+            except asyncio.CancelledError:
+                if self._closing:  # it is the loading that was cancelled, not who waits for it
+                    raise OnoffError("the page has ended before the chain was loaded") from None
+                raise
+
+    async def _load(self, chain: Chain, title: str) -> None:
+        self.busy = f"Planning for {title} and starting a server …"
+        self.changed()
+        try:
+            world = await World(chain, self.changed).__aenter__()
+            old, self._world = self._world, world
+            self.title, self.costs = title, []
+        finally:
+            self.busy = ""
+            self.changed()
+        if old is not None:
+            await old.__aexit__(None, None, None)
+        self._costing = asyncio.create_task(self._cost(chain))
 
     async def _cost(self, chain: Chain) -> None:
         """The costs, lag by lag, until another chain is shown or the page ends."""
@@ -84,9 +96,12 @@ class Page:
             self.changed()
 
     async def close(self) -> None:
-        """End all streams, then the world."""
+        """End all streams, what is being loaded, then the world."""
         self._closing = True
         self.changed()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait({self._loading})
         if self._world is not None:
             await self._world.__aexit__(None, None, None)
 
@@ -169,7 +184,10 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
 
 class Guarded:
-    """Refuses other hosts (a name that was made to point here) and other pages that post to this one."""
+    """Refuses other hosts (a name that was made to point here) and other pages, which may only link to this one.
+
+    Browsers name the origin of a POST; of a GET for a picture or a script, they only say that it comes from elsewhere.
+    """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -190,10 +208,16 @@ class Guarded:
         origin = request.headers.get("origin")
         if request.headers.get("host") not in self._hosts:
             await _refused("this page is for this machine only: open it at 127.0.0.1", 421)(scope, receive, send)
-        elif origin is not None and origin.removeprefix("http://") not in self._hosts:
+        elif (origin is not None and origin.removeprefix("http://") not in self._hosts) or _from_elsewhere(request):
             await _refused("another page may not use this one", 403)(scope, receive, send)
         else:
             await self._app(scope, receive, with_headers)
+
+
+def _from_elsewhere(request: Request) -> bool:
+    """Whether a browser says that another page wants this, other than by a link to the page itself."""
+    link = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
+    return request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not link
 
 
 def _answering(act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.belief import Asked, attack
 from onoff.audit.conformance import plan_lag
-from onoff.audit.models import Model, Naive, Planned
-from onoff.audit.setting import start_law
+from onoff.audit.models import Encoder, Model, Naive, Planned, Query
 from onoff.chain import Chain
 from onoff.errors import PlanError
 from onoff.plans import Plan
@@ -56,6 +55,24 @@ class Belief:
     naive_bits: float
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The model of one step, whose likelihood is known: `Planned` keeps whole tables, and only those of a few lags."""
+
+    model: Model
+    known: NDArray[np.float64]
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def encoder(self, last: int, next: int, lag: int) -> Encoder:
+        return self.model.encoder(last, next, lag)
+
+    def likelihood(self, query: Query, lag: int) -> NDArray[np.float64]:  # noqa: ARG002
+        return self.known
+
+
 class Onlooker:
     """A server that knows the chain, the plans and every ON/OFF status, and forgets nothing.
 
@@ -66,13 +83,25 @@ class Onlooker:
     def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
         self._chain, self._load, self._window = chain, load, window
         self._models: dict[str, Model] = {}
-        self._prior = start_law(chain)
+        self._asked: dict[int, Asked] = {}  # what is known of a step
+        self._prior = chain.stationary()  # of every step; a first request that it calls impossible is refused
         self._start, self._ours, self._naive = 0, self._prior, self._prior  # where it is summed up, and how
+
+    def unknown(self, made: Sequence[Made]) -> list[Made]:
+        """The steps that are to be learned before there are beliefs."""
+        return [step for step in made[self._start :] if step.step not in self._asked]
+
+    def learn(self, step: Made) -> None:
+        """Work out how likely each request makes what was seen: slow at a lag that is new."""
+        model = self._model(step)
+        self._asked[step.step] = Asked(step.lag, step.saw or None, Seen(model, model.likelihood(step.saw, step.lag)))
 
     def beliefs(self, made: Sequence[Made]) -> tuple[Belief, ...]:
         """About the last private requests, the latest first, after these steps (those of the last call, and more)."""
+        for step in self.unknown(made):
+            self.learn(step)
         n, rest = self._chain.n, made[self._start :]
-        ours = attack(self._chain, [Asked(step.lag, step.saw or None, self._model(step)) for step in rest], self._ours)
+        ours = attack(self._chain, [self._asked[step.step] for step in rest], self._ours)
         naive = attack(self._chain, [Asked(step.lag, step.naive(n), Naive(n)) for step in rest], self._naive)
         shown = [t for t, step in enumerate(rest) if step.private][-SHOWN:]
         result = tuple(
@@ -90,6 +119,7 @@ class Onlooker:
         if len(rest) > self._window and shown:
             self._start += shown[0]
             self._ours, self._naive = ours.predicted[shown[0]], naive.predicted[shown[0]]
+            self._asked = {step.step: self._asked[step.step] for step in rest[shown[0] :]}
         return result
 
     def _model(self, step: Made) -> Model:
@@ -106,5 +136,6 @@ class Onlooker:
 
 
 def _bits(posterior: NDArray[np.float64], prior: NDArray[np.float64]) -> float:
-    known = posterior > 0
-    return max(0.0, float((posterior[known] * np.log2(posterior[known] / prior[known])).sum()))
+    known, floor = posterior > 0, np.nextafter(0, 1)  # a prior that is too small for a float is not 0
+    moved = np.log2(posterior[known]) - np.log2(np.maximum(prior[known], floor))
+    return max(0.0, float((posterior[known] * moved).sum()))

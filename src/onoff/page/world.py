@@ -3,7 +3,7 @@
     click -> queue -> (a second click) -> Client.get -> journal and transcript -> beliefs
 
 The first of the queue is made when the second is known, since a query may depend on the next request. When the server
-is away, the pending query waits in the journal and is sent again unchanged.
+is away, the pending query waits in the journal and is sent again unchanged. No request waits for the beliefs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -29,8 +28,7 @@ from onoff.demo import DELAY, LENGTH, SWITCHING, news
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.localserver import LocalServer
 from onoff.page.beliefs import Belief, Made, Onlooker
-from onoff.planner import Planner
-from onoff.plans import Plan
+from onoff.page.tables import Tables
 from onoff.tableplan import TablePlan
 from onoff.transport.onoff import OnoffTransport
 
@@ -52,25 +50,6 @@ class Wish:
     private: bool
 
 
-class Tables(Planner):
-    """Only plans with a table, from which the server's belief is computed. They are ready before the first request."""
-
-    def best(self, lag: int) -> Plan:
-        super().best(lag)
-        tables = (plan for _, plan in self._loaded.values() if plan.lag <= lag and isinstance(plan, TablePlan))
-        return min(tables, key=lambda plan: (plan.cost, -plan.lag), default=self._first)
-
-    async def ready(self, lag: int, seconds: float) -> Plan:
-        """Like `wait`, but it can be cancelled: no thread is left that would start the background again."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            plan = self.best(lag)
-            if self._reach >= lag:
-                break
-            await asyncio.sleep(0.05)
-        return plan
-
-
 class World:
     """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` is another one."""
 
@@ -83,10 +62,11 @@ class World:
         self.beliefs: tuple[Belief, ...] = ()
         self.private, self.autoplay = True, False
         self._failure = ""  # why the request being made has no answer yet
+        self._fault = ""  # an error of ours
         self._changed, self._pace = changed, pace
         self._making = self._now = False  # a request is being made; make the first without waiting for a second
         self._wanted = True  # that the server runs
-        self._wake = asyncio.Event()
+        self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -108,7 +88,7 @@ class World:
                 self.chain, transport, directory / "journal", planner, delay=DELAY, attempts=1, first_ever=True
             )
             self.client = await self._stack.enter_async_context(client)
-            for work in (self._make(), self._guard(), self._play()):
+            for work in (self._make(), self._believe(), self._guard(), self._play()):
                 task = asyncio.create_task(work)
                 task.add_done_callback(self._broken)
                 self._stack.push_async_callback(_ended, task)
@@ -127,7 +107,7 @@ class World:
         wanted = self.chain.index(source)
         if len(self.queue) >= LONGEST_QUEUE:
             raise SessionError(f"{LONGEST_QUEUE} requests are waiting: let the server answer some first")
-        if self._before() is not None and not self._habits()[wanted]:
+        if not self._habits()[wanted]:
             raise ContextError(
                 f"the chain calls it impossible to ask for {source!r} now: choose another source",
                 last=wanted,
@@ -186,7 +166,7 @@ class World:
 
     def _trouble(self) -> str:
         """What does not work at the moment, in words."""
-        words = []
+        words = [self._fault] if self._fault else []
         if self.server.pid is None:
             words.append("The server has died and is started again." if self._wanted else "You stopped the server.")
         if self._failure and self.client.journal.state.pending is not None:
@@ -201,7 +181,7 @@ class World:
     def _broken(self, task: asyncio.Task[None]) -> None:
         """A part that ends by an error of ours says so on the page, and raises it when the page ends."""
         if not task.cancelled():
-            self._failure = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
+            self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._changed()
 
     def _tell(self) -> None:
@@ -228,8 +208,18 @@ class World:
             self.queue.popleft()
             self._making, self._failure = False, ""
             self._record()
+            self._news.set()
             self._tell()
-            self.beliefs = await asyncio.to_thread(self._onlooker.beliefs, tuple(self.made))
+
+    async def _believe(self) -> None:
+        """What the server believes after the latest step; of steps in quick succession, only after the last."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            made = tuple(step for step in self.made if step.bytes)
+            for step in self._onlooker.unknown(made):  # one by one: between two, the page may end
+                await asyncio.to_thread(self._onlooker.learn, step)
+            self.beliefs = await asyncio.to_thread(self._onlooker.beliefs, made)
             self._tell()
 
     async def _answered(self, wish: Wish, following: str | None) -> None:

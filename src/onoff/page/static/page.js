@@ -23,14 +23,20 @@ const status = (on) => h("span", { class: on ? "status on" : "status off" }, on 
 const percent = (p) => `${(100 * p).toFixed(0)} %`;
 const size = (bytes) => (bytes < 10000 ? `${bytes} B` : `${(bytes / 1000).toFixed(1)} kB`);
 
-async function post(path, body) {
+// A button that does nothing now. Not `disabled`: that would take the focus away from who has just pressed it.
+const idle = (button) => button.getAttribute("aria-disabled") === "true";
+
+async function post(path, body, seconds = 10) {
   refusal = "";
   try {
-    const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}) });
+    const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}),
+      signal: AbortSignal.timeout(1000 * seconds) });
     const words = (await answer.json()).error;
     if (words) refusal = words;
-  } catch {
-    refusal = "The program behind this page did not answer. Is onoff page still running?";
+  } catch (error) {
+    refusal = error.name === "TimeoutError"
+      ? `No answer in ${seconds} seconds. A browser has few connections to one address: close other windows with this page, and try again.`
+      : "The program behind this page did not answer. Is onoff page still running?";
   }
   notice();
   return refusal;
@@ -54,15 +60,16 @@ function drawCards() {
     $("cards").dataset.names = names.join("\n");
     $("cards").replaceChildren(...names.map((name) => {
       const card = h("button", { class: "card", title: name }, h("b", {}, name), h("small", {}, ""), h("span", { class: "habit" }));
-      card.addEventListener("click", () => post("/ask", { source: name, private: state.private }));
+      card.addEventListener("click", () => idle(card) || post("/ask", { source: name, private: state.private }));
       return card;
     }));
   }
   [...$("cards").children].forEach((card, i) => {
-    card.disabled = !habits[i];
-    card.children[1].textContent = habits[i] ? `${percent(habits[i])} next` : "never next";
+    const share = habits[i] ? `${percent(habits[i])} next` : "never next";
+    card.setAttribute("aria-disabled", !habits[i]);
+    card.children[1].textContent = share;
     card.children[2].style.setProperty("--part", `${100 * habits[i]}%`);
-    card.setAttribute("aria-label", `ask for ${names[i]}, privacy ${on ? "ON" : "OFF"}`);
+    card.setAttribute("aria-label", `ask for ${names[i]}, ${share}, privacy ${on ? "ON" : "OFF"}`);
   });
 }
 
@@ -75,7 +82,7 @@ function drawAsk() {
   for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
   $("play").setAttribute("aria-pressed", state.autoplay);
   $("play").textContent = state.autoplay ? "Stop the reader" : "Let a reader click for me";
-  $("now").disabled = state.queue.length !== 1;
+  $("now").setAttribute("aria-disabled", state.queue.length !== 1);
   const chips = state.queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
@@ -211,19 +218,19 @@ $("privacy").addEventListener("click", () => {
   draw();
   post("/switch", { private: state.private });
 });
-$("now").addEventListener("click", () => post("/now"));
+$("now").addEventListener("click", () => idle($("now")) || post("/now"));
 $("play").addEventListener("click", () => post("/play", { on: !state.autoplay }));
-$("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }));
+$("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 $("n").addEventListener("input", slid);
 $("alpha").addEventListener("input", slid);
 $("use").addEventListener("click", async () => {
-  if (!(await post("/symmetric", { n: Number($("n").value), alpha: Number($("alpha").value) }))) $("ask").scrollIntoView();
+  if (!(await post("/symmetric", { n: Number($("n").value), alpha: Number($("alpha").value) }, 300))) $("ask").scrollIntoView();
 });
 $("file").addEventListener("change", async () => {
   const [file] = $("file").files;
   if (!file) return;
-  const words = await post(`/chain?${new URLSearchParams({ name: file.name })}`, file);
+  const words = await post(`/chain?${new URLSearchParams({ name: file.name })}`, file, 300);
   $("file-words").textContent = words || `${file.name} is loaded.`;
   $("file").value = ""; // so that the same file can be tried again
 });
@@ -231,8 +238,16 @@ $("theme").addEventListener("click", () => { const dark = theme(localStorage.the
 
 theme(localStorage.theme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(localStorage.theme));
-const events = new EventSource("/events");
-events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; draw(); };
-events.onerror = () => { lost = true; notice(); };
+// Only while somebody is looking: a browser has six connections to one address, for all its tabs together.
+let events = null;
+function look() {
+  events?.close();
+  if (document.hidden) return;
+  events = new EventSource("/events");
+  events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; draw(); };
+  events.onerror = () => { lost = true; notice(); };
+}
+document.addEventListener("visibilitychange", look);
+look();
 new ResizeObserver(() => { draw(); drawFigure(); }).observe(document.querySelector("main"));
 loadFigure();
