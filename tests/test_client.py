@@ -541,6 +541,19 @@ def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):
     done = onoff("status", "--journal", tmp_path / "j", check=False)
     assert done.returncode == 2
     assert "has noted its chain" in done.stderr
+    chain.save(tmp_path / "chain.json")
+    Chain.symmetric(4, 0.5, NAMES).save(tmp_path / "other.json")
+    journal = ["--journal", tmp_path / "j", "--plans", tmp_path]
+    assert "steps finished: 0" in onoff("status", *journal, "--chain", tmp_path / "chain.json").stdout
+    refused = onoff("status", *journal, "--chain", tmp_path / "other.json", check=False)
+    assert "is the journal of another chain" in refused.stderr
+
+
+def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
+    common = ["--journal", tmp_path / "j", "--chain", chain_file, "--server", server.url]
+    for words in (["newz"], ["news", "--next", "newz"]):
+        assert "no source is called 'newz'" in onoff("get", *words, *common, check=False).stderr
+    assert not (tmp_path / "j").exists()
 
 
 def test_what_is_missing_is_said(chain_file, tmp_path):

@@ -207,6 +207,23 @@ def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_a
     expect(rows(page)).to_have_count(first + 3)
 
 
+def test_clicks_arrive_in_their_order(view):
+    page, held = view(), []
+    page.route("**/ask", lambda route: held.append(route))  # noqa: PLW0108  the number of arguments counts
+    first = steps(page)
+    page.click(".card[title=world]")
+    page.click(".card[title=health]")
+    page.wait_for_timeout(100)
+    assert len(held) == 1, "the second click would overtake the first"
+    held[0].continue_()
+    until(page, "document.querySelector('#queue').textContent.includes('world')")
+    while len(held) < 2:
+        page.wait_for_timeout(20)
+    held[1].continue_()
+    expect(rows(page)).to_have_count(first + 1)
+    expect(page.locator("#queue")).to_contain_text("health")
+
+
 def test_it_can_be_used_by_keyboard_alone(view):
     page = view()
     first, was_on = steps(page), page.locator("#privacy").get_attribute("aria-checked") == "true"

@@ -113,7 +113,7 @@ def test_the_commands_of_the_readme_run(readme_commands):
     [status] = [done.stdout for command, done in outputs.items() if command.startswith("status")]
     assert "steps since privacy was last ON: 1" in status
     [played] = [done.stdout for command, done in outputs.items() if command.startswith("play")]
-    assert "9 requests" in played
+    assert "63 requests" in played
 
 
 def test_the_example_in_the_readme_runs(readme_commands):

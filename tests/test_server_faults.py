@@ -253,11 +253,15 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path):
             ([*store, "--port", server.port], "already in use"),
         ]:
             done = run(*arguments, cwd=tmp_path)
+            assert not (tmp_path / "new.db").exists()
             assert (done.returncode, done.stdout) == (2, "")
             [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
             assert line.startswith("onoff: error: ")
             assert words in line
         assert server.ask([0])[0].round == 0
+        done = run("--store", tmp_path / "new.db", "--source", "a", "--source", "b", "--port", server.port)
+        assert "already in use" in done.stderr
+        assert not (tmp_path / "new.db").exists()
 
 
 def test_a_store_knows_its_sources_and_a_file_of_names_gives_them(tmp_path):

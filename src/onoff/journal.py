@@ -279,6 +279,7 @@ class Snapshot:
     state: State
     totals: Totals
     notes: dict[str, str]
+    chain: str = ""  # its fingerprint
 
 
 def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
@@ -297,7 +298,7 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         raise JournalError(f"{file}: the journal is damaged ({error}); {AFRESH}") from error
     notes = {key.removeprefix("note "): value for key, value in meta.items() if key.startswith("note ")}
-    return Snapshot(state, totals, notes)
+    return Snapshot(state, totals, notes, meta["chain"])
 
 
 def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:

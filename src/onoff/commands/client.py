@@ -61,7 +61,10 @@ def get(
     delay: Delay = 0.05,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
-    asyncio.run(_get(source, next, private, settings_of(journal, chain, server, urls, lengths), plans, delay))
+    settings = settings_of(journal, chain, server, urls, lengths)
+    for name in filter(None, (source, next)):
+        settings["chain"].index(name)  # a slip of the pen leaves no journal behind
+    asyncio.run(_get(source, next, private, settings, plans, delay))
 
 
 async def _get(
@@ -116,23 +119,28 @@ def _tell(client: Client, message: Message) -> None:
 def status(
     journal: Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="The client's state.")] = None,
     plans: Plans = None,
+    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
 ) -> None:
     """The lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff import report
+    from onoff.chain import Chain
     from onoff.journal import snapshot
     from onoff.planner import cheapest
     from onoff.planstore import PlanStore
 
     path = journal or default_journal()
     notes = snapshot(path).notes
-    if "chain" not in notes:
-        raise OnoffError(f"{path}: no command has noted its chain here yet; `onoff get` or `play` does")
-    chain, lengths, since = chain_from(notes["chain"]), lengths_from(notes), int(notes.get(SINCE, 0))
+    if chain is None and "chain" not in notes:
+        raise OnoffError(f"{path}: no command has noted its chain here yet (`onoff get` or `play` does): give --chain")
+    known = Chain.load(chain) if chain is not None else chain_from(notes["chain"])
+    lengths, since = lengths_from(notes), int(notes.get(SINCE, 0))
     found = snapshot(path, lengths, since)
-    store = PlanStore(chain, plans, lengths)
+    if known.fingerprint != found.chain:
+        raise OnoffError(f"{path} is the journal of another chain than {chain}")
+    store = PlanStore(known, plans, lengths)
     lag = found.state.answered.lag + 1
-    ready = [store.load(known) for known in store.lags() if 1 <= known <= lag]
-    report.print_status(found, chain, cheapest(ready) if ready else None, lengths, since)
+    ready = [store.load(made) for made in store.lags() if 1 <= made <= lag]
+    report.print_status(found, known, cheapest(ready) if ready else None, lengths, since)
 
 
 def measure(

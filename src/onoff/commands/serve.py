@@ -46,13 +46,16 @@ def serve(
 
     Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
     """
+    from onoff.server.process import reserved
     from onoff.server.process import serve as run
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
 
     # A path that cannot be written is the operator's error, not the workers'.
     kept = Transcript(transcript) if transcript is not None else None
-    opened = _open(store, _names(source, sources, watch), length)
+    names = _names(source, sources, watch)
+    with reserved(host, port):  # a port that is taken must not leave a new store with these sources behind
+        opened = _open(store, names, length)
     if kept is not None:
         kept.begin(opened.catalogue.names)
         kept.close()

@@ -35,6 +35,7 @@ from onoff.logs.reading import (
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
+FEW = 10  # transitions for each source
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 Stage = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 
@@ -262,6 +263,8 @@ def _fitted(
     if (word := quality.smoothing_note(counts, smoothing)) is not None:
         notes.append(word)
     n = len(names)
+    if counts.sum() < FEW * n:
+        notes.append(f"{counts.sum()} transitions are few for {n} sources: do not rely on this chain")
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
     training = ~held & counted.starts.any(axis=1)  # users without a single event that counts say nothing

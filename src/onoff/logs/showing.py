@@ -31,7 +31,7 @@ def _print_counts(report: Report) -> None:
         ("rows without a time that can be read", report.missing_time, False),
         ("rows left out for that", report.dropped_rows, False),
         ("rows without a source", report.missing_source, False),
-        ("rows that end a sequence for that, or for a source that is not in the chain", report.breaks, False),
+        ("rows without a source of the chain: each ends a sequence", report.breaks, False),
         ("events", report.events, True),
         ("users", report.users, True),
         ("users with one event", report.one_event_users, False),

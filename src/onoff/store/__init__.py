@@ -9,6 +9,8 @@ from typing import Protocol
 from onoff.errors import StoreError
 from onoff.wire import Catalogue
 
+NEW = "a new store; say which sources it has: --source, --sources or --watch"
+
 
 @dataclass(frozen=True)
 class Message:

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from onoff.errors import CatalogueError, StoreError, StoreUnavailable
-from onoff.store import Changes, Message
+from onoff.store import NEW, Changes, Message
 from onoff.wire import Catalogue
 
 _CONNECT_SECONDS = 1.0
@@ -111,7 +111,7 @@ class RedisStore:
         with self._errors():
             document = cast("bytes | None", self._redis.hget(_KEYS[0], "catalogue"))
         if document is None:
-            raise StoreError(f"{self._name}: a new store; say which sources it has, and their message length")
+            raise StoreError(f"{self._name}: {NEW}")
         try:
             return Catalogue.parse(document)
         except CatalogueError as error:

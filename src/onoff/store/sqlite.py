@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 
 from onoff.errors import CatalogueError, StoreError, StoreUnavailable
-from onoff.store import Changes, Message
+from onoff.store import NEW, Changes, Message
 from onoff.wire import Catalogue
 
 # "ONOF": other programs' files are told apart from ours before anything is written.
@@ -31,6 +32,8 @@ class SqliteStore:
 
     def __init__(self, path: str | PathLike[str], catalogue: Catalogue | None = None) -> None:
         self._path = str(path)
+        if catalogue is None and not Path(path).exists():  # which connecting would make
+            raise StoreError(f"{self._path}: {NEW}")
         # Two connections: a publication that waits for another process must not hold up readers of this one.
         with self._errors():
             self._writer = self._connect()
@@ -87,7 +90,7 @@ class SqliteStore:
             [tables] = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             if not tables:
                 if catalogue is None:
-                    raise StoreError(f"{self._path}: a new store; say which sources it has, and their message length")
+                    raise StoreError(f"{self._path}: {NEW}")
                 database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 for statement in filter(None, map(str.strip, _SCHEMA.split(";"))):
                     database.execute(statement)

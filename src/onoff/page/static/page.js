@@ -42,6 +42,13 @@ async function post(path, body, seconds = 10) {
   return refusal;
 }
 
+// Clicks are sent one after the other: requests on several connections may overtake each other.
+let turn = Promise.resolve();
+function inTurn(path, body) {
+  turn = turn.then(() => post(path, body));
+  return turn;
+}
+
 // Errors, in words, at the foot of the window: nothing moves to make room for them.
 function notice() {
   const words = lost
@@ -60,7 +67,7 @@ function drawCards() {
     $("cards").dataset.names = names.join("\n");
     $("cards").replaceChildren(...names.map((name) => {
       const card = h("button", { class: "card", title: name }, h("b", {}, name), h("small", {}, ""), h("span", { class: "habit" }));
-      card.addEventListener("click", () => idle(card) || post("/ask", { source: name, private: state.private }));
+      card.addEventListener("click", () => idle(card) || inTurn("/ask", { source: name, private: state.private }));
       return card;
     }));
   }
@@ -216,10 +223,10 @@ function theme(choice) {
 $("privacy").addEventListener("click", () => {
   state.private = !state.private; // shown at once; the next state confirms it
   draw();
-  post("/switch", { private: state.private });
+  inTurn("/switch", { private: state.private });
 });
-$("now").addEventListener("click", () => idle($("now")) || post("/now"));
-$("play").addEventListener("click", () => post("/play", { on: !state.autoplay }));
+$("now").addEventListener("click", () => idle($("now")) || inTurn("/now"));
+$("play").addEventListener("click", () => inTurn("/play", { on: !state.autoplay }));
 $("stop").addEventListener("click", () => post("/server", { on: !state.server.wanted }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 $("n").addEventListener("input", slid);
