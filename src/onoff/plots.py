@@ -54,7 +54,7 @@ def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # above, where no line is
     figure.savefig(file, dpi=200)
 
 
