@@ -38,6 +38,7 @@ ITEMS = [
     ("weather", "sports", OFF),
 ]
 STATUSES = [ON, ON, OFF, OFF, ON, OFF, OFF]
+STRIDE = 1 if os.environ.get("CI") == "true" else 3  # on a desk every third action, or they take a minute
 IN_A_STEP = ["commit", "pwrite", "send", "send", "receive", "commit", "pwrite", "deliver"]
 
 
@@ -188,7 +189,7 @@ def new_order(server, chain_file, directory):
 
 def test_killed_before_and_after_every_action(server, driver, chain_file, directory):
     driver.run({**new_order(server, chain_file, directory / "warm"), "warm": True})
-    for deadly in itertools.count(1):
+    for deadly in itertools.count(1, STRIDE):
         order = new_order(server, chain_file, directory / f"killed-{deadly}")
         result = driver.run(order, deadly)
         if not result["killed"]:
@@ -198,7 +199,7 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, direct
         check_end(server, order)
     check_end(server, order)
     actions = result["actions"]
-    assert deadly == len(actions) + 1
+    assert 0 < deadly - len(actions) <= STRIDE
     assert actions.count("rename") == 1
     assert actions.count("commit schema") == 1
     assert "open" in actions[: actions.index("commit schema")]
@@ -266,7 +267,7 @@ def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_f
     items = [("news", ON), ("sports", ON), ("weather", OFF), ("news", ON)]
     requests = tmp_path / "requests.txt"
     requests.write_text("".join(f"{'on' if status else 'off'} {source}\n" for source, status in items))
-    for deadly in itertools.count(1):
+    for deadly in itertools.count(1, STRIDE):
         place = directory / f"play-{deadly}"
         place.mkdir()
         server.forget()

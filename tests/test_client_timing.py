@@ -25,7 +25,7 @@ from recordingserver import OnoffOrigin, RecordingServer
 
 N = 60
 LEVEL = 1e-4  # the rate of false alarms of each test
-SAMPLES = 60
+SAMPLES = 40
 DEAR = 0.0103  # seconds that a draw takes longer in one of the contexts; no whole number of the timer's milliseconds
 
 

@@ -72,7 +72,6 @@ def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp
     [
         (Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]]), "everything"),
         (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "comb"),
-        (Chain(np.full((601, 601), 1 / 601)), "race"),
     ],
 )
 def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
@@ -81,6 +80,16 @@ def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
     assert store.load(1).scheme == made
     assert _kept(store, 1, 1e-6, "auto") is not None
     assert _kept(store, 1, 1e-6, "paper") is None
+
+
+def test_what_auto_makes_of_many_sources_is_kept(tmp_path, monkeypatch):
+    for name in ("planner.OPTIMAL_LIMIT", "planning.OPTIMAL_LIMIT", "planner.COMB_LIMIT"):
+        monkeypatch.setattr(f"onoff.{name}", 2)
+    chain = Chain.symmetric(3, 0.5)
+    store = PlanStore(chain, tmp_path)
+    store.save(plan(chain, 1, "race"))
+    assert _kept(store, 1, 1e-6, "auto").scheme == "race"
+    assert _kept(store, 1, 1e-6, "optimal") is None
 
 
 def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from clikit import call
 from onoff.wire import Query, decode_answer
 from redisprocess import RedisProcess, needs_redis
 from serverprocess import ONOFF, ServerProcess
@@ -226,12 +227,8 @@ def test_a_watched_directory_is_published(tmp_path):
         assert [frame.round for frame in server.ask([0, 1])] == [1, 2]
 
 
-def run(*arguments, **options):
-    command = [ONOFF, "serve", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, **options)
-
-
-def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path):
+def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.server.process.Server.serve", lambda *_, **__: pytest.fail("it did start"))
     (tmp_path / "feeds").mkdir()
     (tmp_path / "text").write_text("not a token")
     store = ["--store", tmp_path / "messages.db"]
@@ -250,18 +247,15 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path):
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),
             ([*store, "--host", "no.such.host.invalid"], "not an address"),
             ([*store, "--transcript", tmp_path / "none" / "transcript"], "No such file"),
-            ([*store, "--port", server.port], "already in use"),
+            (["--store", tmp_path / "new.db", *two[2:], "--port", server.port], "already in use"),
         ]:
-            done = run(*arguments, cwd=tmp_path)
+            done = call("serve", *arguments, cwd=tmp_path)
             assert not (tmp_path / "new.db").exists()
             assert (done.returncode, done.stdout) == (2, "")
             [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
             assert line.startswith("onoff: error: ")
             assert words in line
         assert server.ask([0])[0].round == 0
-        done = run("--store", tmp_path / "new.db", "--source", "a", "--source", "b", "--port", server.port)
-        assert "already in use" in done.stderr
-        assert not (tmp_path / "new.db").exists()
 
 
 def test_a_store_knows_its_sources_and_a_file_of_names_gives_them(tmp_path):
