@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_what_auto_makes_of_many_sources_is_kept(tmp_path, monkeypatch):
         monkeypatch.setattr(f"onoff.{name}", 2)
     chain = Chain.symmetric(3, 0.5)
     store = PlanStore(chain, tmp_path)
-    store.save(plan(chain, 1, "race"))
+    store.save(replace(plan(chain, 1, "race"), cost=1.5, interval=(1.0, 2.5)))  # an estimate, here below the bound
     assert _kept(store, 1, 1e-6, "auto").scheme == "race"
     assert _kept(store, 1, 1e-6, "optimal") is None
 

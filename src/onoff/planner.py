@@ -170,7 +170,7 @@ def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
     n = found.chain.n
     best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"
-    return found.scheme in (best, "optimal") or found.gap <= 1e-6
+    return found.scheme in (best, "optimal") or (found.scheme != "race" and found.gap <= 1e-6)  # a race's is estimated
 
 
 def main() -> None:
