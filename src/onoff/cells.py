@@ -177,7 +177,9 @@ def _result(task: Any) -> Any:
     try:
         return task.result()
     except KilledWorker:
-        return Failed("every worker that took it died, perhaps for want of memory")
+        return Failed(
+            "every worker that had it died, for want of memory or because of another cell there: run it again"
+        )
 
 
 def _remote_outcome(work: Callable[..., Result], arguments: tuple[Any, ...], version: str) -> Result | Failed:
