@@ -103,7 +103,7 @@ def test_a_worker_is_killed_and_no_result_is_lost(cluster):
 def test_a_cell_that_kills_its_workers_fails_and_the_others_are_computed(cluster):
     """Two workers die over it (Dask then gives it up), the last one does the rest.
 
-    Dask blames all cells that a worker had when it died, also one that waited behind the poison: another run computes it.
+    Dask blames all cells that a worker had when it died, also one that waited behind the poison: a later run has it.
     """
     cluster.have(3)
     for _ in range(2):  # loaded everywhere: an innocent cell must not still be loading where the poison arrives
