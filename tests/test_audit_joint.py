@@ -192,7 +192,7 @@ def test_the_cheapest_plan_that_fits_serves_a_lag_as_with_the_client(three):
     mixed = Plans("mixed", 3, [Planned(cheap), Planned(dear)])
     assert mixed.encoder(0, 1, 3).sets == cheap.sets != dear.sets
     assert mixed.rounding_at(3) == cheap.rounding_at(3)
-    race = SimpleNamespace(lag=1, cost=cheap.cost - 0.1, interval=(0.0, cheap.cost + 0.1))
+    race = SimpleNamespace(lag=1, cost=cheap.cost - 0.1, at_most=cheap.cost + 0.1)
     assert serving([race, cheap], 1) is cheap
     assert serving([cheap, replace(cheap, lag=2)], 3).lag == 2
     assert serving([dear], 1) is None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from onoff import Chain, PlanError, Planner, plan
-from onoff.planner import compute, grid
+from onoff.planner import cheapest, compute, grid
 from onoff.planstore import PlanStore, default_directory
+from onoff.raceplan import race_plan
 from oracles import random_chain
 
 
@@ -46,6 +49,23 @@ def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
         assert costs == sorted(costs, reverse=True)
         with pytest.raises(PlanError, match="at least 1"):
             planner.best(0)
+
+
+def test_a_lucky_estimate_of_the_race_does_not_displace_a_table(chain, tmp_path):
+    table, dear = plan(chain, 1), plan(chain, 1, "everything")
+    race = race_plan(chain, 1, draws=300, randbelow=random.Random(1).randrange)
+    for cost in (1.0, table.cost * 0.7, race.cost):
+        lucky = replace(race, cost=cost, interval=(cost, cost))
+        assert cheapest([lucky, table]) is table
+        assert cheapest([lucky, dear]) is lucky
+    wide = replace(race, interval=(1.0, race.cost + 1.96 * (dear.cost - race.cost) / 3.9))
+    assert wide.interval[1] < dear.cost
+    assert cheapest([wide, dear]) is dear  # four standard errors, for an estimate from few draws
+    PlanStore(chain, tmp_path).save(table)
+    planner = Planner(chain, tmp_path)
+    planner._first = replace(race, cost=1.0, interval=(1.0, 1.0))
+    with planner:
+        assert planner.best(1) == table
 
 
 def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monkeypatch):

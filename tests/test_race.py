@@ -254,6 +254,14 @@ def test_lengths_change_the_unit_of_cost():
     assert ten.lower_bound == pytest.approx(10 * one.lower_bound)
 
 
+def test_the_cost_of_a_length_that_is_rarely_drawn_has_an_interval_above_zero():
+    chain = Chain(np.random.default_rng(1).dirichlet(np.full(30, 50.0), 30))
+    lengths = (1e6, *(1.0,) * 29)
+    made = [race_plan(chain, 1, lengths, draws=16, randbelow=random.Random(seed).randrange) for seed in range(10)]
+    assert any(plan.interval[0] == 1 for plan in made)  # with the normal interval they would reach below 0
+    assert all(plan.interval[0] >= 1 for plan in made)
+
+
 def test_impossible_requests_and_smaller_lags_are_errors():
     plan = plan_without_cost(Chain([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]]), 2)
     with pytest.raises(ContextError, match="impossible"):

@@ -128,12 +128,7 @@ class Planner:
 
 def cheapest(plans: Sequence[Plan]) -> Plan:
     """The one to use of plans that all serve a lag; of equals the one made for the largest."""
-    return min(plans, key=lambda plan: (_at_most(plan), -plan.lag))
-
-
-def _at_most(plan: Plan) -> float:
-    """The cost of a plan; of a race, whose cost is estimated, the upper end of its interval."""
-    return plan.interval[1] if isinstance(plan, RacePlan) else plan.cost
+    return min(plans, key=lambda plan: (plan.at_most if isinstance(plan, RacePlan) else plan.cost, -plan.lag))
 
 
 def grid() -> Iterator[int]:

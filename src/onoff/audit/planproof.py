@@ -254,7 +254,7 @@ class _Audit:
         if abs(mean - said.cost) > races.LIMIT * math.hypot(error, behind):
             message = f"the cost {said.cost:.4f} is stated, fresh draws have the mean {mean:.4f} ± {error:.4f} {rate}"
             self.find("race cost", message, None, None, abs(said.cost - mean))
-        half = (said.interval[1] - said.interval[0]) / 2
+        half = max(said.interval[1] - said.cost, said.cost - said.interval[0])
         if half > races.WIDE * 1.96 * behind:
             message = f"the cost is stated ± {half:.4f}, {races.FEW} draws give ± {1.96 * behind:.4f}"
             self.find("race interval", message, None, None, half - 1.96 * behind)

@@ -31,10 +31,10 @@ AnyPlan = TypeVar("AnyPlan", bound="Plan")
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan | None:
     """The plan that a client uses at a lag: the cheapest that fits, of equals the one for the largest lag.
 
-    A race, whose cost is estimated, counts with the upper end of its interval.
+    A race, whose cost is estimated, counts with what it is at most.
     """
     fitting = [plan for plan in plans if plan.lag <= lag]
-    return min(fitting, key=lambda plan: (getattr(plan, "interval", (0.0, plan.cost))[1], -plan.lag), default=None)
+    return min(fitting, key=lambda plan: (getattr(plan, "at_most", plan.cost), -plan.lag), default=None)
 
 
 def required(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
