@@ -89,7 +89,7 @@ def test_finished_cells_are_not_computed_again(chain_file, tmp_path):
     before, first = kept(out), table(out)
     assert len(before) == 6
     done = run(chain_file, "--lags", "1-3", "--scheme", "optimal", "--jobs", "1", "--out", out)
-    assert "cells: 6, of which 4 were there already" in done.stderr
+    assert "cells (plans and pairs of bounds): 6, 4 of them kept from before" in done.stderr
     after = kept(out)
     assert {name: after[name] for name in before} == before
     assert [row for row in first if row["scheme"] == "optimal"] == table(out)[:2]  # with the seconds they took then
@@ -188,7 +188,7 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
     finally:
         process.kill()
         cluster.close()
-    assert (process.returncode, error) == (0, "cells: 90, of which 0 were there already\n")
+    assert (process.returncode, error) == (0, "cells (plans and pairs of bounds): 90, 0 of them kept from before\n")
     rows = table(out)
     assert len(rows) == 60
     chain = Chain.load(chain_file)

@@ -75,7 +75,7 @@ def sweep(
         raise
     failed = _write(results, out, plot)
     _print(results)
-    print(f"cells: {len(results.cells)}, of which {kept} were there already", file=sys.stderr)
+    print(f"cells (plans and pairs of bounds): {len(results.cells)}, {kept} of them kept from before", file=sys.stderr)
     print(out)
     if failed:
         raise typer.Exit(1)
