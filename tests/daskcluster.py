@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from onoff import plan
+from ports import free_port
 
 try:
     import distributed
@@ -21,12 +22,6 @@ except ImportError:
 
 DASK = Path(sys.executable).with_name("dask")
 needs_dask = pytest.mark.skipif(distributed is None, reason="distributed is not installed")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def slowly(chain, lag, scheme):

@@ -19,24 +19,25 @@ from pathlib import Path
 
 import httpx
 
+from ports import free_port
+
 ONOFF = Path(sys.executable).with_name("onoff")
 
 
 class PageProcess:
     def __init__(self, *options: str, directory: Path | None = None) -> None:
         """Its temporary files are in `directory`: a page that is killed leaves them."""
-        self.options, self.port = options, "0"
+        self.options, self.port = options, str(free_port())
         self.environment = {**os.environ, "TMPDIR": str(directory)} if directory else None
         self.start()
 
     def start(self) -> None:
-        """Start it (again): the first time on a free port, then on the same one. Returns when it answers."""
+        """Start it (again), on the same port. Returns when it answers."""
         command = [str(ONOFF), "page", "--no-open", "--port", self.port, *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment)
         line = self.process.stdout.readline()
         assert line, "the page did not start"
         self.url = re.search(r"http://127\.0\.0\.1:\d+", line).group()
-        self.port = self.url.rpartition(":")[2]
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def post(self, path: str, **body: object) -> httpx.Response:
@@ -53,7 +54,7 @@ class PageProcess:
         """Ctrl-C; the exit code."""
         self.http.close()
         self.process.send_signal(number)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=60)
         self.process.stdout.close()
         return code
 
@@ -76,7 +77,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 def until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.02)

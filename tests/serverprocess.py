@@ -22,6 +22,7 @@ import httpx
 
 from onoff.server.tokens import hash_line, new_token
 from onoff.wire import Catalogue, Frame, Query, decode_answer, encode_publication
+from ports import free_port
 
 ONOFF = Path(sys.executable).with_name("onoff")
 START_SECONDS = 30
@@ -46,11 +47,11 @@ class ServerProcess:
         self.options = ["--store", store or str(directory / "messages.db"), "--length", str(length)]
         self.options += [part for name in names for part in ("--source", name)]
         self.options += ["--transcript", str(self.transcript_file), *options]
-        self.port = 0
+        self.port = free_port()  # the same one when it is started again
         self.start()
 
     def start(self) -> None:
-        """Start it (again): the first time on a free port, then on the same one. Returns when it answers."""
+        """Start it (again). Returns when it answers."""
         command = [str(ONOFF), "serve", "--port", str(self.port), *self.options]
         environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(self.token)}
         with self.stderr_file.open("a") as stderr:
@@ -60,7 +61,6 @@ class ServerProcess:
         ready = json.loads(line)
         assert ready["event"] == "ready"
         self.url = ready["url"]
-        self.port = int(self.url.rpartition(":")[2])
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def workers(self) -> list[int]:
@@ -72,7 +72,7 @@ class ServerProcess:
         """kill -9, and wait until the workers have noticed."""
         workers = self.workers()
         self._end(signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(_command_line(pid) for pid in workers):
             assert time.monotonic() < deadline, "a worker outlives its parent"
             time.sleep(0.02)
@@ -85,7 +85,7 @@ class ServerProcess:
         self.http.close()
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=60)
         self.process.stdout.close()
         return code
 

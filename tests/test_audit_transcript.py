@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sqlite3
 from contextlib import closing
@@ -146,14 +147,14 @@ def stream(tmp_path_factory):
     store = PlanStore(CHAIN, directory / "plans")
     for lag in (1, 3):
         store.save(plan(CHAIN, lag))
-    rng = np.random.default_rng(4)
+    rng, draw = np.random.default_rng(4), random.Random(4).randrange
     path, statuses = CHAIN.simulate(120, rng), rng.random(120) < 0.4
     journal, lines = Journal(directory / "journal", CHAIN.fingerprint, "catalogue"), [{"catalogue": ["c", "a", "b"]}]
     for t, private in enumerate(statuses):
         state, lag = journal.state, journal.state.lag + 1
         following = int(path[t + 1]) if t < 119 else None
         made = store.load(3 if lag >= 3 else 1)
-        state, pending = begin(state, CHAIN, int(path[t]), following, bool(private), made)
+        state, pending = begin(state, CHAIN, int(path[t]), following, bool(private), made, draw)
         journal.begin(state, pending, 1.0)
         journal.state = finish(state)
         sources = sorted((x + 1) % 3 for x in pending.query)
@@ -179,7 +180,7 @@ def test_our_log_tells_nothing_that_is_private_and_a_naive_one_does(stream, tmp_
     assert ours["p_value"] == 1
     assert ours["private"]["guessed"] == ours["private"]["guessed_before"]
     assert naive["succeeded"]
-    assert naive["p_value"] <= 0.005
+    assert naive["p_value"] <= 0.01
     assert naive["private"]["mean_bits"] > 0.05
     assert naive["open"]["guessed"] == 1
     assert 0.1 < ours["open"]["mean_bits"] < naive["open"]["mean_bits"]

@@ -73,7 +73,7 @@ def test_processes_end_with_their_parent(tmp_path):
     """kill -9 of the parent leaves no process behind, though each would sleep for a minute."""
     code = (
         "import sys, time; from onoff.cells import compute; from subprocess import call;"
-        "list(compute(call, {i: (['sh', '-c', 'echo $PPID > ' + sys.argv[1] + '/' + str(i) + '; exec sleep 4'],)"
+        "list(compute(call, {i: (['sh', '-c', 'echo $PPID > ' + sys.argv[1] + '/' + str(i) + '; exec sleep 30'],)"
         " for i in range(8)}, 2))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, tmp_path])
@@ -124,7 +124,7 @@ def test_when_all_workers_or_the_scheduler_are_gone_it_ends_soon(cluster, monkey
     cluster.kill_workers(9)
     with pytest.raises(ClusterError, match=r"no worker for 1 seconds.*dask worker tcp://"):
         list(found)
-    monkeypatch.setattr(cells, "CONNECT", 1.0)
+    monkeypatch.setattr(cells, "CONNECT", 5.0)
     monkeypatch.setattr(cells, "NO_WORKERS", 60.0)
     found = compute(time.sleep, {1: (0,), 2: (100,)}, dask=cluster.address)
     cluster.have(1)

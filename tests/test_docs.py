@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import typer
 
 from onoff.cli import app
+from ports import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -43,11 +43,8 @@ def script(text: str) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.stem)
 def test_the_snippets_run(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    code = script(page.read_text())
-    for port in PORTS:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            code = code.replace(port, str(free.getsockname()[1]))
+    ports = {port: str(free_port()) for port in PORTS}
+    code = re.sub("|".join(PORTS), lambda found: ports[found[0]], script(page.read_text()))
     code = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n{code}"
     home = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(

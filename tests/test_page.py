@@ -216,6 +216,8 @@ def test_clicks_arrive_in_their_order(view):
     first = steps(page)
     page.click(".card[title=world]")
     page.click(".card[title=health]")
+    while not held:
+        page.wait_for_timeout(20)
     page.wait_for_timeout(100)
     assert len(held) == 1, "the second click would overtake the first"
     held[0].continue_()

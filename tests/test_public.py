@@ -6,10 +6,10 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ import pytest
 
 import onoff
 from clikit import call
+from ports import free_port
 
 ONOFF = Path(sys.executable).with_name("onoff")
 ROOT = Path(__file__).parent.parent
@@ -84,23 +85,22 @@ def readme_commands(tmp_path_factory):
     """The commands of the README, run one after the other in a copy of the examples; the server goes on meanwhile."""
     directory = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "examples", directory / "examples")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     commands = re.findall(r"^    \.venv/bin/onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
-    outputs, server = {}, None
-    for command in commands:
-        words = command.replace("8700", port).split()
-        if words[0] == "serve":
-            server = subprocess.Popen([ONOFF, *words], cwd=directory, stdout=subprocess.PIPE, text=True)
-            assert json.loads(server.stdout.readline())["event"] == "ready"
-            while not httpx.get(f"http://127.0.0.1:{port}/health").json()["round"]:  # the files have not been read yet
-                time.sleep(0.02)
-        else:
-            outputs[command.strip()] = call(*words, cwd=directory, check=True)
-    yield directory, outputs, f"http://127.0.0.1:{port}"
-    server.terminate()
-    server.communicate(timeout=20)
+    url, outputs = f"http://127.0.0.1:{port}", {}
+    with ExitStack() as stack:
+        for command in commands:
+            words = command.replace("8700", port).split()
+            if words[0] == "serve":
+                server = subprocess.Popen([ONOFF, *words], cwd=directory, stdout=subprocess.PIPE, text=True)
+                stack.callback(server.communicate, timeout=60)
+                stack.callback(server.terminate)
+                assert json.loads(server.stdout.readline())["event"] == "ready"
+                while not httpx.get(f"{url}/health", timeout=60).json()["round"]:  # the files have not been read yet
+                    time.sleep(0.02)
+            else:
+                outputs[command.strip()] = call(*words, cwd=directory, check=True)
+        yield directory, outputs, url
 
 
 def test_the_commands_of_the_readme_run(readme_commands):

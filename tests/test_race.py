@@ -260,6 +260,8 @@ def test_the_cost_of_a_length_that_is_rarely_drawn_has_an_interval_above_zero():
     made = [race_plan(chain, 1, lengths, draws=16, randbelow=random.Random(seed).randrange) for seed in range(10)]
     assert any(plan.interval[0] == 1 for plan in made)  # with the normal interval they would reach below 0
     assert all(plan.interval[0] >= 1 for plan in made)
+    certain = Chain([[1 - 1e-9, 1e-9]] * 2)  # the mean of 300 equal lengths may lie below each of them
+    assert race_plan(certain, 1, (0.1, 5.0)).cost == 0.1
 
 
 def test_impossible_requests_and_smaller_lags_are_errors():

@@ -32,7 +32,7 @@ OTHER = Catalogue(("a", "b"), 8)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("server"), "--body-timeout", "1") as process:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as process:
         yield process
 
 
@@ -204,16 +204,19 @@ def test_publishing_needs_the_token(server, authorization):
     assert server.ask([0, 1, 2, 3]) == before
 
 
-def test_a_slow_body_is_refused_in_time_and_the_connection_closed(server):
-    body = query_body(server)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+def test_a_slow_body_is_refused_in_time_and_the_connection_closed(tmp_path):
+    with (
+        ServerProcess(tmp_path, "--body-timeout", "1") as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection,
+    ):
+        body = query_body(server)
         start = time.monotonic()
         head = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
         received = b""
         while chunk := connection.recv(65536):
             received += chunk
-        assert 0.9 < time.monotonic() - start < 8
+        assert 0.9 < time.monotonic() - start < 30
     assert received.startswith(b"HTTP/1.1 408")
     assert b"urn:onoff:problem:slow-body" in received
 
@@ -401,7 +404,7 @@ def test_a_look_that_has_just_ended_is_not_waited_for_again(tmp_path):
         return snapshot.round
 
     before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(10)
+    signal.alarm(60)
     try:
         assert asyncio.run(story()) == 0
     finally:

@@ -107,7 +107,10 @@ def test_finished_cells_are_not_computed_again(chain_file, tmp_path):
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_what_is_finished_survives(tmp_path, sign):
     """kill -9, or Ctrl-C for all processes as a terminal sends it; the next sweep goes on."""
-    out, arguments = tmp_path / "a.parquet", ("--dirichlet", "20:1:1", "--lags", "1-400", "--scheme", "comb")
+    out, arguments = (
+        tmp_path / "a.parquet",
+        ("--dirichlet", "20:1:1", "--lags", "1-400", "--scheme", "comb", "--jobs", "2"),
+    )
     process = subprocess.Popen(command(*arguments, "--out", out), stderr=subprocess.PIPE, text=True, process_group=0)
     deadline = time.monotonic() + 120
     while len(kept(out)) < 6 and time.monotonic() < deadline:
@@ -158,7 +161,7 @@ def test_a_cell_that_fails_is_a_row_with_its_error(chain_file, tmp_path):
     assert re.search(rf"^failed: chain.json, lag 0, race: {words}", done.stderr, flags=re.M)
     assert all(row["error"] is None and row["cost"] > 0 for at, row in rows.items() if at != (0, "race"))
     assert picture.stat().st_size > 1000
-    assert "cells: 6, of which 5 were there" in run(*arguments).stderr  # it is tried again
+    assert "6, 5 of them kept from before" in run(*arguments).stderr  # it is tried again
 
 
 def test_bounds_that_fail_are_told_in_every_row_of_theirs(tmp_path):
@@ -176,7 +179,7 @@ def test_bounds_that_fail_are_told_in_every_row_of_theirs(tmp_path):
 @needs_dask
 def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_path):
     cluster, out = DaskCluster(tmp_path, workers=2), tmp_path / "a.parquet"
-    arguments = (chain_file, "--dirichlet", "12:1:1", "--lags", "1-15", "--out", out, "--dask", cluster.address)
+    arguments = (chain_file, "--dirichlet", "12:1:1", "--lags", "1-30", "--out", out, "--dask", cluster.address)
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 120
@@ -188,11 +191,11 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
     finally:
         process.kill()
         cluster.close()
-    assert (process.returncode, error) == (0, "cells (plans and pairs of bounds): 90, 0 of them kept from before\n")
+    assert (process.returncode, error) == (0, "cells (plans and pairs of bounds): 180, 0 of them kept from before\n")
     rows = table(out)
-    assert len(rows) == 60
+    assert len(rows) == 120
     chain = Chain.load(chain_file)
-    for row in rows[:30]:
+    for row in rows[:60]:
         assert (row["chain"], row["error"]) == ("chain.json", None)
         assert row["cost"] == plan(chain, row["lag"], row["scheme"]).cost
 

@@ -81,7 +81,7 @@ def requests(steps: int, seed: int) -> list[tuple[str, bool]]:
 def demonstrate(steps: int, seed: int, progress: Callable[[int], None] = lambda step: None) -> Demonstration:
     """Serve, publish, plan, play, kill the client in the middle, play on, and compare. Nothing is left behind."""
     items = requests(steps, seed)
-    with tempfile.TemporaryDirectory(prefix="onoff-demo-") as name:
+    with tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         store = PlanStore(reader(), directory / "plans")
         for lag in (1, 2, 3, 5, 8):

@@ -173,8 +173,9 @@ def race_plan(
         sizes[i] = weights[race.winners(on_grid(clocks.exponentials(chain.n, randbelow)))].sum()
         if progress is not None:
             progress(i + 1, draws)
-    mean, half = float(sizes.mean()), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
-    low = max(mean - half, float(weights.min()))  # a set has a member
+    least = float(weights.min())  # a set has a member
+    mean, half = max(float(sizes.mean()), least), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
+    low = max(mean - half, least)
     return RacePlan(chain, lag, mean, (low, mean + half), outer_bound(Posterior(chain, lag), lengths), lengths)
 
 
