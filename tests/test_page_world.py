@@ -247,6 +247,24 @@ def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind
     asyncio.run(story())
 
 
+def test_a_server_that_is_slow_to_start_has_not_died_and_one_that_dies_soon_after_is_told():
+    async def story():
+        said = []
+        async with World(CHAIN, lambda: said.append(world._trouble())) as world:
+            await world.run_server(False)
+            start = world.server.start
+            world.server.start = lambda: (time.sleep(0.6), start())  # the guard looks every 0.2 seconds
+            said.clear()
+            await world.run_server(True)
+            assert said == ["", ""]
+            world.server.start = start
+            os.kill(world.server.pid, signal.SIGKILL)
+            await until(lambda: "The server has died and is started again." in said)
+            await until(lambda: world.server.pid is not None and not world._trouble())
+
+    asyncio.run(story())
+
+
 def test_chains_that_cannot_be_shown_are_refused():
     async def story():
         with pytest.raises(ChainError, match="at most"):

@@ -65,7 +65,7 @@ class World:
         self._fault = ""  # an error of ours
         self._changed, self._pace = changed, pace
         self._making = self._now = False  # a request is being made; make the first without waiting for a second
-        self._wanted = True  # that the server runs
+        self._wanted, self._switching = True, False  # that the server runs; it is being started or stopped
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
         self._stack = AsyncExitStack()
 
@@ -136,10 +136,13 @@ class World:
 
     async def run_server(self, on: bool) -> None:
         """Stop the server, or start it again."""
-        self._wanted = on
+        self._wanted, self._switching = on, True
         self._tell()
-        await asyncio.to_thread(self.server.start if on else self.server.stop)
-        self._tell()
+        try:
+            await asyncio.to_thread(self.server.start if on else self.server.stop)
+        finally:
+            self._switching = False
+            self._tell()
 
     def state(self) -> dict[str, Any]:
         """All of it, as JSON."""
@@ -167,7 +170,7 @@ class World:
     def _trouble(self) -> str:
         """What does not work at the moment, in words."""
         words = [self._fault] if self._fault else []
-        if self.server.pid is None:
+        if self._missing or not self._wanted:
             words.append("The server has died and is started again." if self._wanted else "You stopped the server.")
         if self._failure and self.client.journal.state.pending is not None:
             words.append(
@@ -177,6 +180,11 @@ class World:
         elif self._failure:
             words.append(self._failure)
         return " ".join(words)
+
+    @property
+    def _missing(self) -> bool:
+        """Whether the server has died; one that is being started has not."""
+        return self._wanted and not self._switching and self.server.pid is None
 
     def _broken(self, task: asyncio.Task[None]) -> None:
         """A part that ends by an error of ours says so on the page, and raises it when the page ends."""
@@ -264,10 +272,10 @@ class World:
         """Start the server again if it died."""
         while True:
             await asyncio.sleep(0.2)
-            if self._wanted and self.server.pid is None:
+            if self._missing:
                 self._tell()
                 await asyncio.sleep(RESTART)
-                if self._wanted and self.server.pid is None:
+                if self._missing:
                     with contextlib.suppress(OnoffError):  # the next look tries again
                         await asyncio.to_thread(self.server.start)
                 self._tell()
