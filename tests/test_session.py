@@ -7,6 +7,7 @@ import inspect
 import random
 import secrets
 from fractions import Fraction
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -118,14 +119,14 @@ def test_impossible_requests_and_missing_plans_are_errors():
 @settings(max_examples=40)
 @given(chains(min_sources=3, max_sources=3), st.lists(st.booleans(), min_size=1, max_size=8), st.integers(0, 2**32))
 def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(chain, statuses, seed):
-    plans = {lag: plan(chain, lag, "comb") for lag in range(1, len(statuses) + 1)}
+    made = cache(partial(plan, chain))
     requests = chain.simulate(len(statuses) + 1, np.random.default_rng(seed), start=0).tolist()
     state = FIRST
     for t, private in enumerate(statuses):
         lag = next_lag(state, requests[t + 1], private)
         randbelow = random.Random(seed + t).randrange
         state, pending = begin(
-            state, chain, requests[t], requests[t + 1], private, plans[lag] if lag else None, randbelow
+            state, chain, requests[t], requests[t + 1], private, made(lag) if lag else None, randbelow
         )
         assert State.from_dict(state.as_dict()) == state
         assert requests[t] in pending.query
