@@ -16,7 +16,7 @@ import pytest
 from onoff import Chain, PlanError, Planner, plan
 from onoff.planner import cheapest, compute, grid
 from onoff.planstore import PlanStore, default_directory
-from onoff.raceplan import race_plan
+from onoff.raceplan import RacePlan, race_plan
 from oracles import random_chain
 
 
@@ -207,6 +207,11 @@ def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
     store.save(plan(chain, 1))
     store.save(plan(chain, 1, "everything"))
     assert store.load(1).scheme == "optimal"
+    lucky = RacePlan(chain, 1, cost=1.0, interval=(1.0, 1.0), lower_bound=store.load(1).lower_bound)
+    assert not store.save(lucky)
+    store.path(1).unlink()
+    assert store.save(lucky)
+    assert store.save(plan(chain, 1))
     with pytest.raises(PlanError, match="another chain"):
         store.save(plan(Chain.symmetric(6, 0.5), 1))
     plan(Chain.symmetric(6, 0.5), 2).save(store.path(2))

@@ -21,7 +21,7 @@ from onoff.planning import COMB_LIMIT, OPTIMAL_LIMIT, plan
 from onoff.plans import Plan
 from onoff.planstore import PlanStore
 from onoff.posterior import Posterior
-from onoff.raceplan import RacePlan, race_plan
+from onoff.raceplan import race_plan
 
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
@@ -128,7 +128,7 @@ class Planner:
 
 def cheapest(plans: Sequence[Plan]) -> Plan:
     """The one to use of plans that all serve a lag; of equals the one made for the largest."""
-    return min(plans, key=lambda plan: (plan.at_most if isinstance(plan, RacePlan) else plan.cost, -plan.lag))
+    return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
 
 
 def grid() -> Iterator[int]:

@@ -21,9 +21,10 @@ class Plan(Protocol):
     """How queries are drawn at one lag and every larger one (a plan for lag L is exactly private at all lags >= L).
 
     `name` is "SCHEME, lag LAG" and, for a table, a hash of it: journals keep it, so that an audit finds the very plan.
-    `cost` is the expected download per request: messages, or the unit of `lengths`. `lower_bound` is proved for every
-    scheme, and `gap` is cost / lower_bound - 1. `rounding` is a proved bound on the total variation, per step, between
-    the law of the query in any context and one fixed law; `rounding_at` gives it for a larger lag.
+    `cost` is the expected download per request: messages, or the unit of `lengths`; `at_most` is what it counts with
+    beside that of another plan, the same unless it is estimated. `lower_bound` is proved for every scheme, and `gap` is
+    cost / lower_bound - 1. `rounding` is a proved bound on the total variation, per step, between the law of the query
+    in any context and one fixed law; `rounding_at` gives it for a larger lag.
     """
 
     @property
@@ -40,6 +41,8 @@ class Plan(Protocol):
     def lengths(self) -> tuple[float, ...] | None: ...
     @property
     def cost(self) -> float: ...
+    @property
+    def at_most(self) -> float: ...
     @property
     def lower_bound(self) -> float: ...
     @property

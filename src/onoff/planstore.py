@@ -95,7 +95,7 @@ class PlanStore:
         if plan.chain != self.chain or plan.lengths != self.lengths:
             raise PlanError("this plan is for another chain or other lengths than the store")
         try:
-            if self.load(plan.lag).cost <= plan.cost:
+            if self.load(plan.lag).at_most <= plan.at_most:
                 return False
         except PlanError:
             pass  # none yet, or a damaged one: replace it

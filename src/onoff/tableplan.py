@@ -102,6 +102,10 @@ class TablePlan:
         return self.certificate.bound
 
     @property
+    def at_most(self) -> float:
+        return self.cost
+
+    @property
     def gap(self) -> float:
         """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
         return max(0.0, up(Fraction(self.cost) / Fraction(self.lower_bound) - 1))

@@ -34,7 +34,7 @@ def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan | None:
     A race, whose cost is estimated, counts with what it is at most.
     """
     fitting = [plan for plan in plans if plan.lag <= lag]
-    return min(fitting, key=lambda plan: (getattr(plan, "at_most", plan.cost), -plan.lag), default=None)
+    return min(fitting, key=lambda plan: (plan.at_most, -plan.lag), default=None)
 
 
 def required(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
