@@ -123,9 +123,15 @@ def layout(page):
     return [{key: round(value) for key, value in box.items()} for box in boxes]
 
 
+def look_at(page, selector, script, which=0):
+    """What a script finds out about an element. In one call: what is drawn with each state is replaced between two."""
+    page.locator(selector).first.wait_for(state="attached")
+    return page.evaluate(f"selector => ({script})([...document.querySelectorAll(selector)].at({which}))", selector)
+
+
 def box(page, selector):
-    """Where the last such element stands. In one call: what is drawn with each state may be replaced between two."""
-    return page.locator(selector).last.evaluate("element => element.getBoundingClientRect().toJSON()")
+    """Where the last such element stands."""
+    return look_at(page, selector, "element => element.getBoundingClientRect().toJSON()", which=-1)
 
 
 def cut_off(page, selector):
@@ -229,6 +235,32 @@ def test_clicks_arrive_in_their_order(view):
     expect(page.locator("#queue")).to_contain_text("health")
 
 
+def test_the_switch_stays_where_it_was_put_though_an_older_state_arrives(view, running):
+    page, held = view(), []
+    switch, was_on = page.locator("#privacy"), page.locator("#privacy").get_attribute("aria-checked") == "true"
+    before, after = str(was_on).lower(), str(not was_on).lower()
+    page.route("**/switch", lambda route: held.append(route))  # noqa: PLW0108  the number of arguments counts
+    page.click("#privacy")
+    expect(switch).to_have_attribute("aria-checked", after)
+    while not held:
+        page.wait_for_timeout(20)
+    assert running.post("/ask", source="world", private=was_on).status_code == 200
+    expect(page.locator("#queue")).to_contain_text("world")  # a state in which the switch is not turned
+    expect(switch).to_have_attribute("aria-checked", after)
+    held.pop().continue_()
+    while running.state()["private"] == was_on:
+        page.wait_for_timeout(20)
+    expect(switch).to_have_attribute("aria-checked", after)
+    assert running.post("/switch", private=was_on).status_code == 200  # in another window
+    expect(switch).to_have_attribute("aria-checked", before)
+    page.click("#privacy")
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().fulfill(status=400, json={"error": "not now"})
+    expect(page.locator("#notice")).to_contain_text("not now")
+    expect(switch).to_have_attribute("aria-checked", before)
+
+
 def test_it_can_be_used_by_keyboard_alone(view):
     page = view()
     first, was_on = steps(page), page.locator("#privacy").get_attribute("aria-checked") == "true"
@@ -237,7 +269,7 @@ def test_it_can_be_used_by_keyboard_alone(view):
         for _ in range(40):
             page.keyboard.press("Tab")
             if page.locator(f"{selector}:focus").count():
-                outline = page.locator(selector).evaluate("element => getComputedStyle(element).outlineStyle")
+                outline = look_at(page, selector, "element => getComputedStyle(element).outlineStyle")
                 assert outline == "solid", f"the focus on {selector} is not visible"
                 return
         raise AssertionError(f"{selector} cannot be reached")
@@ -257,7 +289,7 @@ def test_it_can_be_used_by_keyboard_alone(view):
         tab_to(selector)
     page.keyboard.press("Tab")  # the input of the file is invisible itself: its label shows the focus
     assert page.locator("#file:focus").count()
-    assert page.locator("label.file").evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
+    assert look_at(page, "label.file", "element => getComputedStyle(element).outlineStyle") == "solid"
     tab_to("#play")
     page.keyboard.press("Enter")
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "true")
@@ -302,7 +334,7 @@ def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view
 
 def contrast(page, selector):
     """The ratio of WCAG between the colour of the text and what is behind it; 4.5 is enough for small text."""
-    return page.locator(selector).first.evaluate("""element => {
+    script = """element => {
         const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
         const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
         const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
@@ -310,12 +342,13 @@ def contrast(page, selector):
         while (rgb(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
         const [a, b] = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(rgb).map(light);
         return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    }""")
+    }"""
+    return look_at(page, selector, script)
 
 
 def test_light_and_dark_follow_the_system_and_the_button(view):
     def brightness(page):
-        colour = page.locator("body").evaluate("element => getComputedStyle(element).backgroundColor")
+        colour = look_at(page, "body", "element => getComputedStyle(element).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
 
     def check(page, dark):
@@ -381,8 +414,8 @@ def test_a_button_that_does_nothing_now_keeps_the_focus_and_cards_say_how_likely
     expect(other).to_have_attribute("aria-label", "ask for b, 33 % next, privacy ON")
     expect(rows(page)).to_have_count(1)
     expect(page.locator("#notice")).to_be_hidden()
-    opacity = [button.evaluate("button => getComputedStyle(button).opacity") for button in (card, now, other)]
-    assert opacity == ["0.65", "0.65", "1"]
+    for button, opacity in (".card[title=a]", "0.65"), ("#now", "0.65"), (".card[title=b]", "1"):
+        assert look_at(page, button, "button => getComputedStyle(button).opacity") == opacity
 
 
 def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(window):
@@ -404,8 +437,12 @@ def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2(window
     page.fill("#alpha", "0.6")
     expect(page.locator("#alpha-out")).to_have_text("0.60")
     expect(curve).not_to_have_attribute("points", old)
-    marker = page.locator("#over-alpha .marker")
-    place, chart = marker.bounding_box(), page.locator("#over-alpha svg").bounding_box()
+    place, chart = look_at(
+        page,
+        "#over-alpha",
+        """figure => ["svg .marker", "svg"].map(
+        (part) => figure.querySelector(part).getBoundingClientRect().toJSON())""",
+    )
     assert 0.55 < (place["x"] - chart["x"] - 46) / (chart["width"] - 56) < 0.65
     for chart in ("#over-alpha", "#over-lag"):
         for kind in ("inner", "outer", "optimum"):
@@ -440,8 +477,12 @@ def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, tmp_path):
         until(page, APART)  # drawn for this width, and no names overlap
         for selector in (".card b", "th", ".bars text"):
             assert not [text for text in cut_off(page, selector) if "long" not in text], (selector, width)
-        labels = page.locator(".bars").first.evaluate("""bars => [...bars.querySelectorAll("g")].map((group) =>
-            [group.querySelector("text").textContent, group.querySelector("title").textContent])""")
+        labels = look_at(
+            page,
+            ".bars",
+            """bars => [...bars.querySelectorAll("g")].map((group) =>
+            [group.querySelector("text").textContent, group.querySelector("title").textContent])""",
+        )
         assert [label for label, _ in labels] == [*names[:12], *["a-source…"] * 12]
         assert all(title.startswith(f"{name}: ") for name, (_, title) in zip(names, labels, strict=True))
 

@@ -43,7 +43,7 @@ class Page:
     """The world that is shown, and who is looking at it."""
 
     def __init__(self) -> None:
-        self.title, self.busy = "", ""
+        self.title, self.busy, self.serial = "", "", 0
         self.costs: list[Rate] = []
         self._listeners: set[asyncio.Event] = set()
         self._closing = False
@@ -106,12 +106,14 @@ class Page:
             await self._world.__aexit__(None, None, None)
 
     def changed(self) -> None:
+        self.serial += 1
         for listener in self._listeners:
             listener.set()
 
     def state(self) -> dict[str, Any]:
         return {
             **self.world.state(),
+            "serial": self.serial,
             "title": self.title,
             "busy": self.busy,
             "costs": [asdict(rate) for rate in self.costs],
@@ -176,7 +178,7 @@ def create_app(page: Page, port: int) -> ASGIApp:
             Route("/", lambda _: FileResponse(STATIC / "index.html")),
             Route("/events", events),
             Route("/figure", figure),
-            *(Route(f"/{name}", _answering(act), methods=["POST"]) for name, act in {**clicks, **loads}.items()),
+            *(Route(f"/{name}", _answering(page, act), methods=["POST"]) for name, act in {**clicks, **loads}.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
@@ -220,15 +222,15 @@ def _from_elsewhere(request: Request) -> bool:
     return request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not link
 
 
-def _answering(act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that says in words what was wrong."""
+def _answering(page: Page, act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that says in words what was wrong, or else from which state on the click shows."""
 
     async def endpoint(request: Request) -> Response:
         try:
             await act(request)
         except OnoffError as error:
             return _refused(str(error))
-        return JSONResponse({})
+        return JSONResponse({"serial": page.serial})
 
     return endpoint
 

@@ -11,6 +11,9 @@ let state = null; // the newest
 let figure = null; // the curves of the symmetric chain
 let refusal = ""; // what the last click was refused for
 let lost = false; // whether the program behind the page is away
+let reached = 0; // the serial number of the state after the last click that was answered
+let chosen = null; // where the switch was put, until a state knows of it: older ones may arrive meanwhile
+const privacy = () => (chosen ? chosen.on : state.private);
 
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -31,8 +34,9 @@ async function post(path, body, seconds = 10) {
   try {
     const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}),
       signal: AbortSignal.timeout(1000 * seconds) });
-    const words = (await answer.json()).error;
-    if (words) refusal = words;
+    const { error, serial } = await answer.json();
+    if (error) refusal = error;
+    else reached = serial;
   } catch (error) {
     refusal = error.name === "TimeoutError"
       ? `No answer in ${seconds} seconds. A browser has few connections to one address: close other windows with this page, and try again.`
@@ -61,13 +65,13 @@ function notice() {
 }
 
 function drawCards() {
-  const { names, habits, private: on } = state;
+  const { names, habits } = state;
   document.body.classList.toggle("many", names.length > MANY);
   if ($("cards").dataset.names !== names.join("\n")) {
     $("cards").dataset.names = names.join("\n");
     $("cards").replaceChildren(...names.map((name) => {
       const card = h("button", { class: "card", title: name }, h("b", {}, name), h("small", {}, ""), h("span", { class: "habit" }));
-      card.addEventListener("click", () => idle(card) || inTurn("/ask", { source: name, private: state.private }));
+      card.addEventListener("click", () => idle(card) || inTurn("/ask", { source: name, private: privacy() }));
       return card;
     }));
   }
@@ -76,12 +80,12 @@ function drawCards() {
     card.setAttribute("aria-disabled", !habits[i]);
     card.children[1].textContent = share;
     card.children[2].style.setProperty("--part", `${100 * habits[i]}%`);
-    card.setAttribute("aria-label", `ask for ${names[i]}, ${share}, privacy ${on ? "ON" : "OFF"}`);
+    card.setAttribute("aria-label", `ask for ${names[i]}, ${share}, privacy ${privacy() ? "ON" : "OFF"}`);
   });
 }
 
 function drawAsk() {
-  const on = state.private;
+  const on = privacy();
   $("title").textContent = state.title;
   $("privacy").setAttribute("aria-checked", on);
   $("privacy-word").textContent = on ? "ON" : "OFF";
@@ -189,6 +193,10 @@ function drawFigure() {
   legend($("figure-legend"), { ...KINDS, everything: "" });
 }
 
+function settle() {
+  if (chosen && state.serial >= chosen.since) chosen = null;
+}
+
 function draw() {
   if (state) for (const part of [drawCards, drawAsk, drawSteps, drawBeliefs, drawCosts, drawBytes]) part();
   notice();
@@ -221,9 +229,9 @@ function theme(choice) {
 }
 
 $("privacy").addEventListener("click", () => {
-  state.private = !state.private; // shown at once; the next state confirms it
-  draw();
-  inTurn("/switch", { private: state.private });
+  const mine = (chosen = { on: !privacy(), since: Infinity });
+  draw(); // at once
+  inTurn("/switch", { private: mine.on }).then((refused) => { mine.since = refused ? 0 : reached; settle(); draw(); });
 });
 $("now").addEventListener("click", () => idle($("now")) || inTurn("/now"));
 $("play").addEventListener("click", () => inTurn("/play", { on: !state.autoplay }));
@@ -251,8 +259,8 @@ function look() {
   events?.close();
   if (document.hidden) return;
   events = new EventSource("/events");
-  events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; draw(); };
-  events.onerror = () => { lost = true; notice(); };
+  events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; settle(); draw(); };
+  events.onerror = () => { lost = true; chosen = null; notice(); };
 }
 document.addEventListener("visibilitychange", look);
 look();
