@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -170,16 +169,6 @@ def check_end(server, order):
     server.check([tuple(step["query"]) for step in steps])
 
 
-@pytest.fixture
-def directory(tmp_path):
-    """Where journals are: in memory if that is possible, since `kill -9` does not ask for a disk."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-    else:
-        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onoff-test-") as name:
-            yield Path(name)
-
-
 def new_order(server, chain_file, directory):
     directory.mkdir()
     files = {name: str(directory / name) for name in ("journal", "received", "log")}
@@ -187,10 +176,10 @@ def new_order(server, chain_file, directory):
     return {**server.order, **files, "chain": chain_file, "items": ITEMS}
 
 
-def test_killed_before_and_after_every_action(server, driver, chain_file, directory):
-    driver.run({**new_order(server, chain_file, directory / "warm"), "warm": True})
+def test_killed_before_and_after_every_action(server, driver, chain_file, in_memory):
+    driver.run({**new_order(server, chain_file, in_memory / "warm"), "warm": True})
     for deadly in itertools.count(1, STRIDE):
-        order = new_order(server, chain_file, directory / f"killed-{deadly}")
+        order = new_order(server, chain_file, in_memory / f"killed-{deadly}")
         result = driver.run(order, deadly)
         if not result["killed"]:
             break
@@ -213,9 +202,9 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, direct
 
 
 @pytest.mark.parametrize("life", [20, 24])
-def test_killed_again_and_again(server, driver, chain_file, directory, life):
+def test_killed_again_and_again(server, driver, chain_file, in_memory, life):
     """Every process is killed after so many actions, whether it makes new requests or finishes old ones."""
-    order = new_order(server, chain_file, directory / "lives")
+    order = new_order(server, chain_file, in_memory / "lives")
     results = []
     while not results or results[-1]["killed"]:
         results.append(driver.run(order, life + len(results) % 3))
@@ -224,9 +213,9 @@ def test_killed_again_and_again(server, driver, chain_file, directory, life):
     check_end(server, order)
 
 
-def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver, chain_file, directory):
+def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver, chain_file, in_memory):
     """Every message kills its reader twice; it comes from the disk until it has been read."""
-    order = new_order(server, chain_file, directory / "reader")
+    order = new_order(server, chain_file, in_memory / "reader")
     for step in range(len(ITEMS)):
         for again in range(2):
             result = driver.run({**order, "poison": step})
@@ -240,11 +229,11 @@ def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver
     assert server.sources_asked() == [source for query in queries for source in query]
 
 
-def test_a_full_disk_at_every_size(server, driver, chain_file, directory):
+def test_a_full_disk_at_every_size(server, driver, chain_file, in_memory):
     """No file may grow beyond so many bytes: an error of the journal and no query; with room again, all goes on."""
-    driver.run({**new_order(server, chain_file, directory / "warm"), "warm": True})
+    driver.run({**new_order(server, chain_file, in_memory / "warm"), "warm": True})
     for pages in itertools.count(1, 2):
-        order = new_order(server, chain_file, directory / f"full-{pages}")
+        order = new_order(server, chain_file, in_memory / f"full-{pages}")
         full = driver.run({**order, "largest": pages * 4096}, codes=(0, 3))
         if full["code"] == 0:
             break
@@ -262,13 +251,13 @@ def test_a_full_disk_at_every_size(server, driver, chain_file, directory):
 
 
 @pytest.mark.parametrize("server", [OwnServer], indirect=True)
-def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, directory, tmp_path):
+def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, in_memory, tmp_path):
     """The command goes on where it was killed, and --out has every message at the end."""
     items = [("news", ON), ("sports", ON), ("weather", OFF), ("news", ON)]
     requests = tmp_path / "requests.txt"
     requests.write_text("".join(f"{'on' if status else 'off'} {source}\n" for source, status in items))
     for deadly in itertools.count(1, STRIDE):
-        place = directory / f"play-{deadly}"
+        place = in_memory / f"play-{deadly}"
         place.mkdir()
         server.forget()
         command = ["play", str(requests), "--journal", str(place / "journal"), "--out", str(place / "out")]
@@ -276,7 +265,7 @@ def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_f
         remembered = {"log": str(place / "log"), "command": command}
         order = {**remembered, "command": [*command, "--chain", chain_file, "--server", server.order["server"]]}
         if deadly == 1:
-            elsewhere = ["--journal", str(directory / "warm"), "--out", str(directory / "warm-out")]
+            elsewhere = ["--journal", str(in_memory / "warm"), "--out", str(in_memory / "warm-out")]
             driver.run({**order, "warm": True, "command": [*order["command"], *elsewhere]})
             server.forget()
         result = driver.run(order, deadly)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -50,16 +48,6 @@ class Watched:
         while time.perf_counter() < end:
             pass
         return query
-
-
-@pytest.fixture
-def in_memory(tmp_path):
-    """Where journals are: on a slow disk a commit may take longer than the delay."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-    else:
-        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onoff-test-") as name:
-            yield Path(name)
 
 
 @pytest.fixture(scope="module")
