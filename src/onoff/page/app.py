@@ -43,7 +43,8 @@ class Page:
     """The world that is shown, and who is looking at it."""
 
     def __init__(self) -> None:
-        self.title, self.busy, self.serial = "", "", 0
+        self.title, self.busy = "", ""
+        self.serial = 0  # of the state: the page must know an older one that arrives late
         self.costs: list[Rate] = []
         self._listeners: set[asyncio.Event] = set()
         self._closing = False
