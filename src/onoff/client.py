@@ -19,6 +19,7 @@ from onoff import session
 from onoff.chain import Chain
 from onoff.clocks import RandBelow
 from onoff.errors import ChainError, SourceError, Unavailable
+from onoff.foreign import plain
 from onoff.journal import Journal, Stored
 from onoff.planner import Planner
 from onoff.session import Pending
@@ -195,4 +196,4 @@ class Client:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"
+    return ", ".join(plain(name, 60) for name in names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"

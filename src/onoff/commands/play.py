@@ -19,6 +19,7 @@ import typer
 
 from onoff.commands.settings import (
     SINCE,
+    Background,
     ChainFile,
     Delay,
     JournalFile,
@@ -29,11 +30,13 @@ from onoff.commands.settings import (
     client_of,
     explained,
     note,
+    note_planner,
     note_unpublished,
     remember,
     settings_of,
 )
 from onoff.errors import Announced, OnoffError, PendingRequest
+from onoff.places import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -60,6 +63,7 @@ def play(
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    background: Background = True,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
 
@@ -69,8 +73,12 @@ def play(
 
     settings = settings_of(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    with explained(settings, "run the same command again" + (", without --restart" if restart else "")):
-        totals, since = asyncio.run(_play(file.absolute(), items, settings, plans, out, restart, delay))
+    client = client_of(settings, plans, delay, background)
+    try:
+        with explained(settings, "run the same command again" + (", without --restart" if restart else "")):
+            totals, since = asyncio.run(_play(file.absolute(), items, settings, client, out, restart))
+    finally:
+        note_planner(client.planner)
     report.print_totals(totals, settings["chain"], settings["lengths"], since)
 
 
@@ -78,21 +86,20 @@ async def _play(
     file: Path,
     items: list[tuple[str, bool]],
     settings: dict[str, Any],
-    plans: Path | None,
+    asked: Client,
     out: Path | None,
     restart: bool,
-    delay: float,
 ) -> tuple[Totals, int]:
     """The requests of a file; the journal's totals at the end, and the step from which on they were counted."""
     from onoff import report
 
-    async with client_of(settings, plans, delay) as client:
+    async with asked as client:
         played = Played.recall(client, items, file)
         begun = 0 if restart else played.begun()
         if begun == 0:
             _check_free_to_begin(client, file, items[0][0])
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            make_directory(out)
         remember(client, settings)
         delivery = Delivery(out)
         first = played.begin(client.journal.state.step) if begun == 0 else played.first
@@ -176,7 +183,7 @@ class Played:
     def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
         """Whether all requests of the file that was played last were made and answered."""
         answered = self._client.journal.state.step >= self.first + self._known["count"]
-        return answered and _digest(made) == self._known["digest"]
+        return answered and bool(_digest(made) == self._known["digest"])
 
 
 def _digest(items: list[tuple[str, bool]]) -> str:
@@ -192,6 +199,7 @@ class Delivery:
 
     async def take(self, asked: Awaitable[Message | None]) -> None:
         """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        from onoff.chainfile import write_atomically
         from onoff.errors import SourceError
 
         try:
@@ -205,7 +213,7 @@ class Delivery:
             self._unpublished.add(message.source)
             note_unpublished(message.source)
         if self._out is not None:
-            (self._out / f"{message.step:06d}").write_bytes(message.body)
+            write_atomically(self._out / f"{message.step:06d}", message.body)
 
 
 def _note_made_on(client: Client, first: int, count: int) -> None:

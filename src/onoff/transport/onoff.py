@@ -5,7 +5,9 @@ from __future__ import annotations
 import httpx
 
 from onoff.errors import AnswerError, CatalogueError, RefusedByServer, Unavailable
+from onoff.foreign import refusal
 from onoff.transport import Answer, Content
+from onoff.transport.address import checked_server, checked_token
 from onoff.transport.connection import open_connection, read
 from onoff.wire import Catalogue, Query, decode_answer
 
@@ -17,10 +19,8 @@ class OnoffTransport:
     """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise CatalogueError(f"{url!r} is not the address of a server: http://HOST:PORT is needed")
-        self.url = url.rstrip("/")
-        headers = None if token is None else {"authorization": f"Bearer {token}"}
+        self.url = checked_server(url)
+        headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
         self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
         self._catalogue: Catalogue | None = None
 
@@ -74,6 +74,5 @@ class OnoffTransport:
 
 def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:
     """Server errors and overload may pass; anything else will not."""
-    text = " ".join(body[:300].decode("utf-8", "replace").split())
-    message = f"the server answered {status} to {what}: {text}"
+    message = f"the server answered {status} to {what}: {refusal(body)}"
     return Unavailable(message) if status >= 500 or status in (408, 429) else RefusedByServer(message)
