@@ -10,12 +10,12 @@ Every iterate that was seen in all contexts is repaired into an exact law; lower
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import Certificate, cut_certificate, outer_certificate, supports
+from onoff.certificate import Certificate, cut_certificate, outer_certificate, supports, unit_of
 from onoff.interior import Centre, central_point
 from onoff.law import DENOMINATOR, Law, Member, everything, quantised
 from onoff.pricing import priced
@@ -23,14 +23,38 @@ from onoff.products import counts, times
 from onoff.realise import finished
 from onoff.repair import Repair
 from onoff.rows import Floats, Rows
+from onoff.schemes import Progress, Proposal, Task
 from onoff.schemes.comb import comb
+from onoff.schemes.comb import propose as by_comb
+from onoff.schemes.symmetric import propose as by_symmetry
 from onoff.separate import TABLE_LIMIT, Scan, Separator, keys, novel
 
+SMALL = 16  # sources up to which the optimum takes less time than the comb
 ALL_SETS = 6  # sources up to which all 2^n - 1 sets are columns
 COMBS = 8  # random orders behind the first columns
 HELP = 2**20  # units of the full set in an iterate, if affordable: they absorb what rounding would leave short
 PATIENCE = 2  # rounds after which a slack row is dropped, once
-Progress = Callable[[float, float], None]
+
+
+def propose(task: Task) -> Proposal:
+    """The closed form of a symmetric chain; else a search from the comb, or from everything if sources are few."""
+    if (symmetric := by_symmetry(task)) is not None:
+        return symmetric
+    posterior, lengths = task.posterior, task.lengths
+    start = Proposal("everything", everything(posterior.n), outer_certificate(posterior, lengths))
+    if posterior.n > SMALL:
+        start = by_comb(task)
+        if start.scheme != "comb":  # no time was left
+            return start
+    unit = unit_of(lengths)
+    weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
+
+    def tell(cost: float, bound: float) -> None:
+        task.tell(cost * unit, bound * unit)
+
+    best, proof = optimal_law(posterior, weights, task.gap, task.deadline, start.law, tell)
+    name = "optimal" if best is not start.law else start.scheme
+    return Proposal(name, best, replace(proof, bound=proof.bound * unit))
 
 
 def optimal_law(
