@@ -18,7 +18,6 @@ import numpy as np
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
-from onoff.planning import Scheme
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from oracles import paper_program
@@ -63,7 +62,7 @@ def against_the_program() -> None:
     show("The paper's linear program", headings, rows)
 
 
-def measured(what: str, name: str, chain: Chain, lag: int, scheme: Scheme, target: str) -> list[object]:
+def measured(what: str, name: str, chain: Chain, lag: int, scheme: str, target: str) -> list[object]:
     made, seconds = timed(lambda: plan(chain, lag, scheme))
     sets = len(getattr(made, "sets", ()))
     gap = f"{made.gap:.2e}" if made.gap < 1e-5 else f"{100 * made.gap:.3f} %"

@@ -16,7 +16,7 @@ from onoff.certificate import SHIFT, cut_certificate, outer_certificate, size_ce
 from onoff.flow import Network, supplies
 from onoff.interior import central_point
 from onoff.law import DENOMINATOR, Law, everything, merged, quantised
-from onoff.limits import outer_bound, peaks
+from onoff.limits import outer_bound
 from onoff.realise import hard_contexts, realised
 from onoff.repair import Repair
 from onoff.schemes.comb import comb, comb_law
@@ -166,10 +166,10 @@ def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
 
 def test_hard_contexts_are_those_that_reach_the_peaks():
     posterior = random_chain("dense", 8, 1).posterior(1)
-    top = peaks(posterior)
+    top = posterior.peaks
     assert np.allclose(top, bounds(posterior).peaks, rtol=1e-12)
-    for following, rows in hard_contexts(posterior, per_next=2).items():
-        closeness = (posterior.rows_before(following) ** 2 / top).sum(axis=1)
+    for following, rows in hard_contexts(posterior, per_group=2).items():
+        closeness = (posterior.group(following) ** 2 / top).sum(axis=1)
         assert (rows**2 / top).sum(axis=1)[0] == pytest.approx(closeness.max())
 
 
@@ -192,7 +192,7 @@ def test_what_the_screen_certifies_a_flow_confirms(slack):
 
 def test_the_screen_does_not_certify_a_law_that_falls_short():
     posterior = random_chain("dense", 10, 4).posterior(1)
-    member, mass = comb(peaks(posterior), np.arange(10))
+    member, mass = comb(posterior.peaks, np.arange(10))
     law = quantised(member, mass, DENOMINATOR)
     repair = Repair(law)
     slack = 1e-3
@@ -400,7 +400,7 @@ def test_a_mean_row_stands_for_a_block_only_if_all_rows_are_within_the_slack(mon
 
     chain = random_chain("dense", 6, 1)
     posterior = chain.posterior(1)
-    far = posterior.rows_before(0)
+    far = posterior.group(0)
     law = comb_law(posterior)
     monkeypatch.setattr(
         realise.Screen, "passes", lambda self, rows, *a, **k: (np.zeros(len(rows), bool), np.zeros(rows.shape))
@@ -444,4 +444,4 @@ def test_a_race_with_an_impossible_cost_is_refused():
 
 def test_everything_is_the_full_set():
     assert everything(4).cost() == 4
-    assert peaks(Chain.symmetric(4, 0.5).posterior(0)).tolist() == [1, 1, 1, 1]
+    assert Chain.symmetric(4, 0.5).posterior(0).peaks.tolist() == [1, 1, 1, 1]

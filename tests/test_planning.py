@@ -331,7 +331,7 @@ def test_auto_takes_the_race_where_the_comb_is_too_large(monkeypatch):
     monkeypatch.setattr("onoff.planning.COMB_LIMIT", 5)
     assert isinstance(plan(Chain.symmetric(6, 0.5), 1), RacePlan)
     assert isinstance(plan(Chain.symmetric(6, 0.5), 0), TablePlan)
-    monkeypatch.setattr("onoff.planning.PAPER_LIMIT", 5)
+    monkeypatch.setattr("onoff.schemes.paper.LIMIT", 5)
     with pytest.raises(PlanError, match="up to 5 are supported"):
         plan(Chain.symmetric(6, 0.5), 1, "paper")
 

@@ -25,6 +25,7 @@ from onoff.limits import outer_bound
 from onoff.posterior import Posterior
 from onoff.products import times
 from onoff.rounding import down
+from onoff.rows import Rows
 from onoff.symmetric import is_symmetric
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
@@ -80,24 +81,24 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
         raise PlanError(f"the certificate claims a lower bound of {certificate.bound} but proves only {proved}")
 
 
-def sizes_reached(posterior: Posterior) -> NDArray[np.float64]:
+def sizes_reached(rows: Rows) -> NDArray[np.float64]:
     """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
-    tops = [np.sort(rows, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, rows in posterior.blocks()]
+    tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, block in rows.blocks()]
     reached: NDArray[np.float64] = np.max(tops, axis=0)
     reached[-1] = 1.0
     return reached
 
 
-def supports(posterior: Posterior) -> Cuts:
+def supports(rows: Rows) -> Cuts:
     """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
-    found = np.unique(np.concatenate([posterior.patterns(last) for last in range(posterior.n)]), axis=0)
+    found = np.unique(np.concatenate(list(rows.supports())), axis=0)
     partial = found[~found.all(axis=1)]
     return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
 
 
-def outer_certificate(posterior: Posterior, lengths: Sequence[float] | None = None) -> Certificate:
+def outer_certificate(rows: Rows, lengths: Sequence[float] | None = None) -> Certificate:
     """The outer bound."""
-    return Certificate("outer", outer_bound(posterior, lengths))
+    return Certificate("outer", outer_bound(rows, lengths))
 
 
 def cut_certificate(

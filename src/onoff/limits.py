@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onoff import products
 from onoff.exact import ExactPosterior
 from onoff.posterior import Posterior
+from onoff.rows import Rows
 
 BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
 
@@ -78,31 +79,12 @@ def _merged(kept: list[NDArray[Any]], blocks: list[NDArray[Any]], n: int) -> lis
     return result
 
 
-def peaks(posterior: Posterior) -> NDArray[np.float64]:
-    """max_u p(x | u) for every source x, faster than `bounds`: n^3 products and no sums."""
-    result = np.zeros(posterior.n)
-    if posterior.scaled:
-        for _, rows in posterior.blocks():
-            result = np.maximum(result, rows.max(axis=0, initial=0))
-        return result
-    walk, P = posterior.walk, posterior.chain.P
-    inverse = np.zeros_like(P)
-    last, next = posterior.contexts.T
-    inverse[last, next] = 1 / products.product(walk, P)[last, next]
-    scores = np.empty_like(P)
-    for x in range(posterior.n):
-        np.multiply(inverse, P[x], out=scores)
-        result[x] = (scores.max(axis=1) * walk[:, x]).max()
-    return np.minimum(result, 1.0)
-
-
-def outer_bound(posterior: Posterior, lengths: Sequence[float] | None = None) -> float:
+def outer_bound(rows: Rows, lengths: Sequence[float] | None = None) -> float:
     """1/R^O = sum_x c_x max_u p(x | u) with lengths c (or 1), rounded down: a proved lower bound on every cost."""
-    top = peaks(posterior)
-    weights = np.ones(posterior.n) if lengths is None else np.asarray(lengths)
-    # Twice the error of a row covers the other order of the operations in `peaks`; the last term the sum.
-    error = 2 * posterior.relative_error + products.gamma(2 * posterior.n)
-    return math.fsum(weights * top) * (1 - error)
+    weights = np.ones(rows.n) if lengths is None else np.asarray(lengths)
+    # Peaks are within twice the error of a row, whatever the order of their operations; the last term is the sum's.
+    error = 2 * rows.relative_error + products.gamma(2 * rows.n)
+    return math.fsum(weights * rows.peaks) * (1 - error)
 
 
 def thetas(lam: NDArray[Any]) -> NDArray[Any]:

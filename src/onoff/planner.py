@@ -20,7 +20,7 @@ from typing import Self
 from onoff.chain import Chain
 from onoff.errors import OnoffError, PlanError, is_whole
 from onoff.limits import outer_bound
-from onoff.planning import COMB_LIMIT, OPTIMAL_LIMIT, plan
+from onoff.planning import OPTIMAL_LIMIT, best_scheme, plan
 from onoff.plans import Plan
 from onoff.planstore import PlanStore
 from onoff.posterior import Posterior
@@ -202,9 +202,8 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
-    n = found.chain.n
-    best = "optimal" if n <= OPTIMAL_LIMIT else "comb" if n <= COMB_LIMIT else "race"
-    return found.scheme in (best, "optimal") or (found.scheme != "race" and found.gap <= 1e-6)  # a race's is estimated
+    near = found.scheme != "race" and found.gap <= 1e-6  # a race's is estimated
+    return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 
 def main() -> None:

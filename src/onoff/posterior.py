@@ -46,10 +46,14 @@ class Support:
         """All possible contexts as rows (last, next), in lexicographic order."""
         return np.argwhere(self.joined)
 
-    def patterns(self, last: int) -> NDArray[np.bool_]:
-        """The distinct sets of possible requests in the contexts with this `last`."""
-        masks = self.reached[last] & self.edges[:, self.joined[last]].T
-        return np.unique(masks, axis=0)
+    def supports(self) -> Iterator[NDArray[np.bool_]]:
+        """For each `last`, the distinct sets of possible requests in its contexts; only one if none leaves one out."""
+        if self.edges.all() and self.reached.all():
+            yield np.ones((1, self.n), dtype=bool)
+            return
+        for last in range(self.n):
+            masks = self.reached[last] & self.edges[:, self.joined[last]].T
+            yield np.unique(masks, axis=0)
 
     def possible(self, last: int, next: int) -> NDArray[np.bool_]:
         """The requests of positive probability in a context; an error if the context is impossible."""
@@ -85,8 +89,9 @@ class Support:
 class Posterior(Support):
     """p(j | i, k) = P^lag[i, j] P[j, k] / P^(lag+1)[i, k] for the context (last, next) = (i, k).
 
-    Lag 0 is the ON case: the request is `last` itself. A request below 2^-1075 has a float of 0: only `possible`
-    tells it from an impossible one. Only P^lag, `walk`, is kept; `rows` is built when asked for.
+    These are the rows (`onoff.rows.Rows`) of the announced promise. Lag 0 is the ON case: the request is `last` itself.
+    A request below 2^-1075 has a float of 0: only `possible` tells it from an impossible one. Only P^lag, `walk`, is
+    kept; `rows` is built when asked for.
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
@@ -124,10 +129,34 @@ class Posterior(Support):
         self.possible(last, next)
         return self._normalised(np.array([last]), np.array([next])).reshape(-1)
 
-    def rows_before(self, next: int) -> NDArray[np.float64]:
-        """The rows of all possible contexts with this `next`, in the order of `last`."""
-        lasts = np.flatnonzero(self.joined[:, next])
-        return self._normalised(lasts, np.full(len(lasts), next))
+    @property
+    def groups(self) -> int:
+        """Contexts with the same `next` are a group: at larger lags they are almost alike."""
+        return self.n
+
+    def group(self, index: int) -> NDArray[np.float64]:
+        """The rows of all possible contexts whose `next` is `index`, in the order of `last`."""
+        lasts = np.flatnonzero(self.joined[:, index])
+        return self._normalised(lasts, np.full(len(lasts), index))
+
+    @cached_property
+    def peaks(self) -> NDArray[np.float64]:
+        """max_u p(x | u) for every source x, faster than all rows: n^3 products and no sums."""
+        result = np.zeros(self.n)
+        if self.scaled:
+            for _, rows in self.blocks():
+                result = np.maximum(result, rows.max(axis=0, initial=0))
+        else:
+            P, inverse = self.chain.P, np.zeros((self.n, self.n))
+            last, next = self.contexts.T
+            inverse[last, next] = 1 / products.product(self.walk, P)[last, next]
+            scores = np.empty_like(inverse)
+            for x in range(self.n):
+                np.multiply(inverse, P[x], out=scores)
+                result[x] = (scores.max(axis=1) * self.walk[:, x]).max()
+            result = np.minimum(result, 1.0)
+        result.setflags(write=False)  # shared by all who ask
+        return result
 
     def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
         """For each `last`: its possible contexts and their rows. n^2 numbers at a time."""

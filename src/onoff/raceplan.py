@@ -164,8 +164,9 @@ def race_plan(
     draws: int = DRAWS,
     randbelow: RandBelow = secrets.randbelow,
     progress: Callable[[int, int], None] | None = None,
+    bound: float | None = None,
 ) -> RacePlan:
-    """A race with the estimate of its cost from `draws` unconditional races, and the outer bound."""
+    """A race with the estimate of its cost from `draws` unconditional races, and the outer bound (if it is known)."""
     race = Race(chain.P, chain.power(lag))
     weights = np.ones(chain.n) if lengths is None else np.array(lengths)
     sizes = np.empty(draws)
@@ -176,7 +177,8 @@ def race_plan(
     least = float(weights.min())  # a set has a member
     mean, half = max(float(sizes.mean()), least), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
     low = max(mean - half, least)
-    return RacePlan(chain, lag, mean, (low, mean + half), outer_bound(Posterior(chain, lag), lengths), lengths)
+    least_cost = outer_bound(Posterior(chain, lag), lengths) if bound is None else bound
+    return RacePlan(chain, lag, mean, (low, mean + half), least_cost, lengths)
 
 
 def on_grid(fine: list[int]) -> NDArray[np.float64]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from onoff.flow import Network, supplies
 from onoff.law import Law, merged
+from onoff.rows import Floats
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
 SHARE = 8  # blocks of contexts that a process gets at a time
-Rows = NDArray[np.float64]
 
 
 class Repair:
@@ -29,12 +29,12 @@ class Repair:
         self.law = law
         self._network = Network(law.member, law.mass)
 
-    def shortfall(self, row: Rows) -> int:
+    def shortfall(self, row: Floats) -> int:
         """The units of the row's supply that the law cannot take."""
         supply = supplies(row, self.law.total)
         return int(supply.sum()) - self._network.ship(supply)
 
-    def fix(self, row: Rows) -> bool:
+    def fix(self, row: Floats) -> bool:
         """Make the law realise the row; whether anything had to be done.
 
         Unmatched sources and unmatched sets are laid side by side, largest first, and paired where they overlap:
@@ -62,7 +62,7 @@ class Repair:
         """After a shortfall: the smallest and the largest set of sources on the root's side of a minimum cut."""
         return [self._network.cut(), self._network.largest_cut()]
 
-    def chase(self, row: Rows, rows: Rows, steps: int = 3) -> None:
+    def chase(self, row: Floats, rows: Floats, steps: int = 3) -> None:
         """Fix a row by first fixing, among `rows`, those that violate its cut most: one repair for many."""
         for _ in range(steps):
             if not self.shortfall(row):
@@ -71,7 +71,7 @@ class Repair:
             self.fix(rows[rows[:, cut].sum(axis=1).argmax()])
         self.fix(row)
 
-    def fix_all(self, blocks: Sequence[Rows], deadline: float = math.inf) -> None:
+    def fix_all(self, blocks: Sequence[Floats], deadline: float = math.inf) -> None:
         """Fix every row: find the short ones first, on all cores if there are many, then mend them, worst first.
 
         `TimeoutError` when the deadline (monotonic) has passed: a law that was not checked everywhere is none.
@@ -82,7 +82,7 @@ class Repair:
             in_time(deadline)
             self.fix(blocks[k][i])
 
-    def _shortfalls(self, blocks: Sequence[Rows], deadline: float) -> list[list[int]]:
+    def _shortfalls(self, blocks: Sequence[Floats], deadline: float) -> list[list[int]]:
         if sum(map(len, blocks)) * int(self.law.member.sum()) < PARALLEL:
             result = []
             for rows in blocks:
@@ -106,7 +106,7 @@ def in_time(deadline: float) -> None:
         raise TimeoutError("the time limit has passed")
 
 
-def _shortfalls_of(law: Law, blocks: Sequence[Rows]) -> list[list[int]]:
+def _shortfalls_of(law: Law, blocks: Sequence[Floats]) -> list[list[int]]:
     """The work of one process."""
     repair = Repair(law)
     return [[repair.shortfall(row) for row in rows] for rows in blocks]

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from onoff.law import Law
-
-Rows = NDArray[np.float64]
+from onoff.rows import Floats
 
 
 class Screen:
@@ -30,7 +29,7 @@ class Screen:
         self._hit = self._single[1] @ self._single[2]
 
     def passes(
-        self, rows: Rows, start: NDArray[np.float32] | None = None, rounds: int = 32, every: int = 4
+        self, rows: Floats, start: NDArray[np.float32] | None = None, rounds: int = 32, every: int = 4
     ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """Which rows are certified, and the scalings a / p that did it; `start` is a scaling to begin with."""
         exact = np.ascontiguousarray(rows.T)  # contexts are columns: products with sparse matrices from the left
@@ -61,7 +60,7 @@ class Screen:
             a = a * np.where(p > 0, new / a, 0) ** np.float32(1.5)
         return new, ((sets @ new) / reach).min(axis=0)
 
-    def _certified(self, p: Rows, a: NDArray[Any]) -> NDArray[np.bool_]:
+    def _certified(self, p: Floats, a: NDArray[Any]) -> NDArray[np.bool_]:
         sets, sources, mass = self._double
         b = mass / (sets @ a.astype(np.float64))
         a = p / (sources @ b)

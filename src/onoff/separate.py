@@ -28,7 +28,7 @@ class Scan:
 
 
 class Separator:
-    """Scans the contexts of one posterior, round after round."""
+    """Scans the contexts of one table of rows, round after round."""
 
     def __init__(self, rows: Floats) -> None:
         self.rows = rows

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from onoff.chainfile import write_atomically
 from onoff.errors import ChainError, PlanError
 from onoff.limits import bounds
 from onoff.places import make_directory
-from onoff.planning import Scheme, plan
+from onoff.planning import plan
+from onoff.schemes import SCHEMES
 
 BOUNDS = "bounds"  # stands where other cells have their scheme
-SCHEMES = tuple(scheme for scheme in get_args(Scheme) if scheme != "auto")
 COLUMNS = {
     "chain": "string",
     "fingerprint": "string",
@@ -91,8 +91,8 @@ class Grid:
         return Cell(chain.fingerprint, lag, BOUNDS, None, None)
 
     def plan_cell(self, chain: Chain, lag: int, scheme: str) -> Cell:
-        polished = scheme == "optimal"  # the others do not look at the gap
-        return Cell(chain.fingerprint, lag, scheme, self.gap if polished else None, self.time_limit)
+        gap = self.gap if SCHEMES[scheme].polishes else None  # the others do not look at it
+        return Cell(chain.fingerprint, lag, scheme, gap, self.time_limit)
 
     def cells(self) -> dict[Cell, Chain]:
         """Every cell once, with its chain; small lags first, as all chains and schemes are then seen early."""
@@ -171,7 +171,7 @@ def measured(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float 
     if scheme == BOUNDS:
         both = bounds(chain.posterior(lag))
         return {"outer": float(both.outer), "inner": float(both.inner)}
-    made = plan(chain, lag, cast("Scheme", scheme), gap=gap, time_limit=time_limit)
+    made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
     return {
         "made": made.scheme,  # another one than was asked for, where that takes too long
         "cost": made.cost,

@@ -25,12 +25,10 @@ from onoff.flow import Network, Units, supplies
 from onoff.law import DENOMINATOR, Law
 from onoff.posterior import Posterior
 from onoff.rounding import sum_up, up
+from onoff.schemes import tables
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-SCHEMES = ("everything", "paper", "comb", "optimal")
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,8 @@ class TablePlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_lock", Lock())
         plans.check_basics(self)
-        if self.scheme not in SCHEMES:
-            raise PlanError(f"{self.scheme!r} is not a scheme with a table: {', '.join(SCHEMES)} are")
+        if self.scheme not in tables():
+            raise PlanError(f"{self.scheme!r} is not a scheme with a table: {', '.join(tables())} are")
         n = self.n
         if len(self.sets) != len(self.masses) or len(set(self.sets)) != len(self.sets):
             raise PlanError("there must be one mass for each set, and no set twice")

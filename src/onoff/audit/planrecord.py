@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 MOST_UNITS = 2**52  # a larger denominator would not be exact in the arithmetic of plans
 MOST_LAG = 10**6
-TABLES = ("everything", "paper", "comb", "optimal")
 Query = tuple[int, ...]
 
 
@@ -91,7 +90,7 @@ def read(file: Path, chain: Chain) -> Record:
         if not 0 < body.interval[0] <= body.cost <= body.interval[1] or lag < 1:
             _reject("file", f"a race of lag {lag} with the cost {body.cost} in the interval {body.interval}")
         bound = _number(data.get("lower_bound"), "the lower bound")
-    elif scheme in TABLES:
+    elif isinstance(scheme, str) and scheme.isprintable() and scheme.strip():  # a law is checked, whatever its name
         body = _table(data, chain.n)
         bound = _number(data["certificate"].get("bound"), "the lower bound")
     else:

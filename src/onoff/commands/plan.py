@@ -12,10 +12,10 @@ import typer
 
 from onoff.commands.parsing import Dask, Jobs, parse_lags
 from onoff.errors import ClusterError, PlanError
+from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
-    from onoff.planning import Scheme
     from onoff.plans import Plan
     from onoff.planstore import PlanStore
 
@@ -28,7 +28,7 @@ def plan(
     chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where plans are kept, under the chain's fingerprint.")],
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
-    scheme: Annotated[str, typer.Option(help="auto, optimal, comb, race, paper or everything.")] = "auto",
+    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each lag.")] = None,
     lengths: Annotated[
@@ -82,7 +82,7 @@ def plan(
 def _make(
     chain: Chain,
     lag: int,
-    scheme: Scheme,
+    scheme: str,
     lengths: tuple[float, ...] | None,
     gap: float,
     time_limit: float | None,

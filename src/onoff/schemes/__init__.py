@@ -1,1 +1,85 @@
-"""Ways to draw a query. Each module builds the law of one scheme; none of them talks to a network."""
+"""Ways to draw a query, and the one place where a scheme is plugged in: `SCHEMES`.
+
+A scheme is a module with a function `propose(task: Task) -> Proposal`, and an entry here. `onoff.plan`, the help and
+checks of the command line, sweeps, plan files and audits derive their names from the entries. Nothing heavy is
+imported before a scheme is used, and none of them talks to a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onoff.certificate import Certificate
+    from onoff.law import Law
+    from onoff.posterior import Posterior
+
+Progress = Callable[[float, float], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be planned for: a chain at a lag of at least 1, in the unit of `lengths` (or messages).
+
+    `gap` is how far above the proved bound is near enough, and `deadline` (monotonic) when time is up. `tell(cost,
+    lower_bound)` may be called as they improve.
+    """
+
+    posterior: Posterior
+    lengths: tuple[float, ...] | None
+    gap: float
+    deadline: float
+    tell: Progress
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A law and the proof of a lower bound. `law` is None for a race, which draws without a table.
+
+    `scheme` is the one that made it: not always the one that was asked for, if time was short.
+    """
+
+    scheme: str
+    law: Law | None
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """An entry: the module of `propose`, what it is in a few words, and what others must know about its plans.
+
+    `table`: its plans are tables of sets with masses, and have encoders. `polishes`: it looks at the gap.
+    """
+
+    module: str
+    about: str
+    table: bool = True
+    polishes: bool = False
+
+    def propose(self, task: Task) -> Proposal:
+        """What the scheme makes of the task."""
+        found: Proposal = import_module(self.module).propose(task)
+        return found
+
+
+SCHEMES = {
+    "everything": Scheme("onoff.schemes.everything", "always the full set"),
+    "paper": Scheme("onoff.schemes.paper", "the paper's scheme"),
+    "comb": Scheme("onoff.schemes.comb", "near the bound at once"),
+    "optimal": Scheme("onoff.schemes.optimal", "proved to be within the gap of the least possible", polishes=True),
+    "race": Scheme("onoff.race", "no table, for any number of sources", table=False),
+}
+AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.planning`
+
+
+def tables() -> tuple[str, ...]:
+    """The schemes whose plans are tables."""
+    return tuple(name for name, scheme in SCHEMES.items() if scheme.table)
+
+
+def listed(*names: str) -> str:
+    """Names in words, for help and errors: "a, b or c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

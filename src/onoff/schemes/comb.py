@@ -12,40 +12,49 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.certificate import outer_certificate
 from onoff.flow import Network, supplies
-from onoff.law import DENOMINATOR, Law, Member, merged, quantised
-from onoff.limits import peaks
-from onoff.posterior import Posterior
+from onoff.law import DENOMINATOR, Law, Member, everything, merged, quantised
 from onoff.products import counts, times
 from onoff.realise import hard_contexts, realised
 from onoff.repair import in_time
+from onoff.rows import Floats, Rows
+from onoff.schemes import Proposal, Task
 
 PRICE = 5e-4  # share of the outer bound spent on slack for the screen
 TRIES = 40  # random orders among which the next one is chosen
 ENOUGH = 2e-4  # shortfall in the hard contexts, as a share of the outer bound, at which orders suffice
 
-Floats = NDArray[np.float64]
+
+def propose(task: Task) -> Proposal:
+    """The comb, or everything if time runs out first."""
+    certificate = outer_certificate(task.posterior, task.lengths)
+    try:
+        law = comb_law(task.posterior, deadline=task.deadline)
+    except TimeoutError:  # what is always at hand, with its honest gap
+        return Proposal("everything", everything(task.posterior.n), certificate)
+    task.tell(float(law.cost(task.lengths)), certificate.bound)
+    return Proposal("comb", law, certificate)
 
 
-def comb_law(posterior: Posterior, seed: int = 0, deadline: float = math.inf) -> Law:
+def comb_law(rows: Rows, seed: int = 0, deadline: float = math.inf) -> Law:
     """A realisable law, on dense chains within a few per cent of the outer bound; `TimeoutError` if time runs out."""
-    member, mass = mixed_combs(posterior, np.random.default_rng(seed), deadline)
-    return realised(posterior, member, mass, PRICE * float(peaks(posterior).sum()), deadline)
+    member, mass = mixed_combs(rows, np.random.default_rng(seed), deadline)
+    return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
 
 
-def mixed_combs(posterior: Posterior, rng: np.random.Generator, deadline: float = math.inf) -> tuple[Member, Floats]:
+def mixed_combs(rows: Rows, rng: np.random.Generator, deadline: float = math.inf) -> tuple[Member, Floats]:
     """Combs mixed until the hard contexts hardly fall short.
 
-    Sources that peak before the same `next` must hardly ever be hit together, since p({those} | u) is nearly the sum
+    Sources that peak in the same group must hardly ever be hit together, since p({those} | u) is nearly the sum
     of their peaks there: every order keeps them adjacent. Each further order is the best of a few random ones against
     the cuts that the mixture so far violates.
     """
-    peak = peaks(posterior)
-    before = np.array([posterior.rows_before(k).max(axis=0, initial=0.0) for k in range(posterior.n)])
-    home = before.argmax(axis=0)
-    hard = list(hard_contexts(posterior).values())
+    peak = rows.peaks
+    home = np.array([rows.group(k).max(axis=0, initial=0.0) for k in range(rows.groups)]).argmax(axis=0)
+    hard = list(hard_contexts(rows).values())
     lengths = peak * (1 + 1e-9)  # a little longer: rounding must not leave a source short in all contexts at once
-    most = min(60, max(5, 1500 // posterior.n))
+    most = min(60, max(5, 1500 // rows.n))
     combs = [comb(lengths, _grouped_order(home, rng)) for _ in range(min(4, most))]
     while len(combs) < most:
         in_time(deadline)

@@ -10,32 +10,55 @@ Every iterate that was seen in all contexts is repaired into an exact law; lower
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import Certificate, cut_certificate, outer_certificate, supports
+from onoff.certificate import Certificate, cut_certificate, outer_certificate, supports, unit_of
 from onoff.interior import Centre, central_point
 from onoff.law import DENOMINATOR, Law, Member, everything, quantised
-from onoff.posterior import Posterior
 from onoff.pricing import priced
 from onoff.products import counts, times
 from onoff.realise import finished
 from onoff.repair import Repair
+from onoff.rows import Floats, Rows
+from onoff.schemes import Progress, Proposal, Task
 from onoff.schemes.comb import comb
+from onoff.schemes.comb import propose as by_comb
+from onoff.schemes.symmetric import propose as by_symmetry
 from onoff.separate import TABLE_LIMIT, Scan, Separator, keys, novel
 
+SMALL = 16  # sources up to which the optimum takes less time than the comb
 ALL_SETS = 6  # sources up to which all 2^n - 1 sets are columns
 COMBS = 8  # random orders behind the first columns
 HELP = 2**20  # units of the full set in an iterate, if affordable: they absorb what rounding would leave short
 PATIENCE = 2  # rounds after which a slack row is dropped, once
-Floats = NDArray[np.float64]
-Progress = Callable[[float, float], None]
+
+
+def propose(task: Task) -> Proposal:
+    """The closed form of a symmetric chain; else a search from the comb, or from everything if sources are few."""
+    if (symmetric := by_symmetry(task)) is not None:
+        return symmetric
+    posterior, lengths = task.posterior, task.lengths
+    start = Proposal("everything", everything(posterior.n), outer_certificate(posterior, lengths))
+    if posterior.n > SMALL:
+        start = by_comb(task)
+        if start.scheme != "comb":  # no time was left
+            return start
+    unit = unit_of(lengths)
+    weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
+
+    def tell(cost: float, bound: float) -> None:
+        task.tell(cost * unit, bound * unit)
+
+    best, proof = optimal_law(posterior, weights, task.gap, task.deadline, start.law, tell)
+    name = "optimal" if best is not start.law else start.scheme
+    return Proposal(name, best, replace(proof, bound=proof.bound * unit))
 
 
 def optimal_law(
-    posterior: Posterior,
+    rows: Rows,
     lengths: Floats,
     gap: float,
     deadline: float,
@@ -43,7 +66,7 @@ def optimal_law(
     progress: Progress = lambda cost, bound: None,
 ) -> tuple[Law, Certificate]:
     """The cheapest law found and a proved bound, once they are within `gap` or the deadline (monotonic) has passed."""
-    search = Search(posterior, lengths, gap, start)
+    search = Search(rows, lengths, gap, start)
     while not search.done and time.monotonic() < deadline:
         search.round(deadline)
         progress(search.cost, search.certificate.bound)
@@ -53,13 +76,13 @@ def optimal_law(
 class Search:
     """The state between rounds: cuts (rows of the master), sets (columns), the best law and the best bound."""
 
-    def __init__(self, posterior: Posterior, lengths: Floats, gap: float, start: Law | None) -> None:
-        self.posterior, self.lengths, self.gap = posterior, lengths, gap
-        self.n = n = posterior.n
+    def __init__(self, source: Rows, lengths: Floats, gap: float, start: Law | None) -> None:
+        self.source, self.lengths, self.gap = source, lengths, gap
+        self.n = n = source.n
         self.rng = np.random.default_rng(0)
-        self.rows = np.unique(posterior.rows, axis=0)
+        self.rows = np.unique(source.rows, axis=0)
         self.separator = Separator(self.rows)
-        self.must = supports(posterior)
+        self.must = supports(source)
         self.sets = self._first_sets(start)
         singles = np.eye(n, dtype=bool)
         self.cuts = np.concatenate([singles, novel(~singles, singles)])  # singletons first: never dropped
@@ -68,7 +91,7 @@ class Search:
         self.dropped: set[bytes] = set()
         self.tolerance = 1e-4
         self.stuck = False
-        self.certificate = outer_certificate(posterior, lengths.tolist())
+        self.certificate = outer_certificate(source, lengths.tolist())
         self.best = everything(n) if start is None else start
         affordable = gap / 10 * self.certificate.bound / float(lengths.sum())
         self.help = min(HELP, int(affordable * DENOMINATOR))
@@ -114,7 +137,7 @@ class Search:
             shortfalls = {u: repair.shortfall(self.rows[u]) for u in scan.short}
             for u in sorted(scan.short, key=lambda u: -shortfalls[u]):
                 repair.fix(self.rows[u])
-            law = finished(self.posterior, repair.law, 0)
+            law = finished(self.source, repair.law, 0)
             if self._cost(law) < self.cost:
                 self.best, self.cost = law, self._cost(law)
         return scan
@@ -122,7 +145,7 @@ class Search:
     def _prove(self, centre: Centre, deadline: float) -> NDArray[np.bool_]:
         """Raise the proved bound by the multipliers of the centre; the set that limits it."""
         limit = min(60.0, max(2.0, deadline - time.monotonic()))
-        error = 2 * self.posterior.relative_error
+        error = 2 * self.source.relative_error
         found, limiting = cut_certificate(
             self.cuts, centre.multipliers, self.need, error, self.lengths, self.must, limit
         )

@@ -15,10 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.certificate import outer_certificate
+from onoff.errors import PlanError
 from onoff.exact import ExactPosterior
 from onoff.posterior import Posterior
+from onoff.realise import realised
+from onoff.schemes import Proposal, Task
 
 Array = NDArray[Any]
+LIMIT = 250  # sources: the table of all n^3 probabilities grows beyond memory
 
 
 class Atom(NamedTuple):
@@ -88,6 +93,22 @@ class PaperScheme:
     def cost(self) -> Any:
         """E|Q|, at most E|Z| = the inner bound."""
         return sum((len(query) * mass for query, mass in self.law().items()), start=self.full_mass * 0)
+
+
+def propose(task: Task) -> Proposal:
+    """The law of the paper's scheme in integers; its floats are repaired like any other law."""
+    posterior = task.posterior
+    if posterior.n > LIMIT:
+        raise PlanError(
+            f"the paper's scheme for {posterior.n} sources needs a table of all n^3 probabilities: up to "
+            f"{LIMIT} are supported; take the scheme 'comb' or 'race'"
+        )
+    law = paper(posterior).law()
+    member = np.zeros((len(law), posterior.n), dtype=bool)
+    for row, query in zip(member, law, strict=True):
+        row[list(query)] = True
+    masses = np.array([float(mass) for mass in law.values()])
+    return Proposal("paper", realised(posterior, member, masses), outer_certificate(posterior, task.lengths))
 
 
 def paper(posterior: Posterior | ExactPosterior, progress: Callable[[int, int], None] | None = None) -> PaperScheme:

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onoff.errors import OnoffError
+from onoff.schemes import SCHEMES, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
     from onoff.audit.measures import Measures
     from onoff.audit.setting import Leakage
     from onoff.chain import Chain
-    from onoff.planning import Scheme
     from onoff.plans import Plan
 
-SCHEMES = ("everything", "paper", "comb", "optimal", "race", "naive", "decoys")
+LEAKY = ("naive", "decoys")
 DEFAULT = ("everything", "paper", "optimal", "naive", "decoys")
 
 
@@ -50,7 +50,7 @@ class Setting:
 def joint(
     chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
     statuses: Annotated[str, typer.Option(help="1 where privacy is ON, 0 where it is OFF; the first is 1.")],
-    scheme: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(SCHEMES)}; repeatable.")] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(*SCHEMES, *LEAKY)}; repeatable.")] = None,
     plan: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Use this plan instead of making one; repeatable.")
     ] = None,
@@ -78,8 +78,8 @@ def joint(
     default = ("everything", *(found.scheme for found in given), "naive", "decoys") if given else DEFAULT
     wanted = tuple(dict.fromkeys(scheme or default))
     for name in wanted:
-        if name not in SCHEMES:
-            raise OnoffError(f"there is no scheme {name!r}: choose from {', '.join(SCHEMES)}")
+        if name not in (*SCHEMES, *LEAKY):
+            raise OnoffError(f"there is no scheme {name!r}: choose from {', '.join((*SCHEMES, *LEAKY))}")
     for found in given:
         if found.scheme not in wanted:
             raise OnoffError(f"a plan of the scheme {found.scheme!r} is given, which is not audited: add --scheme")
@@ -129,7 +129,7 @@ def plans_for(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan
         return chosen
     with progress(f"plans: {name}")(len(lags)) as advance:
         for lag in lags:
-            chosen.append(plan(chain, lag, cast("Scheme", name)))
+            chosen.append(plan(chain, lag, name))
             advance()
     return chosen
 
@@ -146,12 +146,12 @@ def _audited(name: str, setting: Setting) -> Leakage:
     lags = sorted(set(lags_of(statuses)) - {0})
     if name == "everything":
         return audit(chain, statuses, Everything(chain.n), start, lambda lag: 0.0)
-    if name in ("naive", "decoys"):
+    if name in LEAKY:
         model = Naive(chain.n) if name == "naive" else Decoys(chain.n, setting.decoys)
         with progress(f"sampling {name}")(setting.streams) as advance:
             return audit(chain, statuses, model, start, streams=setting.streams, seed=setting.seed, advance=advance)
     plans = plans_for(name, chain, lags, setting.given)
-    if name == "race":
+    if not SCHEMES[name].table:
         return _raced(plans, lags, setting)
     tables = Plans(name, chain.n, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
     with progress(f"checking {name}")(len(lags) + 1) as advance:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
+from onoff.schemes import AUTO, listed, tables
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from onoff.audit.real import Case, Estimate, Leak, Rules
     from onoff.audit.secondorder import SecondOrder
     from onoff.chain import Chain
-    from onoff.planning import Scheme
 
 TABLES_BYTES = 2**29
 MOST_SOURCES = 60  # the server's beliefs are tables of n^3 numbers, its work is n^4 for every request
@@ -53,7 +53,7 @@ def real(
     max_length: Annotated[int, typer.Option(min=3, help="Leave longer ones out: they are robots.")] = 200,
     switch: Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability of switching before a step.")] = 0.3,
     lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
-    scheme: Annotated[str, typer.Option(help="auto, optimal, comb, paper or everything.")] = "auto",
+    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
     seed: Annotated[int, typer.Option(min=0, help="Of the halves, the statuses and the queries.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -154,11 +154,9 @@ def _clients(chain: Chain, lags: Sequence[int], scheme: str) -> list[Rules]:
     plans: list[TablePlan] = []
     with plan_progress(lags) as shown:
         for lag in lags:
-            made = plan(chain, lag, cast("Scheme", scheme))
+            made = plan(chain, lag, scheme)
             if not isinstance(made, TablePlan):
-                raise OnoffError(
-                    f"the scheme {scheme!r} has no table to attack: choose auto, comb, paper or everything"
-                )
+                raise OnoffError(f"the scheme {scheme!r} has no table to attack: choose {listed(AUTO, *tables())}")
             shown.done(lag, made)
             plans.append(made)
     table = 16 * chain.n**2 * (chain.n + max(len(made.sets) for made in plans))  # bytes of the encoders of one lag

@@ -1,0 +1,13 @@
+"""The scheme that always asks for everything: private whatever the chain, and what is always at hand."""
+
+from __future__ import annotations
+
+from onoff.certificate import outer_certificate
+from onoff.law import everything
+from onoff.schemes import Proposal, Task
+
+
+def propose(task: Task) -> Proposal:
+    """The full set, whatever is asked for."""
+    law = everything(task.posterior.n)
+    return Proposal("everything", law, outer_certificate(task.posterior, task.lengths))
