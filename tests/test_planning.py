@@ -21,6 +21,7 @@ from onoff import Chain, ContextError, Plan, PlanError, RacePlan, TablePlan, bou
 from onoff.schemes.optimal import optimal_law
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted
+from theoryoracle import chain_of, minimum_in_floats, stream_program
 
 FALSE_ALARM = 1e-6
 KINDS = ("dense", "sparse", "periodic", "symmetric")
@@ -61,16 +62,14 @@ def test_lengths_change_the_objective_only(seed):
     assert found.lengths == tuple(lengths)
 
 
-@pytest.mark.parametrize("n", [3, 4])
-def test_a_window_of_two_requests_gives_the_same_optimum(n):
-    # The remark of Section VIII: contexts (last, next, the one after) instead of (last, next).
-    chain = random_chain("dense", n, 7)
-    P, walk = chain.P, chain.power(2)
-    rows = [
-        walk[i] * P[:, k] * P[k, after] / (walk[i] @ P[:, k] * P[k, after])
-        for i in range(n) for k in range(n) for after in range(n)
-    ]  # fmt: skip
-    assert plan(chain, 2, gap=1e-8).cost == pytest.approx(paper_program(rows), abs=1e-7)
+@pytest.mark.parametrize("weights", [[[1, 3, 2], [2, 1, 5], [4, 1, 1]], [[0, 1, 2], [3, 0, 1], [1, 1, 0]]])
+def test_a_larger_window_and_a_memory_gain_nothing_and_no_window_costs_everything(weights):
+    # The remark of Section VIII, by the program of all clients that see X_0..X_{t + window} at step t and remember all.
+    exact, chain = chain_of(weights), Chain.from_counts(weights, smoothing=0)
+    planned = sum(plan(chain, lag, gap=1e-8).cost for lag in (1, 2))
+    for window in (1, 2):
+        assert minimum_in_floats(*stream_program(exact, 2, window)) == pytest.approx(planned, abs=1e-6)
+    assert minimum_in_floats(*stream_program(exact, 2, 0)) == pytest.approx(2 * chain.n, abs=1e-6)
 
 
 @given(chains(min_sources=3, max_sources=5), st.integers(1, 3), st.data())
