@@ -29,7 +29,7 @@ class NoNetwork:
     async def connect(self) -> None:
         pass
 
-    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer:
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
         return Answer(tuple(Content(200, b"x" * 4096, step) for _ in sources), 4096 * len(sources))
 
     async def close(self) -> None:

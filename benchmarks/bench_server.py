@@ -165,7 +165,8 @@ def main() -> None:
         directory = Path(name)
         draw = random.Random(1)
         queries = [
-            Query(CATALOGUE.fingerprint, step, tuple(sorted(draw.sample(range(SOURCES), SET)))) for step in range(1000)
+            Query(CATALOGUE.fingerprint, draw.randbytes(16).hex(), 0, tuple(sorted(draw.sample(range(SOURCES), SET))))
+            for _ in range(1000)
         ]
         (directory / "queries").write_bytes(b"\n".join(query.encode() for query in queries))
         (directory / "query.lua").write_text(SCRIPT % (directory / "queries"))

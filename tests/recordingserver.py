@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onoff.wire import Catalogue, Frame
+
+_STREAM = re.compile(rb'"stream":"([0-9a-f]{32})"')
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,17 @@ class RecordingServer:
         self.connections: list[list[bytes]] = []
 
     def recording(self) -> list[list[bytes]]:
-        """What came over each connection, once all clients have closed theirs. A broken-off request is there too."""
+        """What came over each connection, once all clients have closed theirs. A broken-off request is there too.
+
+        Streams, which are drawn at random, are numbered in their order: what else differs between journals shows.
+        """
         self.wait_closed()
-        return self.connections
+        numbers: dict[bytes, int] = {}
+
+        def numbered(found: re.Match[bytes]) -> bytes:
+            return b'"stream":"%032d"' % numbers.setdefault(found[1], len(numbers))
+
+        return [[_STREAM.sub(numbered, raw) for raw in requests] for requests in self.connections]
 
     def wait_closed(self) -> None:
         deadline = time.monotonic() + 30

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -107,12 +108,13 @@ class ServerProcess:
         assert response.status_code == 200, response.text
         return response.json()["round"]
 
-    def query(self, sources: Sequence[int], step: int = 1) -> httpx.Response:
-        body = Query(self.catalogue.fingerprint, step, tuple(sources)).encode()
+    def query(self, sources: Sequence[int], step: int = 1, stream: str | None = None) -> httpx.Response:
+        """Ask for a set, as a new stream unless one is given."""
+        body = Query(self.catalogue.fingerprint, stream or secrets.token_hex(16), step, tuple(sources)).encode()
         return self.http.post("/v1/query", content=body, headers={"Content-Type": "application/json"})
 
-    def ask(self, sources: Sequence[int], step: int = 1) -> tuple[Frame, ...]:
-        response = self.query(sources, step)
+    def ask(self, sources: Sequence[int], step: int = 1, stream: str | None = None) -> tuple[Frame, ...]:
+        response = self.query(sources, step, stream)
         assert response.status_code == 200, response.text
         return decode_answer(self.catalogue, sources, response.content)
 

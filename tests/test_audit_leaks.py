@@ -311,7 +311,7 @@ def retry_only_if_the_wanted_frame_was_bad(patch):
     telling_the_transport(patch)
     fetch = OnoffTransport.fetch
 
-    async def content_with_one(self, step, sources):
+    async def content_with_one(self, stream, step, sources):
         place = sources.index(self.wanted)
 
         def lenient(catalogue, sources, body):
@@ -325,7 +325,7 @@ def retry_only_if_the_wanted_frame_was_bad(patch):
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(own_transport, "decode_answer", lenient)
-            return await fetch(self, step, sources)
+            return await fetch(self, stream, step, sources)
 
     patch.setattr(OnoffTransport, "fetch", content_with_one)
 
@@ -334,10 +334,10 @@ def early_abort(patch):
     """The client hangs up as soon as it has the wanted frame."""
     telling_the_transport(patch)
 
-    async def fetch(self, step, sources):
+    async def fetch(self, stream, step, sources):
         catalogue, place = self.catalogue, sources.index(self.wanted)
         size, body = catalogue.frame_length, b""
-        query = Query(catalogue.fingerprint, step, sources).encode()
+        query = Query(catalogue.fingerprint, stream, step, sources).encode()
         async with self._http.stream("POST", "/v1/query", content=query) as response:
             async for chunk in response.aiter_raw():
                 body += chunk
@@ -357,9 +357,9 @@ def wanted_source_first(patch):
     telling_the_transport(patch)
     fetch = OnoffTransport.fetch
 
-    async def ordered(self, step, sources):
+    async def ordered(self, stream, step, sources):
         order = (self.wanted, *(source for source in sources if source != self.wanted))
-        answer = await fetch(self, step, order)
+        answer = await fetch(self, stream, step, order)
         return Answer(tuple(answer.contents[order.index(source)] for source in sources), answer.size)
 
     patch.setattr(OnoffTransport, "fetch", ordered)

@@ -125,7 +125,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
             while time.monotonic() < called + seconds:
                 pass
 
-        async def fetch(step, sources):  # noqa: ARG001
+        async def fetch(stream, step, sources):  # noqa: ARG001
             late.append(time.monotonic() - called - client.delay)
             return Answer(tuple(Content(200, b"x") for _ in sources), 0)
 

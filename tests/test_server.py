@@ -37,7 +37,7 @@ def server(tmp_path_factory):
 
 
 def query_body(server, **changes):
-    data = {"catalogue": server.catalogue.fingerprint, "sources": [0, 2], "step": 5, **changes}
+    data = {"catalogue": server.catalogue.fingerprint, "sources": [0, 2], "step": 5, "stream": "0" * 32, **changes}
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -89,6 +89,7 @@ REFUSED_QUERIES = [
     ({"sources": [0.5]}, 422, "wrong-type"),
     ({"step": None}, 422, "wrong-type"),
     ({"step": -1}, 422, "wrong-type"),
+    ({"stream": "0" * 31}, 422, "wrong-type"),
     ({"more": 1}, 422, "wrong-type"),
     ({"sources": []}, 422, "empty-set"),
     ({"sources": [0, 4]}, 422, "unknown-source"),
@@ -241,22 +242,24 @@ def test_bytes_that_are_not_http_do_not_harm(server):
 def test_the_transcript_has_each_query_as_the_adversary_sees_it(tmp_path):
     with ServerProcess(tmp_path) as server:
         start = time.time()
-        for step, sources in [(7, [0, 3]), (7, [0, 3]), (8, [1])]:
-            server.ask(sources, step)
+        one, other = "1" * 32, "f" * 32
+        for stream, step, sources in [(one, 7, [0, 3]), (one, 7, [0, 3]), (one, 8, [1]), (other, 8, [2])]:
+            server.ask(sources, step, stream)
         lines = server.transcript()
-        assert [(line["step"], line["sources"], line["client"]) for line in lines] == [
-            (7, [0, 3], "127.0.0.1"),
-            (7, [0, 3], "127.0.0.1"),
-            (8, [1], "127.0.0.1"),
+        assert [(line["stream"], line["step"], line["sources"], line["client"]) for line in lines] == [
+            (one, 7, [0, 3], "127.0.0.1"),
+            (one, 7, [0, 3], "127.0.0.1"),
+            (one, 8, [1], "127.0.0.1"),
+            (other, 8, [2], "127.0.0.1"),
         ]
-        assert all(set(line) == {"time", "step", "sources", "client"} for line in lines)
-        assert start <= lines[0]["time"] <= lines[2]["time"] <= time.time()
+        assert all(set(line) == {"time", "stream", "step", "sources", "client"} for line in lines)
+        assert start <= lines[0]["time"] <= lines[3]["time"] <= time.time()
         first = json.loads(server.transcript_file.read_text().splitlines()[0])
         assert first == {"catalogue": list(server.catalogue.names)}
         assert stat.S_IMODE(server.transcript_file.stat().st_mode) == 0o600
         counted = server.http.get("/metrics").text
-    assert "onoff_frames_total 5.0" in counted
-    assert "onoff_query_seconds_count 3.0" in counted
+    assert "onoff_frames_total 6.0" in counted
+    assert "onoff_query_seconds_count 4.0" in counted
 
 
 def test_problems_are_counted_by_type(server):
@@ -290,7 +293,7 @@ def make_app(tmp_path, **changes):
 def test_readers_may_need_a_token_too(tmp_path):
     token, other = new_token(), new_token()
     hashes = read_hashes(f"{hash_line(other)}\n{hash_line(token)}", "here")
-    query = Query(OTHER.fingerprint, 1, (0,)).encode()
+    query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
     shown = {"Authorization": f"Bearer {token}"}
     *refused, catalogue, answer = answers(
         make_app(tmp_path, readers=hashes),
@@ -309,7 +312,7 @@ def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
     [health] = answers(make_app(tmp_path), ("GET", "/health", {}))
     assert health.json() == {"status": "ok", "round": 0}
     # The last connection to an SQLite file clears its log away.
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db", "messages.db-streams"]
 
 
 def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path):
@@ -342,7 +345,7 @@ def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path)
 
 
 def test_a_transcript_that_cannot_be_written_stops_answers_rather_than_having_gaps(tmp_path):
-    query = Query(OTHER.fingerprint, 1, (0,)).encode()
+    query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
     app = make_app(tmp_path, transcript="/dev/full")
     [response] = answers(app, ("POST", "/v1/query", {"content": query, "headers": JSON}))
     assert_problem(response, 503, "transcript-unavailable")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -137,7 +138,7 @@ def test_an_answer_never_mixes_two_rounds(tmp_path, store):
         stop, mixed, rounds = threading.Event(), [], set()
 
         def read():
-            body = Query(server.catalogue.fingerprint, 1, tuple(ALL)).encode()
+            body = Query(server.catalogue.fingerprint, secrets.token_hex(16), 1, tuple(ALL)).encode()
             with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=60) as http:
                 while not stop.is_set():
                     frames = decode_answer(server.catalogue, ALL, http.post("/v1/query", content=body).content)

@@ -45,7 +45,7 @@ def damaged(body):
     return st.tuples(place, place, st.binary(max_size=4)).map(lambda cut: body[: cut[0]] + cut[2] + body[cut[1] :])
 
 
-@given(st.one_of(st.binary(max_size=200), damaged(Query(CATALOGUE.fingerprint, 12, (0, 2)).encode())))
+@given(st.one_of(st.binary(max_size=200), damaged(Query(CATALOGUE.fingerprint, "0" * 32, 12, (0, 2)).encode())))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body):
     response = server.http.post("/v1/query", content=body, headers={"Content-Type": "application/json"})
@@ -55,6 +55,8 @@ def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body)
     else:
         assert response.status_code in {400, 409, 413, 422}
         assert response.headers["content-type"] == "application/problem+json"
+        if response.json()["type"].endswith("stale-step"):  # another set for a step that was asked for before
+            return
         with pytest.raises(WireError):
             parse_query(body, CATALOGUE)
 

@@ -24,12 +24,13 @@ from onoff.wire import (
 )
 
 CATALOGUE = Catalogue(("news", "sports", "wetter/süd", "science"), 32)
+STREAM = "0123456789abcdef" * 2
 MESSAGES = [b"", b"a", b"\0\0", b"x" * 32]
 FRAMES = [Frame(i, 7, message).encode(32) for i, message in enumerate(MESSAGES)]
 
 
 def body(**changes):
-    data = {"catalogue": CATALOGUE.fingerprint, "sources": [0, 2], "step": 5, **changes}
+    data = {"catalogue": CATALOGUE.fingerprint, "sources": [0, 2], "step": 5, "stream": STREAM, **changes}
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -93,11 +94,11 @@ def test_only_the_canonical_catalogue_document_is_read(document):
         Catalogue.parse(document)
 
 
-@given(st.sets(st.integers(0, 3), min_size=1), st.integers(0, MAX_STEP))
-def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step):
-    query = Query(CATALOGUE.fingerprint, step, tuple(sorted(sources)))
+@given(st.sets(st.integers(0, 3), min_size=1), st.integers(0, MAX_STEP), st.binary(min_size=16, max_size=16))
+def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step, drawn):
+    query = Query(CATALOGUE.fingerprint, drawn.hex(), step, tuple(sorted(sources)))
     assert parse_query(query.encode(), CATALOGUE) == query
-    assert query.encode() == body(sources=sorted(sources), step=step)
+    assert query.encode() == body(sources=sorted(sources), step=step, stream=drawn.hex())
     assert len(query.encode()) <= CATALOGUE.query_limit
 
 
@@ -124,6 +125,14 @@ def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step):
         (body(step=-1), "wrong-type"),
         (body(step=True), "wrong-type"),
         (body(step=MAX_STEP + 1), "wrong-type"),
+        (body(stream=None), "wrong-type"),
+        (body(stream=STREAM[1:]), "wrong-type"),
+        (body(stream=STREAM + "0"), "wrong-type"),
+        (body(stream=STREAM.upper()), "wrong-type"),
+        (body(stream=STREAM[1:] + "g"), "wrong-type"),
+        (body(stream=STREAM + "\n"), "wrong-type"),
+        (body(stream=int(STREAM, 16)), "wrong-type"),
+        (body().replace(b',"stream":"%b"' % STREAM.encode(), b""), "wrong-type"),
         (body(sources=[]), "empty-set"),
         (body(sources=[0, 4]), "unknown-source"),
         (body(sources=[-1, 0]), "unknown-source"),
@@ -132,7 +141,8 @@ def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step):
         (body(sources=[0, 1, 2, 3, 3]), "too-many-sources"),
         (body() + b" ", "not-canonical"),
         (body().replace(b",", b", "), "not-canonical"),
-        (b'{"step":5,"sources":[0],"catalogue":"' + CATALOGUE.fingerprint.encode() + b'"}', "not-canonical"),
+        (json.dumps(dict(reversed(json.loads(body()).items()))).encode(), "not-canonical"),
+        (body().replace(STREAM.encode(), b"\\u0030" + STREAM[1:].encode()), "not-canonical"),
         (body().replace(b"step", b"ste\\u0070"), "not-canonical"),
     ],
 )

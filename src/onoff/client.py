@@ -167,7 +167,7 @@ class Client:
         order = sorted(range(len(pending.query)), key=lambda i: self._on_wire[pending.query[i]])
         on_wire = tuple(self._on_wire[pending.query[i]] for i in order)
         step = self.journal.state.step
-        answer, attempts = await self._retried(lambda: self.transport.fetch(step, on_wire))
+        answer, attempts = await self._retried(lambda: self.transport.fetch(self.journal.stream, step, on_wire))
         wanted = on_wire.index(self._on_wire[pending.request])
         content = answer.contents[wanted]
         stored = Stored(step, pending.request, content.status, content.round, content.body)

@@ -89,6 +89,12 @@ class Journal:
             self.close()
             raise
 
+    @property
+    def stream(self) -> str:
+        """The journal's random name, 32 hexadecimal digits, under which its queries go out."""
+        with self._explained():
+            return self._meta("identity")
+
     def begin(self, state: State, pending: Pending, cost: float) -> None:
         """Put a drawn query on disk, before it goes on the wire."""
         row = (

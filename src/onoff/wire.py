@@ -1,13 +1,16 @@
 """What travels between client and server, as bytes: catalogue, query, answer, publication. No I/O, no science.
 
     catalogue    canonical JSON {"format","length","names","version"}; its SHA-256 is the catalogue's fingerprint
-    query        canonical JSON {"catalogue": fingerprint, "sources": [ascending indices], "step": number}
+    query        canonical JSON {"catalogue": fingerprint, "sources": [ascending indices], "step": number,
+                 "stream": 32 hexadecimal digits}
     answer       one frame for each source of the query, in the order of the query, nothing before, between or after
     frame        magic (4 bytes) | source (4) | round (8) | length (4) | message, zero-padded to L | SHA-256 of all that
     publication  JSON {"catalogue": fingerprint, "messages": {name: base64}}, published together as one round
 
 Numbers in frames are unsigned and big-endian. Canonical JSON has sorted keys, no blanks and only ASCII, so that the
-same query always has the same bytes. Round 0 with length 0 means that nothing was published for the source yet.
+same query always has the same bytes. A stream is the sequence of queries of one journal, which draws its number at
+random; the queries of a stream are numbered by their steps. Round 0 with length 0 means that nothing was published for
+the source yet.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ MAX_SOURCES = 100_000
 MAX_LENGTH = 16 * 2**20
 MAX_NAME = 200
 MAX_STEP = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+STREAM_DIGITS = 32  # 128 random bits
 
 _HEADER = struct.Struct(">4sIQI")
 _MAGIC = b"ONF1"
@@ -84,7 +88,7 @@ class Catalogue:
     @cached_property
     def query_limit(self) -> int:
         """No query is longer than this many bytes: the full set with the largest step number."""
-        return len(Query(self.fingerprint, MAX_STEP, tuple(range(self.n))).encode())
+        return len(Query(self.fingerprint, "0" * STREAM_DIGITS, MAX_STEP, tuple(range(self.n))).encode())
 
     @cached_property
     def publication_limit(self) -> int:
@@ -110,14 +114,17 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Query:
-    """A set of sources asked for at one step, against the catalogue with this fingerprint."""
+    """A set of sources asked for at one step of a stream, against the catalogue with this fingerprint."""
 
     catalogue: str
+    stream: str
     step: int
     sources: tuple[int, ...]
 
     def encode(self) -> bytes:
-        return _canonical({"catalogue": self.catalogue, "sources": self.sources, "step": self.step})
+        return _canonical(
+            {"catalogue": self.catalogue, "sources": self.sources, "step": self.step, "stream": self.stream}
+        )
 
 
 def parse_query(body: bytes, catalogue: Catalogue) -> Query:
@@ -126,17 +133,19 @@ def parse_query(body: bytes, catalogue: Catalogue) -> Query:
     if match is None:
         raise _why_not_canonical(body, catalogue)
     found, sources, step = match[1].decode("ascii"), list(map(int, match[2].split(b","))), int(match[3])
+    stream = match[4].decode("ascii")
     _check_step(step)
     _same_catalogue(found, catalogue)
     _check_set(sources, catalogue.n)
-    return Query(found, step, tuple(sources))
+    return Query(found, stream, step, tuple(sources))
 
 
 # What Query.encode writes, and nothing else: no JSON needs to be read for it. Numbers of more digits than any valid
 # one are left to the slow way.
 _NUMBER = rb"(?:0|[1-9][0-9]{0,15})"
 _CANONICAL_QUERY = re.compile(
-    rb'\{"catalogue":"([0-9a-f]{64})","sources":\[(%b(?:,%b)*)\],"step":(%b)\}' % (_NUMBER, _NUMBER, _NUMBER)
+    rb'\{"catalogue":"([0-9a-f]{64})","sources":\[(%b(?:,%b)*)\],"step":(%b),"stream":"([0-9a-f]{%d})"\}'
+    % (_NUMBER, _NUMBER, _NUMBER, STREAM_DIGITS)
 )
 
 
@@ -144,12 +153,13 @@ def _why_not_canonical(body: bytes, catalogue: Catalogue) -> WireError:
     """What is wrong with bytes that are not a canonical query, looked for in the order in which a sender would ask."""
     try:
         data = _load(body, QueryError)
-        if not isinstance(data, dict) or data.keys() != {"catalogue", "sources", "step"}:
-            raise QueryError('a query has exactly "catalogue", "sources" and "step"', reason="wrong-type")
+        if not isinstance(data, dict) or data.keys() != {"catalogue", "sources", "step", "stream"}:
+            raise QueryError('a query has exactly "catalogue", "sources", "step" and "stream"', reason="wrong-type")
         found, sources, step = data["catalogue"], data["sources"], data["step"]
         if not isinstance(found, str) or not isinstance(sources, list) or any(type(i) is not int for i in sources):
             raise QueryError('"catalogue" is a string and "sources" a list of integers', reason="wrong-type")
         _check_step(step)
+        _check_stream(data["stream"])
         _same_catalogue(found, catalogue)
         _check_set(sources, catalogue.n)
     except WireError as error:
@@ -160,6 +170,11 @@ def _why_not_canonical(body: bytes, catalogue: Catalogue) -> WireError:
 def _check_step(step: object) -> None:
     if type(step) is not int or not 0 <= step <= MAX_STEP:
         raise QueryError(f'"step" is an integer from 0 to {MAX_STEP}', reason="wrong-type")
+
+
+def _check_stream(stream: object) -> None:
+    if not isinstance(stream, str) or re.fullmatch(f"[0-9a-f]{{{STREAM_DIGITS}}}", stream) is None:
+        raise QueryError(f'"stream" is a string of {STREAM_DIGITS} lower-case hexadecimal digits', reason="wrong-type")
 
 
 def _check_set(sources: list[int], n: int) -> None:

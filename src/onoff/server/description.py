@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onoff.server.problems import MEDIA_TYPE, TYPE_PREFIX
-from onoff.wire import MAX_STEP, Catalogue
+from onoff.wire import MAX_STEP, STREAM_DIGITS, Catalogue
 
 Schema = dict[str, Any]
 
@@ -132,6 +132,7 @@ def _query_schema(catalogue: Catalogue) -> Schema:
             "description": "In ascending order.",
         },
         step={"type": "integer", "minimum": 0, "maximum": MAX_STEP},
+        stream={"type": "string", "pattern": f"^[0-9a-f]{{{STREAM_DIGITS}}}$"},
     )
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from onoff.errors import StoreError
 from onoff.server import metrics as exposition
 from onoff.server.board import Board
 from onoff.server.body import BodyReader
@@ -19,8 +20,13 @@ from onoff.server.problems import Problem, ProblemResponses, log, unavailable
 from onoff.server.settings import Settings
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.wire import parse_publication, parse_query
+from onoff.store.streams import Streams
+from onoff.wire import Query, parse_publication, parse_query
 
+_STALE = (
+    "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "
+    "Start a new journal."
+)
 _NO_STORE = {"Cache-Control": "no-store"}
 _ANSWER_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
@@ -50,8 +56,10 @@ class QueryEndpoint:
         metrics: Metrics,
         problems: ProblemResponses,
         transcript: Transcript | None,
+        streams: Streams,
     ) -> None:
         self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
+        self._streams = streams
         self._readers, self._catalogue = settings.readers, settings.catalogue
         self._limit, self._bodies = settings.catalogue.query_limit, BodyReader(settings.body_seconds)
 
@@ -76,6 +84,7 @@ class QueryEndpoint:
         body = await self._bodies.read(receive, self._limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
+        await self._admit(query, body)
         if self._transcript is not None:
             # Before the answer: an adversary has seen the query, whatever becomes of the answer.
             try:
@@ -87,6 +96,19 @@ class QueryEndpoint:
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
         return answer
+
+    async def _admit(self, query: Query, body: bytes) -> None:
+        """Refuse what only a copy of a journal can ask; nothing was recorded or answered of it.
+
+        This comes first. If the query cannot be recorded or answered after that, its retry is the same again, and is
+        admitted; another query for the same step never is.
+        """
+        try:
+            admitted = await self._streams.admit(query.stream, query.step, body)
+        except StoreError as error:
+            raise unavailable(error) from error
+        if not admitted:
+            raise Problem(409, "stale-step", _STALE)
 
 
 class Endpoints:

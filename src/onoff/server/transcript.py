@@ -26,7 +26,8 @@ class Transcript:
         self._append({"catalogue": names})
 
     def record(self, query: Query, client: str | None) -> None:
-        self._append({"time": time.time(), "step": query.step, "sources": query.sources, "client": client})
+        line = {"time": time.time(), "stream": query.stream, "step": query.step, "sources": query.sources}
+        self._append({**line, "client": client})
 
     def _append(self, line: dict[str, object]) -> None:
         data = (json.dumps(line) + "\n").encode()

@@ -26,8 +26,9 @@ class Answer:
 class Transport(Protocol):
     """One server. `connect` learns what it offers; `fetch` asks for a set, as often as needed, always alike.
 
-    Sources are indices into `names`; sets are sorted. `fetch` returns only when all of the answer has arrived and was
-    checked; it raises `Unavailable` if another attempt may help, and `RefusedByServer` if not.
+    Sources are indices into `names`; sets are sorted. `stream` is the random name of the journal that asks. `fetch`
+    returns only when all of the answer has arrived and was checked; it raises `Unavailable` if another attempt may
+    help, and `RefusedByServer` if not.
     """
 
     @property
@@ -35,5 +36,5 @@ class Transport(Protocol):
     @property
     def fingerprint(self) -> str: ...
     async def connect(self) -> None: ...
-    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer: ...
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer: ...
     async def close(self) -> None: ...

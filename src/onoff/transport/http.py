@@ -52,7 +52,7 @@ class HttpTransport:
     async def connect(self) -> None:
         """Nothing: the catalogue is the client's own."""
 
-    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's signature)
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
         """GET every URL of the set in its order, each body to its end, whatever the statuses are."""
         urls = list(self._sources.values())
         contents = []
@@ -63,7 +63,7 @@ class HttpTransport:
 
     async def measure(self) -> dict[str, int]:
         """The length of every body, by fetching all of them: it can serve as the cost of a source in planning."""
-        answer = await self.fetch(0, tuple(range(len(self.names))))
+        answer = await self.fetch("", 0, tuple(range(len(self.names))))
         for (name, url), content in zip(self._sources.items(), answer.contents, strict=True):
             if content.status != 200:
                 raise SourceError(

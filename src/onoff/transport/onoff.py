@@ -52,10 +52,10 @@ class OnoffTransport:
         except CatalogueError as error:
             raise RefusedByServer(f"{self.url} does not serve a catalogue: {error}") from None
 
-    async def fetch(self, step: int, sources: tuple[int, ...]) -> Answer:
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:
         """Ask for the set; every frame is checked before any is given out."""
         catalogue = self.catalogue
-        body = Query(catalogue.fingerprint, step, sources).encode()
+        body = Query(catalogue.fingerprint, stream, step, sources).encode()
         request = self._http.build_request(
             "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
         )
