@@ -33,6 +33,7 @@ MAX_SOURCES = 100_000
 MAX_LENGTH = 16 * 2**20
 MAX_NAME = 200
 MAX_STEP = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+MAX_ROUND = MAX_STEP  # far below what a database keeps: a client can store every round that it lets in
 STREAM_DIGITS = 32  # 128 random bits
 
 _HEADER = struct.Struct(">4sIQI")
@@ -247,6 +248,8 @@ def _decode_frame(data: memoryview, expected: int, length: int) -> Frame | str:
         return "not a frame of this version"
     if source != expected:
         return f"is of source {source} instead of {expected}"
+    if number > MAX_ROUND:
+        return f"its round is above {MAX_ROUND}"
     padded = content[_HEADER.size :]
     if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
         return "length and padding do not fit together"
