@@ -126,7 +126,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
                 pass
 
         async def fetch(stream, step, sources):  # noqa: ARG001
-            late.append(time.monotonic() - called - client.delay)
+            late.append(time.monotonic() - client._grid.start - 2 * client.delay)
             return Answer(tuple(Content(200, b"x") for _ in sources), 0)
 
         client.journal.begin, client.transport.fetch = exactly_so_long, fetch

@@ -27,7 +27,8 @@ def make_step(journal, request=1, body=b"hello"):
     state, pending = begin(journal.state, CHAIN, request, None, True, None)
     journal.begin(state, pending, cost=3.0)
     step = journal.state.step
-    journal.finish(finish(journal.state), Stored(step, request, 200, 7, body), size=100, attempts=2)
+    members = [Stored(step, x, 200, 7, body if x == request else b"other %d" % x) for x in pending.query]
+    journal.finish(finish(journal.state), members, size=100, attempts=2)
 
 
 @pytest.fixture
@@ -209,8 +210,10 @@ def test_a_full_disk_changes_nothing(path):
     state, pending = begin(journal.state, CHAIN, 1, None, True, None)
     journal.begin(state, pending, cost=3.0)
     big = Stored(journal.state.step, 1, 200, 7, b"x" * 100_000)
-    with pytest.raises(JournalError, match="full"):
-        journal.finish(finish(journal.state), big, size=1, attempts=1)
+    with pytest.raises(JournalError, match="full") as caught:
+        journal.finish(finish(journal.state), [big], size=1, attempts=1)
+    assert "keep it" in str(caught.value)
+    assert "damaged" not in str(caught.value)
     assert journal.state == state
     assert journal.latest().step == before.step - 1
     journal.close()

@@ -98,7 +98,12 @@ class Catalogue:
 
     @classmethod
     def parse(cls, document: bytes) -> Catalogue:
-        """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint."""
+        """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint.
+
+        What is long and does not even look like one is not read as JSON: its objects would need many times the memory.
+        """
+        if len(document) > LONG and _LIKE_A_CATALOGUE.fullmatch(document) is None:
+            raise CatalogueError("not a catalogue, or not in canonical form", reason="not-canonical")
         data = _load(document, CatalogueError)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}"')
@@ -111,6 +116,15 @@ class Catalogue:
         if catalogue.document != document:
             raise CatalogueError("the catalogue is not in canonical form", reason="not-canonical")
         return catalogue
+
+
+# Strings and their number as in a canonical catalogue. Possessive, so that matching needs no memory.
+LONG = 2**16
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_LIKE_A_CATALOGUE = re.compile(
+    rb'\{"format":"%b","length":[0-9]{1,10},"names":\[%b(?:,%b){1,%d}+\],"version":[0-9]{1,10}\}'
+    % (FORMAT.encode(), _STRING, _STRING, MAX_SOURCES - 1)
+)
 
 
 @dataclass(frozen=True)
