@@ -77,6 +77,8 @@ class Journal:
                 meta = self._checked(chain, catalogue)
                 self._witness = Witness(meta["identity"])
                 self._check_newest(meta)
+                if meta["version"] != str(VERSION):
+                    journalfile.bring_up_to_date(self._database, meta)
                 self.state = State.from_dict(json.loads(meta["state"]))
                 self.stream = meta["identity"]  # the random name under which its queries go out
             except BaseException:
@@ -237,7 +239,7 @@ class Journal:
         os.rename(unfinished, self.path)
 
     def _checked(self, chain: str, catalogue: str) -> dict[str, str]:
-        """What the journal says of itself, once all of it makes sense and is of this version."""
+        """What the journal says of itself, once all of it makes sense and is of a known version."""
         with self._open() as database:
             if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
                 raise DamagedError("the file fails SQLite's check")
@@ -249,7 +251,7 @@ class Journal:
                 if meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
                     raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-            return meta if meta["version"] == str(VERSION) else journalfile.bring_up_to_date(database, meta)
+            return meta
 
     def _check_newest(self, meta: dict[str, str]) -> None:
         """Refuse a copy, and a state that is older than the lock or the witness remembers."""

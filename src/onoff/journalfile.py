@@ -115,8 +115,8 @@ def check_is_journal(path: Path) -> None:
         raise JournalError(f"{path}: is not a journal; name another file")
 
 
-def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> dict[str, str]:
-    """Make a journal of version 1, whose sums were checked, one of this version, in one transaction; its new meta."""
+def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> None:
+    """Make a journal of version 1 that was checked, and says this of itself, one of this version, all or nothing."""
     new = {**meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta))}
     new["checksum"] = checksum(new)
     database.execute("BEGIN IMMEDIATE")
@@ -130,7 +130,6 @@ def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> dict
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
-    return new
 
 
 def read_meta(database: sqlite3.Connection) -> dict[str, str]:
