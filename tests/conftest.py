@@ -44,6 +44,12 @@ def pytest_runtest_makereport():
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _a_cache_of_their_own(tmp_path_factory):
+    """Witnesses of journals and verified plans are kept in the user's cache: not in the one of who runs the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def in_memory(tmp_path):
     """For many journals: `kill -9` does not ask for a disk, and a slow one takes longer than a client's delay."""

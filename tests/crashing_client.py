@@ -28,7 +28,9 @@ import httpcore._backends.anyio as network
 import httpx
 
 import onoff.journal
+import onoff.journalfile
 import onoff.report
+import onoff.witness
 from onoff.chain import Chain
 from onoff.cli import main as command_line
 from onoff.client import Client, Message
@@ -97,8 +99,8 @@ class WatchedOs:
 
 def watch() -> None:
     """Put the watchers in place."""
-    onoff.journal.os = WatchedOs()
-    onoff.journal.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": connect})
+    onoff.journal.os = onoff.witness.os = WatchedOs()
+    onoff.journalfile.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": connect})
     stream, backend = network.AnyIOStream, network.AnyIOBackend
     read, write, open_tcp = stream.read, stream.write, backend.connect_tcp
     sent = [False]

@@ -21,7 +21,7 @@ from onoff.errors import ChainError, JournalError, JournalLocked, RefusedByServe
 from onoff.journal import Journal
 from onoff.transport.http import HttpTransport
 from onoff.transport.onoff import OnoffTransport
-from onoff.wire import Catalogue
+from onoff.wire import Catalogue, Frame
 from recordingserver import Reply, reply
 from serverprocess import ServerProcess
 
@@ -62,7 +62,14 @@ def last_padding_changed(frames):
     return reply(b"".join([frames[0], bytes(broken), *frames[2:]]))
 
 
+def giant_round(frames):
+    """A frame in order but for its round, which is more than SQLite keeps."""
+    source = int.from_bytes(frames[1][4:8], "big")
+    return reply(b"".join([frames[0], Frame(source, 2**63, b"marked").encode(64), *frames[2:]]))
+
+
 OWN_FAULTS = {
+    "giant round": giant_round,
     "corrupted": corrupted,
     "padding": last_padding_changed,
     "reordered": lambda frames: reply(b"".join([frames[1], frames[0], *frames[2:]])),

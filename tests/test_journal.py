@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
+import random
+import secrets
 import shutil
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
+from functools import partial
 
 import pytest
 
-from onoff import Chain
+from onoff import Chain, journalfile
 from onoff.errors import JournalError, JournalLocked
 from onoff.journal import Journal, Stored, snapshot
 from onoff.session import State, begin, finish
@@ -27,7 +33,8 @@ def make_step(journal, request=1, body=b"hello"):
     state, pending = begin(journal.state, CHAIN, request, None, True, None)
     journal.begin(state, pending, cost=3.0)
     step = journal.state.step
-    journal.finish(finish(journal.state), Stored(step, request, 200, 7, body), size=100, attempts=2)
+    members = [Stored(step, x, 200, 7, body if x == request else b"other %d" % x) for x in pending.query]
+    journal.finish(finish(journal.state), members, size=100, attempts=2)
 
 
 @pytest.fixture
@@ -152,13 +159,248 @@ def test_a_backup_restored_in_place_is_refused(path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])
-def test_a_damaged_file_is_refused_and_left_alone(path, content):
+def test_a_file_that_never_was_a_journal_is_refused_and_left_alone(path, content):
     path.write_bytes(content)
-    with pytest.raises(JournalError, match=r"damaged|cannot be used"):
+    for look in (opened, snapshot):
+        with pytest.raises(JournalError, match="journal: is not a journal; name another file"):
+            look(path)
+    assert path.read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == ["journal"]  # no lock beside it
+
+
+def test_a_database_of_others_is_not_turned_into_a_journal(path):
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
+    database.close()
+    content = path.read_bytes()
+    with pytest.raises(JournalError, match="is not a journal; name another file"):
         opened(path)
     assert path.read_bytes() == content
-    with pytest.raises(JournalError):
-        snapshot(path)
+
+
+def test_a_directory_is_not_a_journal(path):
+    path.mkdir()
+    for look in (opened, snapshot):
+        with pytest.raises(JournalError, match="is not a file; name another one"):
+            look(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])
+def test_a_file_that_was_a_journal_is_called_damaged_and_left_alone(path, content):
+    opened(path).close()
+    path.write_bytes(content)
+    for look in (opened, snapshot):
+        with pytest.raises(JournalError, match="the journal is damaged"):
+            look(path)
+    assert path.read_bytes() == content
+
+
+# Trouble of the machine is not damage.
+
+
+def told_to_keep_it(act, *words):
+    with pytest.raises(JournalError) as caught:
+        act()
+    said = str(caught.value)
+    assert all(word in said for word in (*words, "cannot be used", "keep it")), said
+    assert "the journal is damaged" not in said
+    assert "move it away" not in said
+
+
+def test_a_read_only_disk_is_not_damage(path, monkeypatch):
+    journal = opened(path)
+    make_step(journal)
+    journal.close()
+    monkeypatch.setattr(journalfile, "connect", journalfile.connect_to_read)
+    journal = opened(path)
+    state, pending = begin(journal.state, CHAIN, 1, None, True, None)
+    told_to_keep_it(lambda: journal.begin(state, pending, cost=3.0), "readonly database")
+    told_to_keep_it(lambda: journal.note("a", "b"), "readonly database")
+    assert journal.state.pending is None
+    journal.close()
+
+
+def test_a_database_that_another_program_has_locked_is_not_damage(path, monkeypatch):
+    opened(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.01))
+    journal = opened(path)
+    told_to_keep_it(lambda: journal.note("a", "b"), "locked")
+    journal.close()
+    other.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["open", "pwrite", "rename", "fsync"])
+def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
+    def failing(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, failing)
+    told_to_keep_it(lambda: opened(path), os.strerror(number))
+    monkeypatch.undo()
+    opened(path).close()
+
+
+# Version 1, which kept the wanted message alone.
+
+SCHEMA_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE steps (
+    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
+    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
+    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER
+) STRICT;
+CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, body BLOB NOT NULL) STRICT;
+"""
+
+
+def make_version_1(path, pending=False):
+    """A journal as version 1 wrote it, with two steps made, one note, and perhaps a third step pending."""
+    state = State()
+    made = []
+    for request in (1, 2):
+        state, drawn = begin(state, CHAIN, request, None, True, None)
+        made.append(drawn)
+        state = finish(state)
+    if pending:
+        state, drawn = begin(state, CHAIN, 0, None, True, None)
+        made.append(drawn)
+    path.touch(mode=0o600)
+    meta = {
+        "version": "1", "chain": CHAIN.fingerprint, "catalogue": "catalogue", "identity": secrets.token_hex(16),
+        "inode": str(path.stat().st_ino), "transaction": "7", "state": json.dumps(state.as_dict()),
+    }  # fmt: skip
+    meta["checksum"] = hashlib.sha256(json.dumps(list(meta.values())).encode()).hexdigest()
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.executescript(SCHEMA_1)
+    database.executemany("INSERT INTO meta VALUES (?, ?)", [*meta.items(), ("note server", "http://there")])
+    for step, drawn in enumerate(made):
+        done = (None, None) if step == 2 else (100, 2)
+        row = (step, True, True, 0, drawn.plan, json.dumps(drawn.query), drawn.request, drawn.next, 3.0, *done)
+        database.execute(f"INSERT INTO steps VALUES ({', '.join('?' * 11)})", row)
+    database.execute("INSERT INTO message VALUES (1, 2, 200, 7, ?)", (b"second",))
+    database.close()
+    path.with_name("journal.lock").write_text(f"{7:020d} {meta['identity']}\n")
+    return state, meta["identity"]
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_journal_of_version_1_goes_on(path, pending):
+    state, identity = make_version_1(path, pending)
+    before = snapshot(path)
+    assert (before.state, before.notes, before.totals.steps) == (state, {"server": "http://there"}, 2)
+    for _ in range(2):  # brought up to date, and then of today
+        journal = opened(path)
+        assert not journal.created
+        assert journal.stream == identity
+        assert journal.state == state
+        assert journal.latest() == Stored(1, 2, 200, 7, b"second")
+        assert journal.recall("server") == "http://there"
+        assert [step["request"] for step in journal.steps()] == [1, 2, 0][: 3 if pending else 2]
+        assert snapshot(path) == before
+        journal.close()
+    journal = opened(path)
+    if pending:
+        members = [Stored(2, x, 200, 8, b"third %d" % x) for x in range(3)]
+        journal.finish(finish(journal.state), members, 100, 1)
+        assert journal.latest() == Stored(2, 0, 200, 8, b"third 0")
+    make_step(journal)
+    journal.close()
+    opened(path).close()
+
+
+def test_a_damaged_or_restored_journal_of_version_1_is_refused_and_not_changed(path):
+    make_version_1(path)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE meta SET value = replace(value, '2', '1') WHERE key = 'state'")
+    database.close()
+    with pytest.raises(JournalError, match="checksum does not match"):
+        opened(path)
+    path.unlink()
+    _, identity = make_version_1(path)
+    path.with_name("journal.lock").write_text(f"{8:020d} {identity}\n")
+    content = path.read_bytes()
+    with pytest.raises(JournalError, match="older"):
+        opened(path)
+    assert path.read_bytes() == content
+
+
+def test_killed_while_it_is_brought_up_to_date_it_is_as_it_was(path):
+    state, _ = make_version_1(path)
+    content = path.read_bytes()
+    code = (
+        "import os, signal, sqlite3; from onoff import journalfile\n"
+        "class Deadly(sqlite3.Connection):\n"
+        "    def execute(self, sql, *rest):\n"
+        "        if sql == 'COMMIT': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return super().execute(sql, *rest)\n"
+        "honest = sqlite3.connect\n"
+        "sqlite3.connect = lambda *a, **o: honest(*a, factory=Deadly, **o)\n"
+        "from onoff.journal import Journal\n"
+        f"Journal({str(path)!r}, {CHAIN.fingerprint!r}, 'catalogue')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -9
+    assert path.read_bytes() == content
+    journal = opened(path)
+    assert journal.state == state
+    journal.close()
+
+
+# Random damage.
+
+
+def everything(path):
+    """All that can be read of a journal, as a program would."""
+    journal = opened(path)
+    try:
+        notes = {key: journal.recall(key) for key in ("chain", "play")}
+        return journal.state, notes, list(journal.steps()), journal.totals((1.0, 2.0, 3.0)), journal.latest()
+    finally:
+        journal.close()
+
+
+def test_random_damage_is_never_a_traceback_nor_another_state(path, in_memory):
+    """400 journals with 1 to 30 bytes changed, or a piece cut out, filled or moved; repeatable."""
+    path = in_memory / "journal"
+    journal = opened(path)
+    for request in (1, 2, 0, 1, 2):
+        make_step(journal, request)
+    journal.note("chain", json.dumps({"names": CHAIN.names, "matrix": CHAIN.P.tolist()}))
+    journal.note("play", json.dumps({"digest": "0" * 64, "first": 1, "file": "requests", "count": 4}))
+    journal.close()
+    whole, seen = everything(path), snapshot(path)
+    content = path.read_bytes()
+    generator = random.Random(1)
+    outcomes = Counter()
+    for _ in range(400):
+        damaged = bytearray(content)
+        if generator.random() < 0.7:
+            for _ in range(generator.choice((1, 1, 1, 3, 30))):
+                damaged[generator.randrange(len(content))] = generator.randrange(256)
+        else:
+            start, length = generator.randrange(len(content)), generator.randrange(1, 5000)
+            piece = generator.choice((b"", bytes(length), generator.randbytes(length), content[:length]))
+            damaged[start : start + length] = piece
+        with path.open("r+b") as stream:  # the same inode
+            stream.truncate(0)
+            stream.write(damaged)
+        for log in ("journal-wal", "journal-shm"):
+            path.with_name(log).unlink(missing_ok=True)
+        for look, right in ((snapshot, seen), (everything, whole)):
+            try:
+                found = look(path)
+            except JournalError:
+                outcomes["refused"] += 1
+            else:
+                state, notes = (found.state, found.notes) if look is snapshot else found[:2]
+                assert (state, notes) == ((right.state, right.notes) if look is snapshot else right[:2])
+                outcomes["taken"] += 1
+    assert min(outcomes.values()) > 100
 
 
 def test_a_journal_with_nonsense_in_it_is_refused(path):
@@ -209,8 +451,10 @@ def test_a_full_disk_changes_nothing(path):
     state, pending = begin(journal.state, CHAIN, 1, None, True, None)
     journal.begin(state, pending, cost=3.0)
     big = Stored(journal.state.step, 1, 200, 7, b"x" * 100_000)
-    with pytest.raises(JournalError, match="full"):
-        journal.finish(finish(journal.state), big, size=1, attempts=1)
+    with pytest.raises(JournalError, match="full") as caught:
+        journal.finish(finish(journal.state), [big], size=1, attempts=1)
+    assert "keep it" in str(caught.value)
+    assert "damaged" not in str(caught.value)
     assert journal.state == state
     assert journal.latest().step == before.step - 1
     journal.close()

@@ -106,6 +106,11 @@ def test_impossible_requests_and_missing_plans_are_errors():
         begin(state, ring, 2, 0, True, None)
     with pytest.raises(ContextError, match="'b' right after 'b'"):
         begin(state, ring, 1, 1, False, plan(ring, 1))
+    for private in (True, False):  # what is said of the next request is checked while ON, too
+        with pytest.raises(ContextError, match="'a' right after 'b'"):
+            begin(state, ring, 1, 0, private, plan(ring, 1))
+        with pytest.raises(ContextError, match="'b' right after 'c'"):
+            begin(FIRST, ring, 2, 1, private, None)
     with pytest.raises(ContextError, match="no source 7"):
         begin(state, ring, 7, 1, True, None)
     with pytest.raises(PlanError, match="lag 1 or less"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onoff import errors
 from onoff.wire import (
     FRAME_OVERHEAD,
+    MAX_ROUND,
     MAX_STEP,
     Catalogue,
     Frame,
@@ -170,6 +171,8 @@ def test_frames_are_equally_long_and_bytes_as_documented():
 def test_an_answer_is_the_frames_of_the_query_in_order():
     frames = decode_answer(CATALOGUE, (0, 1, 3), FRAMES[0] + FRAMES[1] + FRAMES[3])
     assert frames == (Frame(0, 7, b""), Frame(1, 7, b"a"), Frame(3, 7, b"x" * 32))
+    last = Frame(0, MAX_ROUND, b"z")
+    assert decode_answer(CATALOGUE, (0,), last.encode(32)) == (last,)
 
 
 @given(st.data())
@@ -206,6 +209,8 @@ def test_an_answer_of_another_length_is_refused(answer):
         (struct.pack(">4sIQI", b"ONF1", 0, 7, 33) + b"a" * 32, "padding"),
         (struct.pack(">4sIQI", b"ONF1", 0, 7, 1) + b"a" * 32, "padding"),
         (struct.pack(">4sIQI", b"ONF1", 0, 0, 1) + b"a" + bytes(31), "padding"),
+        (struct.pack(">4sIQI", b"ONF1", 0, MAX_ROUND + 1, 1) + b"a" + bytes(31), "its round is above"),
+        (struct.pack(">4sIQI", b"ONF1", 0, 2**64 - 1, 0) + bytes(32), "its round is above"),
     ],
 )
 def test_a_frame_with_a_right_checksum_over_wrong_content_is_broken(content, fault):

@@ -1,7 +1,10 @@
 """The client: what a caller asks for, through the session, the journal and a transport, in that order.
 
-draw (session) -> on disk (journal) -> a fixed time after the call -> on the wire (transport) -> checked
--> message and end of step on disk -> the caller
+draw (session) -> on disk (journal) -> at a point of the grid -> on the wire (transport) -> checked
+-> the whole answer and the end of the step on disk -> the caller
+
+From the last byte of an answer to the end of its step everything is done for all members alike: which one was wanted is
+looked at only then, and what follows leaves on the grid.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Self, TypeVar
 from onoff import session
 from onoff.chain import Chain
 from onoff.clocks import RandBelow
-from onoff.errors import ChainError, SourceError, Unavailable
+from onoff.errors import ChainError, RefusedByServer, SourceError, StaleStep, Unavailable
 from onoff.foreign import plain
+from onoff.grid import Grid, now
 from onoff.journal import Journal, Stored
 from onoff.planner import Planner
 from onoff.session import Pending
@@ -27,15 +31,15 @@ from onoff.transport import Transport
 
 Result = TypeVar("Result")
 
-DELAY = 0.05  # seconds from call to send: longer than any draw and its commit
-SPIN = 0.002  # the last of them, spent awake: a sleep ends a whole millisecond after its start, which would show it
+DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
 
 @dataclass(frozen=True)
 class Message:
     """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
 
-    `round` is the server's number for the publication; 0 means that nothing was published for the source yet.
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `error`
+    is set if a web server answered something else than 200 for the source; `body` is then what it said.
     """
 
     source: str
@@ -45,14 +49,16 @@ class Message:
     made_private: bool
     query: tuple[str, ...]
     round: int | None
+    error: SourceError | None = None
 
 
 class Client:
     """Fetches the latest message of one of the sources of a chain. Use as `async with Client(...) as client`.
 
     `attempts` bounds how often a query is sent, always the same bytes, with a pause that doubles from `backoff`
-    seconds on. The query leaves `delay` seconds after the call whatever was asked; if drawing took longer, at the next
-    multiple of it.
+    seconds on. Whatever leaves, leaves on a grid: the step before ended at its start (or the client was opened), and
+    its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
+    when it has been drawn. The connection is closed at a point, too.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Client:
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self._path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
         self._opened: Journal | None = None
+        self._grid = Grid()
 
     async def __aenter__(self) -> Self:
         """Learn what the server offers and open the journal; both must fit the chain."""
@@ -84,6 +91,7 @@ class Client:
         except BaseException:
             await self.transport.close()
             raise
+        self._grid.restart()
         return self
 
     async def __aexit__(
@@ -91,7 +99,10 @@ class Client:
     ) -> None:
         if self._opened is not None:
             self._opened.close()
-        await self.transport.close()
+        try:
+            await self._grid.next_point(self.delay)  # or the end would show what the caller did with the last message
+        finally:
+            await self.transport.close()
 
     @property
     def journal(self) -> Journal:
@@ -102,10 +113,42 @@ class Client:
     async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
         """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
 
-        Without `next`, or at the start of a stream, the request is made ON whatever was asked.
+        Without `next`, or at the start of a stream, the request is made ON whatever was asked. `SourceError` if a web
+        server has no message for the source; the step is then over, like any other.
         """
-        clock = asyncio.get_running_loop().time
-        called = clock()
+        return _delivered(await self._ask(source, next, private))
+
+    async def resume(self) -> Message | None:
+        """Finish a pending request, if there is one; the latest message, from the disk if it had arrived."""
+        called = now()
+        pending = self.journal.state.pending
+        if pending is not None:
+            await self._grid.after_call(called, self.delay)
+            return _delivered(await self._complete(pending))
+        stored = self.journal.latest()
+        if stored is None:
+            return None
+        made = next(self.journal.steps(since=stored.step))
+        private, asked = bool(made["private"]), bool(made["asked_private"])
+        return _delivered(self._message(stored, tuple(made["query"]), private, private and not asked))
+
+    async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
+        """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
+
+        A source without a message gives one whose `error` is set, and the stream goes on: to stop there would tell the
+        server which source was wanted. Left early, the announcement of the next request stays in force: go on with the
+        rest of the items.
+        """
+        upcoming = iter(items)
+        current = next(upcoming, None)
+        while current is not None:
+            following = next(upcoming, None)
+            yield await self._ask(current[0], None if following is None else following[0], current[1])
+            current = following
+
+    async def _ask(self, source: str, next: str | None, private: bool) -> Message:
+        """Draw the query, put it on disk, and complete the step."""
+        called = now()
         request = self.chain.index(source)
         following = None if next is None else self.chain.index(next)
         lag = session.next_lag(self.journal.state, following, private)
@@ -114,37 +157,8 @@ class Client:
             self.journal.state, self.chain, request, following, private, plan, self._randbelow
         )
         self.journal.begin(state, pending, self._everything() if plan is None else plan.cost)
-        slots = max(1, math.ceil((clock() - called) / self.delay)) if self.delay > 0 else 0
-        leave = called + slots * self.delay
-        await asyncio.sleep(max(0.0, leave - SPIN - clock()))
-        while clock() < leave:
-            pass
+        await self._grid.after_call(called, self.delay)
         return await self._complete(pending)
-
-    async def resume(self) -> Message | None:
-        """Finish a pending request, if there is one; the latest message, from the disk if it had arrived."""
-        pending = self.journal.state.pending
-        if pending is not None:
-            return await self._complete(pending)
-        stored = self.journal.latest()
-        if stored is None:
-            return None
-        made = next(self.journal.steps(since=stored.step))
-        private, asked = bool(made["private"]), bool(made["asked_private"])
-        return self._message(stored, tuple(made["query"]), private, private and not asked)
-
-    async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
-        """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
-
-        Left early, or ended by an error such as `SourceError`, the announcement of the next request stays in force: go
-        on with the rest of the items.
-        """
-        upcoming = iter(items)
-        current = next(upcoming, None)
-        while current is not None:
-            following = next(upcoming, None)
-            yield await self.get(current[0], None if following is None else following[0], current[1])
-            current = following
 
     def _everything(self) -> float:
         """What the full set costs, in the unit of the plans."""
@@ -163,16 +177,28 @@ class Client:
         return [places[name] for name in self.chain.names]
 
     async def _complete(self, pending: Pending) -> Message:
-        """Send the pending query until it is answered whole, and put the end of the step on disk."""
-        order = sorted(range(len(pending.query)), key=lambda i: self._on_wire[pending.query[i]])
-        on_wire = tuple(self._on_wire[pending.query[i]] for i in order)
-        step = self.journal.state.step
-        answer, attempts = await self._retried(lambda: self.transport.fetch(self.journal.stream, step, on_wire))
-        wanted = on_wire.index(self._on_wire[pending.request])
-        content = answer.contents[wanted]
-        stored = Stored(step, pending.request, content.status, content.round, content.body)
-        self.journal.finish(session.finish(self.journal.state), stored, answer.size, attempts)
-        return self._message(stored, pending.query, pending.private, pending.private and not pending.asked_private)
+        """Send the pending query until it is answered whole, and put the answer and the end of the step on disk."""
+        query = sorted(pending.query, key=lambda source: self._on_wire[source])
+        on_wire = tuple(self._on_wire[source] for source in query)
+        journal = self.journal
+        step = journal.state.step
+        try:
+            answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
+        except StaleStep:
+            raise
+        except RefusedByServer as error:
+            raise RefusedByServer(
+                f"{error}. Step {step} stays pending, its query is on disk: once the server takes it, `onoff resume` "
+                "(Client.resume) sends it again, unchanged"
+            ) from None
+        members = [
+            Stored(step, source, content.status, content.round, content.body)
+            for source, content in zip(query, answer.contents, strict=True)
+        ]
+        journal.finish(session.finish(journal.state), members, answer.size, attempts)
+        self._grid.restart()  # only from here on may anything depend on which member was wanted
+        wanted = members[query.index(pending.request)]
+        return self._message(wanted, pending.query, pending.private, pending.private and not pending.asked_private)
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
         """Call until it works: what it gave and how often it was called. Pauses depend on the attempt only."""
@@ -187,12 +213,19 @@ class Client:
 
     def _message(self, stored: Stored, query: tuple[int, ...], private: bool, made_private: bool) -> Message:
         name = self.chain.names[stored.source]
+        error = None
         if stored.status != 200:
-            raise SourceError(
-                f"the server answered {stored.status} for {name!r}", status=stored.status, body=stored.body
-            )
+            words = f"the server answered {stored.status} for {name!r}"
+            error = SourceError(words, status=stored.status, body=stored.body)
         names = tuple(self.chain.names[i] for i in query)
-        return Message(name, stored.body, stored.step, private, made_private, names, stored.round)
+        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error)
+
+
+def _delivered(message: Message) -> Message:
+    """The message, or its error raised."""
+    if message.error is not None:
+        raise message.error
+    return message
 
 
 def _few(names: list[str]) -> str:

@@ -14,6 +14,7 @@
     ├── TransportError     the server could not be asked
     │   ├── Unavailable        no whole answer arrived; the same query may be sent again
     │   └── RefusedByServer    sending it again would not help
+    │       └── StaleStep          the stream has gone on without this journal, which was restored or copied
     ├── LogError           a log of requests cannot be read or says too little
     ├── SourceError        the server has no message for the wanted source
     ├── WireError          bytes between client and server that do not follow the format
@@ -120,6 +121,10 @@ class Unavailable(TransportError):
 
 class RefusedByServer(TransportError):
     """The server refuses the request; sending it again would not help."""
+
+
+class StaleStep(RefusedByServer):
+    """The server knows another query for this step: the journal was restored from a backup, or copied."""
 
 
 class SourceError(OnoffError):

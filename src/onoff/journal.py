@@ -1,16 +1,16 @@
 """The client's state on disk: one SQLite file, one transaction before a query is sent and one when it is answered.
 
 What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
-0600, deleted messages are overwritten. A lock keeps a second process out. Beside it, `NAME.lock` bears the identity of
-the journal and the number of its newest transaction: a journal that is older than its own lock was restored from a
-backup, and one that has no such lock, or lives in another inode than it was made in, was copied. They would ask again
-for what was already asked: they are refused.
+0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
+never of the wanted source. A lock keeps a second process out. Beside it, `NAME.lock` bears the identity of the journal
+and the number of its newest transaction, and so does a witness in the user's cache: a journal that is older than one
+of them was restored from a backup, and one that has no such lock, or lives in another inode than it was made in, was
+copied. They would ask again for what was already asked: they are refused.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -22,27 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onoff import journalfile
 from onoff.errors import JournalError, JournalLocked
+from onoff.journalfile import AFRESH, SUMMED, VERSION, DamagedError, explained
 from onoff.session import Pending, State
+from onoff.witness import Witness
 
-VERSION = 1
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE steps (
-    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
-    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
-    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER
-) STRICT;
-CREATE TABLE message (step INTEGER PRIMARY KEY, source INTEGER NOT NULL, status INTEGER NOT NULL,
-    round INTEGER, body BLOB NOT NULL) STRICT;
-"""
-SUMMED = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
-AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
+COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, bytes, attempts"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The latest message as it lies on disk."""
+    """What an answer had for one source, as it lies on disk."""
 
     step: int
     source: int
@@ -73,135 +64,143 @@ class Journal:
     def __init__(self, path: str | Path, chain: str, catalogue: str, first_ever: bool = False) -> None:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough."""
         self.path = Path(path)
-        self._lock = self._locked()
-        try:
-            self.created = not self.path.exists()
-            with self._explained():
+        self._database: sqlite3.Connection | None = None
+        self._witness: Witness | None = None
+        with explained(self.path):
+            self._lock = self._locked()
+            try:
+                self.created = not self.path.exists()
                 if self.created:
                     self._create(chain, catalogue, first_ever)
-                with self.path.open("rb") as stream:
-                    if stream.read(16) != b"SQLite format 3\0":  # SQLite would turn an empty file into a journal
-                        raise ValueError("it is not a database")
-                self._database = _connect(self.path)
-                self._check(chain, catalogue)
-                self.state = State.from_dict(json.loads(self._meta("state")))
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def stream(self) -> str:
-        """The journal's random name, 32 hexadecimal digits, under which its queries go out."""
-        with self._explained():
-            return self._meta("identity")
+                journalfile.check_is_journal(self.path)
+                self._database = journalfile.connect(self.path)
+                meta = self._checked(chain, catalogue)
+                self._witness = Witness(meta["identity"])
+                self._check_newest(meta)
+                if meta["version"] != str(VERSION):
+                    journalfile.bring_up_to_date(self._database, meta)
+                self.state = State.from_dict(json.loads(meta["state"]))
+                self.stream = meta["identity"]  # the random name under which its queries go out
+            except BaseException:
+                self.close()
+                raise
 
     def begin(self, state: State, pending: Pending, cost: float) -> None:
         """Put a drawn query on disk, before it goes on the wire."""
         row = (
             *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
-            *(json.dumps(pending.query), pending.request, pending.next, cost),
+            *(json.dumps(pending.query), pending.request, pending.next, cost, _pad(pending.request, pending.next)),
         )
-        with self._transaction(state):
-            self._database.execute(
-                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        with self._transaction(state) as database:
+            database.execute(
+                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, pad) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
 
-    def finish(self, state: State, message: Stored, size: int, attempts: int) -> None:
-        """Put the wanted message and the end of its step on disk, before the caller sees it; forget the one before."""
-        with self._transaction(state):
-            self._database.execute("DELETE FROM message")
-            self._database.execute(
-                "INSERT INTO message VALUES (?, ?, ?, ?, ?)",
-                (message.step, message.source, message.status, message.round, message.body),
-            )
-            row = (size, attempts, message.step)
-            self._database.execute("UPDATE steps SET bytes = ?, attempts = ? WHERE step = ?", row)
+    def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
+        """Put the whole answer and the end of its step on disk, before the caller sees any of it.
+
+        All members are written, in the order of the answer, and those of the answer before are forgotten: which one
+        was wanted changes neither what is written nor whether it fits.
+        """
+        with self._transaction(state) as database:
+            database.execute("DELETE FROM members")
+            rows = ((each.source, each.step, each.status, each.round, each.body) for each in members)
+            database.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?)", rows)
+            row = (size, attempts, state.step - 1)
+            database.execute("UPDATE steps SET bytes = ?, attempts = ? WHERE step = ?", row)
 
     def latest(self) -> Stored | None:
-        """The message of the last finished step."""
-        with self._explained():
-            row = self._database.execute("SELECT step, source, status, round, body FROM message").fetchone()
+        """The wanted message of the last finished step."""
+        with self._open() as database:
+            row = database.execute(
+                "SELECT step, source, status, round, body FROM members JOIN steps USING (step) WHERE source = request"
+            ).fetchone()
         return None if row is None else Stored(*row)
 
     def steps(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """The steps from `since` on, oldest first: status, lag, plan, query, request, cost, bytes, attempts."""
-        with self._explained():
-            cursor = self._database.execute("SELECT * FROM steps WHERE step >= ? ORDER BY step", (since,))
+        with self._open() as database:
+            cursor = database.execute(f"SELECT {COLUMNS} FROM steps WHERE step >= ? ORDER BY step", (since,))
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 record = dict(zip(names, row, strict=True))
-                yield {**record, "query": json.loads(record["query"])}
+                yield {**record, "query": _checked_query(record)}
 
     def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
         """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
-        with self._explained():
-            return _totals(self._database, lengths, since)
+        with self._open() as database:
+            return _totals(database, lengths, since)
 
     def recall(self, key: str) -> str | None:
         """A note made by `note`."""
-        with self._explained():
-            row = self._database.execute("SELECT value FROM meta WHERE key = ?", (f"note {key}",)).fetchone()
+        with self._open() as database:
+            row = database.execute("SELECT value FROM meta WHERE key = ?", (f"note {key}",)).fetchone()
         return None if row is None else str(row[0])
 
     def note(self, key: str, value: str) -> None:
         """Keep a note of the caller's."""
-        with self._transaction(self.state):
-            self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"note {key}", value))
+        with self._transaction(self.state) as database:
+            database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"note {key}", value))
+            digest = journalfile.notes_digest(journalfile.notes_of(journalfile.read_meta(database)))
+            database.execute("UPDATE meta SET value = ? WHERE key = 'notes'", (digest,))
 
     def close(self) -> None:
         """Let other processes have it."""
-        if hasattr(self, "_database"):
+        if self._database is not None:
             self._database.close()
+            self._database = None
+        if self._witness is not None:
+            self._witness.close()
         os.close(self._lock)
 
     @contextmanager
-    def _transaction(self, state: State) -> Iterator[None]:
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The database, with its errors in our words."""
+        if self._database is None:
+            raise RuntimeError("the journal is closed")
+        with explained(self.path):
+            yield self._database
+
+    @contextmanager
+    def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
         """All or nothing, with the new state; the state in memory changes only once the disk has it."""
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
             try:
-                yield
-                number = int(self._meta("transaction")) + 1
-                changes = {"state": json.dumps(state.as_dict()), "transaction": str(number)}
-                changes["checksum"] = _checksum({**self._summed(), **changes})
+                yield database
+                meta = dict(database.execute(f"SELECT key, value FROM meta WHERE key IN {SUMMED}").fetchall())
+                number = int(meta["transaction"]) + 1
+                changes = {"state": _state_text(state), "transaction": str(number)}
+                changes["checksum"] = journalfile.checksum({**meta, **changes})
                 rows = [(value, key) for key, value in changes.items()]
-                self._database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
-                self._database.execute("COMMIT")
+                database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
+                database.execute("COMMIT")
             except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
                 raise
             self.state = state
-            self._seal(number, self._meta("identity"))
+            self._seal(number, meta["identity"])
 
     def _seal(self, number: int, identity: str) -> None:
-        """Write beside the journal which one it is and which transaction is its newest."""
+        """Write beside the journal, and for its witness, which one it is and which transaction is its newest."""
         os.pwrite(self._lock, f"{number:020d} {identity}\n".encode(), 0)
+        if self._witness is not None:
+            self._witness.tell(number)
 
     def _sealed(self) -> tuple[int, str]:
         """What `_seal` wrote last, if anything."""
         number, _, identity = os.pread(self._lock, 64, 0).decode("ascii", "replace").strip().partition(" ")
         return int(number) if number.isdecimal() else 0, identity
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """SQLite's errors in our words."""
-        try:
-            yield
-        except (sqlite3.OperationalError, OSError) as error:
-            raise JournalError(f"{self.path}: cannot be used ({error}); no new query was sent") from error
-        except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
-            raise JournalError(f"{self.path}: the journal is damaged ({error}); {AFRESH}") from error
-
     def _locked(self) -> int:
-        """A descriptor of the lock file, held for as long as the journal is open."""
-        name = self.path.with_name(self.path.name + ".lock")
-        try:
-            descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise JournalError(f"{self.path}: cannot be used ({error.strerror}); no new query was sent") from error
+        """A descriptor of the lock file, held while the journal is open. A file of others gets no lock beside it."""
+        name = journalfile.lock_beside(self.path)
+        if self.path.exists() and not name.exists():
+            journalfile.check_is_journal(self.path)
+        descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -225,12 +224,13 @@ class Journal:
             "identity": secrets.token_hex(16),
             "inode": str(unfinished.stat().st_ino),
             "transaction": str(start),
-            "state": json.dumps(state.as_dict()),
+            "state": _state_text(state),
+            "notes": journalfile.notes_digest({}),
         }
-        database = _connect(unfinished)
+        database = journalfile.connect(unfinished)
         try:
-            database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
-            rows = {**meta, "checksum": _checksum(meta)}.items()
+            database.executescript(f"BEGIN;{journalfile.SCHEMA}COMMIT;")
+            rows = {**meta, "checksum": journalfile.checksum(meta)}.items()
             database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             database.close()  # moves everything from the write-ahead log into the file
@@ -238,44 +238,57 @@ class Journal:
         os.fsync(self._lock)  # a journal without its lock would be refused
         os.rename(unfinished, self.path)
 
-    def _check(self, chain: str, catalogue: str) -> None:
-        if self._database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("the file fails SQLite's check")
-        if int(self._meta("version")) != VERSION:
-            raise JournalError(f"{self.path}: version {self._meta('version')} of the journal is not known here")
-        if self._meta("checksum") != _checksum(self._summed()):
-            raise sqlite3.DatabaseError("its checksum does not match")
-        for key, value in (("chain", chain), ("catalogue", catalogue)):
-            if self._meta(key) != value:
-                what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
-                raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+    def _checked(self, chain: str, catalogue: str) -> dict[str, str]:
+        """What the journal says of itself, once all of it makes sense and is of a known version."""
+        with self._open() as database:
+            if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                raise DamagedError("the file fails SQLite's check")
+            meta = journalfile.read_meta(database)
+            if meta["version"] not in ("1", str(VERSION)):
+                raise JournalError(f"{self.path}: version {meta['version']} of the journal is not known here")
+            journalfile.check_sums(meta)
+            for key, value in (("chain", chain), ("catalogue", catalogue)):
+                if meta[key] != value:
+                    what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+                    raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+            return meta
+
+    def _check_newest(self, meta: dict[str, str]) -> None:
+        """Refuse a copy, and a state that is older than the lock or the witness remembers."""
         number, identity = self._sealed()
-        if self._meta("identity") != identity or int(self._meta("inode")) != self.path.stat().st_ino:
+        if meta["identity"] != identity or int(meta["inode"]) != self.path.stat().st_ino:
             raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")
-        if number > int(self._meta("transaction")):
+        remembered = 0 if self._witness is None else self._witness.newest()
+        if max(number, remembered) > int(meta["transaction"]):
             raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
-        self._seal(int(self._meta("transaction")), identity)  # a process may have been killed between the two
-
-    def _summed(self) -> dict[str, str]:
-        return {key: self._meta(key) for key in SUMMED}
-
-    def _meta(self, key: str) -> str:
-        row = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            raise sqlite3.DatabaseError(f"{key} is missing")
-        return str(row[0])
+        self._seal(int(meta["transaction"]), identity)  # a process may have been killed between the two
 
 
-def _checksum(meta: dict[str, str]) -> str:
-    """Of all that the next query depends on: SQLite itself does not notice a digit that has changed."""
-    return hashlib.sha256(json.dumps([meta[key] for key in SUMMED]).encode()).hexdigest()
+def _state_text(state: State) -> str:
+    """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
+    pending = state.pending
+    named = [state.last, state.previous, state.announced]
+    named += [] if pending is None else [pending.request, pending.next]
+    return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-        database.execute(f"PRAGMA {pragma}")
-    return database
+def _pad(request: int, following: int | None) -> str:
+    """What makes up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
+
+    def needed(source: int | None) -> int:
+        return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
+
+    return " " * (8 - needed(request) - needed(following))
+
+
+def _checked_query(record: dict[str, Any]) -> list[int]:
+    """The set of a step; a row that no client can have written is damage."""
+    query = json.loads(record["query"])
+    if not isinstance(query, list) or any(type(source) is not int for source in query) or sorted({*query}) != query:
+        raise DamagedError(f"step {record['step']} has no set")
+    if record["request"] not in query or min(query) < 0:
+        raise DamagedError(f"the set of step {record['step']} does not hold its request")
+    return query
 
 
 @dataclass(frozen=True)
@@ -293,18 +306,17 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
     file = Path(path)
     if not file.exists():
         raise JournalError(f"{file}: there is no journal; the first request makes one")
-    try:
-        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    with explained(file):
+        journalfile.check_is_journal(file)
+        database = journalfile.connect_to_read(file)
         try:
-            meta = dict(database.execute("SELECT key, value FROM meta"))
+            database.execute("BEGIN")  # one state, though another process may be writing
+            meta = journalfile.read_meta(database)
+            journalfile.check_sums(meta)
             totals = _totals(database, lengths, since)
         finally:
             database.close()
-        state = State.from_dict(json.loads(meta["state"]))
-    except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
-        raise JournalError(f"{file}: the journal is damaged ({error}); {AFRESH}") from error
-    notes = {key.removeprefix("note "): value for key, value in meta.items() if key.startswith("note ")}
-    return Snapshot(state, totals, notes, meta["chain"])
+        return Snapshot(State.from_dict(json.loads(meta["state"])), totals, journalfile.notes_of(meta), meta["chain"])
 
 
 def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,11 +18,12 @@ from onoff.chain import Chain
 from onoff.chainfile import write_atomically
 from onoff.errors import ChainError, PlanError
 from onoff.plans import Plan, checked_lengths
+from onoff.usercache import cache_directory
 
 
 def default_directory() -> Path:
     """Where plans are kept unless told otherwise: the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onoff" / "plans"
+    return cache_directory("plans")
 
 
 class PlanStore:

@@ -101,14 +101,14 @@ def begin(
         )
     if state.previous is not None and chain.P[state.previous, request] == 0:
         raise _impossible(chain, state.previous, request)
+    if next is not None and chain.P[request, next] == 0:
+        raise _impossible(chain, request, next)
     lag = next_lag(state, next, private)
     if lag == 0:
         query, name, rounding = tuple(range(chain.n)), "everything", 0.0
     else:
         assert next is not None
         assert state.last is not None
-        if chain.P[request, next] == 0:
-            raise _impossible(chain, request, next)
         if plan is None or plan.chain != chain:
             raise PlanError(f"a plan of this chain for lag {lag} or less is needed")
         query = plan.draw(request, state.last, next, lag, randbelow)

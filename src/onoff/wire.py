@@ -33,6 +33,7 @@ MAX_SOURCES = 100_000
 MAX_LENGTH = 16 * 2**20
 MAX_NAME = 200
 MAX_STEP = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+MAX_ROUND = MAX_STEP  # far below what a database keeps: a client can store every round that it lets in
 STREAM_DIGITS = 32  # 128 random bits
 
 _HEADER = struct.Struct(">4sIQI")
@@ -97,7 +98,12 @@ class Catalogue:
 
     @classmethod
     def parse(cls, document: bytes) -> Catalogue:
-        """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint."""
+        """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint.
+
+        What is long and does not even look like one is not read as JSON: its objects would need many times the memory.
+        """
+        if len(document) > LONG and _LIKE_A_CATALOGUE.fullmatch(document) is None:
+            raise CatalogueError("not a catalogue, or not in canonical form", reason="not-canonical")
         data = _load(document, CatalogueError)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}"')
@@ -110,6 +116,15 @@ class Catalogue:
         if catalogue.document != document:
             raise CatalogueError("the catalogue is not in canonical form", reason="not-canonical")
         return catalogue
+
+
+# Strings and their number as in a canonical catalogue. Possessive, so that matching needs no memory.
+LONG = 2**16
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_LIKE_A_CATALOGUE = re.compile(
+    rb'\{"format":"%b","length":[0-9]{1,10},"names":\[%b(?:,%b){1,%d}+\],"version":[0-9]{1,10}\}'
+    % (FORMAT.encode(), _STRING, _STRING, MAX_SOURCES - 1)
+)
 
 
 @dataclass(frozen=True)
@@ -247,6 +262,8 @@ def _decode_frame(data: memoryview, expected: int, length: int) -> Frame | str:
         return "not a frame of this version"
     if source != expected:
         return f"is of source {source} instead of {expected}"
+    if number > MAX_ROUND:
+        return f"its round is above {MAX_ROUND}"
     padded = content[_HEADER.size :]
     if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
         return "length and padding do not fit together"

@@ -1,7 +1,14 @@
-"""The one HTTP connection of a client: the same headers for every request, and nothing that the client was not told."""
+"""The one HTTP connection of a client: the same headers for every request, and nothing that the client was not told.
+
+What a server sends is bounded in bytes and in time, whatever it sends: a body to its limit, a whole answer to one
+deadline, which is the same for every query.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
@@ -9,6 +16,8 @@ import httpx
 from onoff.errors import Unavailable
 
 HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "onoff"}
+DEADLINE = 120.0  # seconds for a whole answer, beside what its size adds
+ANSWER_LIMIT = 512 * 2**20  # bytes of a whole answer; at its end it is in memory twice, and then on disk
 
 
 def open_connection(origin: str, timeout: float, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
@@ -30,16 +39,34 @@ async def _stay(response: httpx.Response) -> None:
     response.headers.pop("location", None)
 
 
-async def read(http: httpx.AsyncClient, request: httpx.Request, limit: int) -> tuple[int, bytes]:
-    """Status and body, read to its end; a body beyond the limit, or a broken connection, is `Unavailable`."""
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Everything inside ends in time, or is `Unavailable`: bytes that trickle in end no other timeout."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Unavailable(
+            f"the answer was not whole after {seconds:g} seconds: the server or the line is slow"
+        ) from None
+
+
+async def read(
+    http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None = None
+) -> tuple[int, bytes]:
+    """Status and body, read to its end; a body beyond the limit, or a broken connection, is `Unavailable`.
+
+    `problem_limit`, if there is one, is the limit for a body that comes with another status than 200.
+    """
     try:
         response = await http.send(request, stream=True)
         try:
+            most = limit if response.status_code == 200 or problem_limit is None else problem_limit
             body = bytearray()
             async for chunk in response.aiter_raw():
                 body += chunk
-                if len(body) > limit:
-                    raise Unavailable(f"{request.url.path}: the body is longer than {limit} bytes")
+                if len(body) > most:
+                    raise Unavailable(f"{request.url.path}: the body is longer than {most} bytes")
             return response.status_code, bytes(body)
         finally:
             await response.aclose()

@@ -13,17 +13,30 @@ from onoff.foreign import plain
 from onoff.places import told
 from onoff.transport import Answer, Content
 from onoff.transport.address import checked_url, masked
-from onoff.transport.connection import open_connection, read
+from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
 
 BODY_LIMIT = 64 * 2**20
+SOURCE_SECONDS = 1.0  # what every source of the catalogue adds to the deadline
 
 
 class HttpTransport:
-    """The sources of a JSON file {name: URL}. A status other than 200 is that source's message, not an error."""
+    """The sources of a JSON file {name: URL}. A status other than 200 is that source's message, not an error.
 
-    def __init__(self, sources: dict[str, str], timeout: float = 30.0, body_limit: int = BODY_LIMIT) -> None:
+    `timeout` is for one read. `deadline` is for a whole answer, the same for every set (by default 120 seconds and
+    one more for each source of the catalogue). A body has at most `body_limit` bytes and an answer `answer_limit`.
+    """
+
+    def __init__(
+        self,
+        sources: dict[str, str],
+        timeout: float = 30.0,
+        body_limit: int = BODY_LIMIT,
+        deadline: float | None = None,
+        answer_limit: int = ANSWER_LIMIT,
+    ) -> None:
         self._sources = dict(sources)
-        self._limit = body_limit
+        self._limit, self._answer_limit = body_limit, answer_limit
+        self._deadline = DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else deadline
         origin = _common_origin(self._sources)
         self._http: httpx.AsyncClient = open_connection(origin, timeout)
 
@@ -55,11 +68,14 @@ class HttpTransport:
     async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
         """GET every URL of the set in its order, each body to its end, whatever the statuses are."""
         urls = list(self._sources.values())
-        contents = []
-        for source in sources:
-            status, body = await read(self._http, self._http.build_request("GET", urls[source]), self._limit)
-            contents.append(Content(status, body))
-        return Answer(tuple(contents), sum(len(content.body) for content in contents))
+        contents, size = [], 0
+        async with within(self._deadline):
+            for source in sources:
+                limit = min(self._limit, self._answer_limit - size)
+                status, body = await read(self._http, self._http.build_request("GET", urls[source]), limit)
+                contents.append(Content(status, body))
+                size += len(body)
+        return Answer(tuple(contents), size)
 
     async def measure(self) -> dict[str, int]:
         """The length of every body, by fetching all of them: it can serve as the cost of a source in planning."""

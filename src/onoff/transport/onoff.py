@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import httpx
 
-from onoff.errors import AnswerError, CatalogueError, RefusedByServer, Unavailable
+from onoff.errors import AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
+from onoff.journalfile import AFRESH
 from onoff.transport import Answer, Content
 from onoff.transport.address import checked_server, checked_token
-from onoff.transport.connection import open_connection, read
+from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
 from onoff.wire import Catalogue, Query, decode_answer
 
-CATALOGUE_LIMIT = 64 * 2**20
+CATALOGUE_LIMIT = 32 * 2**20
 PROBLEM_LIMIT = 64 * 2**10
+RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
+STALE = b'"urn:onoff:problem:stale-step"'
 
 
 class OnoffTransport:
-    """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request."""
+    """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request.
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+    `timeout` is for one read. `deadline` is for a whole answer, the same for every set (by default 120 seconds and
+    what the full set needs at 1 MiB a second).
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
+    ) -> None:
         self.url = checked_server(url)
         headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
         self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
         self._catalogue: Catalogue | None = None
+        self._given_deadline = deadline
 
     @property
     def catalogue(self) -> Catalogue:
@@ -39,8 +49,10 @@ class OnoffTransport:
         return self.catalogue.fingerprint
 
     async def connect(self) -> None:
-        """Fetch the catalogue."""
-        status, body = await read(self._http, self._http.build_request("GET", "/v1/catalogue"), CATALOGUE_LIMIT)
+        """Fetch the catalogue. One whose full set could not be asked for is refused at once."""
+        request = self._http.build_request("GET", "/v1/catalogue")
+        async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
+            status, body = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
@@ -48,9 +60,17 @@ class OnoffTransport:
                 )
             raise _refusal(status, body, "the catalogue")
         try:
-            self._catalogue = Catalogue.parse(body)
+            catalogue = Catalogue.parse(body)
         except CatalogueError as error:
             raise RefusedByServer(f"{self.url} does not serve a catalogue: {error}") from None
+        everything = catalogue.frame_length * catalogue.n
+        if everything > ANSWER_LIMIT:
+            raise RefusedByServer(
+                f"all messages of {self.url} together have {everything} bytes; a client takes at most {ANSWER_LIMIT}: "
+                "serve fewer sources, or shorter messages"
+            )
+        self._deadline = DEADLINE + everything / RATE if self._given_deadline is None else self._given_deadline
+        self._catalogue = catalogue
 
     async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:
         """Ask for the set; every frame is checked before any is given out."""
@@ -59,7 +79,13 @@ class OnoffTransport:
         request = self._http.build_request(
             "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
         )
-        status, answer = await read(self._http, request, max(PROBLEM_LIMIT, catalogue.frame_length * len(sources)))
+        async with within(self._deadline):
+            status, answer = await read(self._http, request, catalogue.frame_length * len(sources), PROBLEM_LIMIT)
+        if status == 409 and STALE in answer:
+            raise StaleStep(
+                f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "
+                f"a backup, or copied; {AFRESH}"
+            )
         if status != 200:
             raise _refusal(status, answer, "the query")
         try:

@@ -1,0 +1,49 @@
+"""When something may leave: at points of a grid that begins where the step before ended.
+
+Between the end of a step and the next thing on the wire, a caller does something with the message it got, and a query
+is drawn: how long both take may tell which source was wanted. So a call counts as made at the next point of the grid,
+and its query leaves at a later one. What takes less than `delay` seconds does not show, and of what takes longer only
+the number of points does. A delay of 0 switches all of it off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+SPIN = 0.002  # seconds before a point, spent awake: a sleep ends a whole millisecond after its start, which would show
+
+
+class Grid:
+    """The points start + k * delay, k = 1, 2, ... on the clock of the running loop."""
+
+    def __init__(self) -> None:
+        self.start = 0.0
+
+    def restart(self) -> None:
+        """Begin anew, now: a step has ended."""
+        self.start = now()
+
+    async def after_call(self, called: float, delay: float) -> None:
+        """Wait for the first point that is at least one delay after the point at which the call counts as made."""
+        if delay > 0:
+            await self._until(max(self._point(called, delay) + 1, self._point(now(), delay)), delay)
+
+    async def next_point(self, delay: float) -> None:
+        """Wait for the first point from now on."""
+        if delay > 0:
+            await self._until(self._point(now(), delay), delay)
+
+    def _point(self, moment: float, delay: float) -> int:
+        return max(1, math.ceil((moment - self.start) / delay))
+
+    async def _until(self, point: int, delay: float) -> None:
+        moment = self.start + point * delay
+        await asyncio.sleep(max(0.0, moment - SPIN - now()))
+        while now() < moment:
+            pass
+
+
+def now() -> float:
+    """The time of the running loop."""
+    return asyncio.get_running_loop().time()

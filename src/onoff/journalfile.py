@@ -1,0 +1,163 @@
+"""The file of a journal: its tables and versions, how it is opened, and what is said when that fails.
+
+A trouble of the machine (a full disk, a read-only one, a lock) is never called damage: state must not be thrown away
+for it. A file that never was a journal is not called a damaged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onoff.errors import JournalError
+
+VERSION = 2
+# All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
+# long that takes and whether it fails must not depend on which was wanted. `pad` makes up for the digits of sources.
+MEMBERS = """
+CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, body BLOB NOT NULL) STRICT;
+"""
+SCHEMA = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE steps (
+    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
+    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
+    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT ''
+) STRICT;
+{MEMBERS}
+"""
+# Version 1 kept the wanted message alone, and did not sum up the notes.
+FROM_VERSION_1 = f"""
+{MEMBERS}
+INSERT INTO members SELECT source, step, status, round, body FROM message;
+DROP TABLE message;
+ALTER TABLE steps ADD COLUMN pad TEXT NOT NULL DEFAULT '';
+"""
+SUMMED_1 = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
+SUMMED = (*SUMMED_1, "notes")
+AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
+KEEP = "The journal is not to blame: keep it, mend that and try again. No new query was sent"
+IDENTITY = re.compile("[0-9a-f]{32}")
+
+# SQLite's codes for what is wrong with the machine and not with the file.
+TROUBLES = {
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH,
+}  # fmt: skip
+
+
+class DamagedError(Exception):
+    """The content is not what a client can have written."""
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of SQLite, of the disk and of a content that makes no sense, as a `JournalError` that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in TROUBLES:
+            raise JournalError(f"{path}: cannot be used ({error}). {KEEP}") from error
+        raise JournalError(f"{path}: the journal is damaged ({error}); {AFRESH}") from error
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise JournalError(f"{path}: cannot be used ({reason}). {KEEP}") from error
+    except (DamagedError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise JournalError(f"{path}: the journal is damaged ({error}); {AFRESH}") from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open for use: what is committed is on disk, and what is deleted is overwritten."""
+    database = sqlite3.connect(path, isolation_level=None)
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open without changing anything."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def lock_beside(path: Path) -> Path:
+    """The file that seals a journal."""
+    return path.with_name(path.name + ".lock")
+
+
+def check_is_journal(path: Path) -> None:
+    """Refuse a file that never was a journal, without touching it. If a lock was sealed beside it, it once was one.
+
+    Only SQLite opens the file: to close any other descriptor of it would drop the locks of this process.
+    """
+    if not path.is_file():
+        raise JournalError(f"{path}: is not a file; name another one")
+    was_one = lock_beside(path).exists() and lock_beside(path).stat().st_size > 0
+    database = connect_to_read(path)
+    try:
+        found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone() is not None
+    except sqlite3.DatabaseError as error:
+        if was_one or getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
+            raise
+        found = False
+    finally:
+        database.close()
+    if not found and was_one:
+        raise DamagedError("it is no longer a database")
+    if not found:
+        raise JournalError(f"{path}: is not a journal; name another file")
+
+
+def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> None:
+    """Make a journal of version 1 that was checked, and says this of itself, one of this version, all or nothing."""
+    new = {**meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta))}
+    new["checksum"] = checksum(new)
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in FROM_VERSION_1.split(";"):
+            database.execute(statement)
+        rows = [(key, new[key]) for key in ("version", "notes", "checksum")]
+        database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def read_meta(database: sqlite3.Connection) -> dict[str, str]:
+    """All keys and notes."""
+    return dict(database.execute("SELECT key, value FROM meta").fetchall())
+
+
+def notes_of(meta: dict[str, str]) -> dict[str, str]:
+    return {key.removeprefix("note "): value for key, value in meta.items() if key.startswith("note ")}
+
+
+def check_sums(meta: dict[str, str]) -> None:
+    """Everything that the next query depends on, and the notes, must be what was written.
+
+    SQLite itself does not notice a digit that has changed.
+    """
+    first = meta["version"] == "1"
+    if meta["checksum"] != checksum(meta, SUMMED_1 if first else SUMMED):
+        raise DamagedError("its checksum does not match")
+    if not first and meta["notes"] != notes_digest(notes_of(meta)):
+        raise DamagedError("the checksum of its notes does not match")
+    if IDENTITY.fullmatch(meta["identity"]) is None:
+        raise DamagedError("its identity is not one")
+
+
+def checksum(meta: dict[str, str], keys: tuple[str, ...] = SUMMED) -> str:
+    return hashlib.sha256(json.dumps([meta[key] for key in keys]).encode()).hexdigest()
+
+
+def notes_digest(notes: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(notes.items())).encode()).hexdigest()
