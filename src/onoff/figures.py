@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.chain import Chain
+from onoff.extras import need
 from onoff.limits import Bounds, bounds
 from onoff.planning import plan
 
@@ -93,6 +94,7 @@ def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], fl
 
 def reproduce(directory: Path) -> list[Path]:
     """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
+    need("plots", "a picture")
     directory.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     files += _save(draw_chain(), directory / "figure-2a")
@@ -136,6 +138,7 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
 
 def draw_chain() -> Figure:
     """Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    need("plots", "a picture")
     from matplotlib.patches import Circle, FancyArrowPatch
 
     def arrow(start: NDArray[np.float64], end: NDArray[np.float64], bend: float) -> FancyArrowPatch:
@@ -174,6 +177,7 @@ def draw_chain() -> Figure:
 
 def _canvas() -> tuple[Figure, Axes]:
     """A figure of its own, without the global state of pyplot."""
+    need("plots", "a picture")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.8), layout="constrained")
