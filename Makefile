@@ -4,49 +4,65 @@
 # make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
 BIN := .venv/bin
+# The pins hold for libraries and for what builds them. pip of 25.3 or later reads them for builds from the second name.
+PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+PIP := $(PINS) $(BIN)/python -m pip --quiet --disable-pip-version-check
+WHEEL = $$(echo dist/*.whl)
 # With the directories: a file that is deleted changes nothing but the date of its directory.
 SOURCES := $(shell find src -not -path '*/__pycache__*')
+RUNTIME := .venv/runtime .venv/installed
+DEVELOPMENT := .venv/development .venv/installed
 
 .PHONY: demo page test check bench docs pictures clean
 
-demo: .venv/installed
+demo: $(RUNTIME)
 	@$(BIN)/onoff demo
 
-page: .venv/installed
+page: $(RUNTIME)
 	@$(BIN)/onoff page
 
-test: .venv/installed
+test: $(DEVELOPMENT)
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
-check: .venv/installed
+check: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/installed
+bench: $(DEVELOPMENT)
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
-docs: .venv/installed
+docs: $(DEVELOPMENT)
 	@$(BIN)/python -m mkdocs build --strict --quiet
 
-pictures: .venv/installed
+pictures: $(DEVELOPMENT)
 	@$(BIN)/python docs/pictures.py
 
-# Dependencies once, at the pinned versions; then the wheel of this tree, built again when a source file changes:
-# what is tested is what would be published.
-.venv/dependencies: pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit("onoff needs Python 3.11 or later: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+# Python, and what builds our own wheel.
+.venv/python: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("onoff needs Python 3.11 or later: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing the pinned dependencies into .venv (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt ".[dev]"
+	@$(PIP) install --prefer-binary hatchling
 	@touch $@
 
-.venv/installed: .venv/dependencies $(SOURCES) README.md LICENSE
+# The wheel of this tree, built again when a source file changes: what is tested is what would be published.
+.venv/installed: .venv/python $(SOURCES) README.md LICENSE
 	@rm -rf dist
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	@$(PIP) wheel --no-deps --no-build-isolation -w dist .
+	@$(PIP) install --no-deps --force-reinstall $(WHEEL)
 	@touch $@
+
+# What the wheel needs, at the pinned versions. A dependency without a wheel is built in isolation, with all it asks for:
+# what happens to be in .venv, or in pip's cache, decides nothing.
+.venv/runtime: pyproject.toml constraints.txt | .venv/installed
+	@echo "installing what the demonstration and the page run on into .venv (once)"
+	@$(PIP) install --prefer-binary "$(WHEEL)[server]"
+	@touch $@
+
+.venv/development: pyproject.toml constraints.txt | .venv/installed
+	@echo "installing everything, and the tools of the tests, into .venv (once)"
+	@$(PIP) install --prefer-binary "$(WHEEL)[dev]"
+	@touch $@ .venv/runtime
 
 clean:
 	rm -rf .venv dist site

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -130,18 +129,3 @@ def test_the_sample_chain_is_that_of_the_demo():
     from onoff.demo import reader
 
     assert onoff.Chain.load(ROOT / "examples" / "reader.csv") == reader()
-
-
-def test_a_deleted_source_file_is_a_reason_to_build_again(tmp_path):
-    old, built = 1_000_000_000, 1_000_000_100
-    files = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src/onoff/kept.py", "src/onoff/gone.py")
-    for name in (*files, ".venv/dependencies", ".venv/installed"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    for path in tmp_path.rglob("*"):
-        os.utime(path, (old, old))
-    os.utime(tmp_path / ".venv" / "installed", (built, built))
-    question = ["make", "--question", "--file", ROOT / "Makefile", ".venv/installed"]
-    assert subprocess.run(question, cwd=tmp_path, check=False).returncode == 0
-    (tmp_path / "src" / "onoff" / "gone.py").unlink()
-    assert subprocess.run(question, cwd=tmp_path, check=False).returncode == 1

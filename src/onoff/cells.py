@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from onoff import __version__
 from onoff.errors import ClusterError, OnoffError
+from onoff.extras import need
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -140,10 +141,9 @@ def _on_dask(
 
 def _cluster(address: str) -> Any:
     """A client of the scheduler at this address; closing it calls off what is not finished."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ClusterError("a Dask cluster needs the extra `dask`: pip install 'onoff-privacy[dask]'") from None
+    need("dask", "a Dask cluster")
+    from distributed import Client
+
     for name in ("distributed", "distributed.client"):  # what matters comes back as an error of ours
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:

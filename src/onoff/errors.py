@@ -5,6 +5,7 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    ├── MissingExtra       a library is needed that an extra of the package brings; also an ImportError
     ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
     │   ├── PendingRequest     another request while one is pending
@@ -73,6 +74,14 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
+
+
+class MissingExtra(OnoffError, ImportError):
+    """A library that the base leaves out is not installed: `extra` names the extra that brings it, `name` a module."""
+
+    def __init__(self, message: str, *, extra: str, name: str) -> None:
+        super().__init__(message, name=name)
+        self.extra = extra
 
 
 class ClusterError(OnoffError):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from onoff.chain import Chain
 from onoff.chainfile import write_atomically
+from onoff.extras import need
 from onoff.limits import Bounds, bounds
 from onoff.places import make_directory
 from onoff.planning import plan
@@ -97,6 +98,7 @@ def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], fl
 
 def reproduce(directory: Path) -> list[Path]:
     """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
+    need("plots", "a picture")
     make_directory(directory)
     files: list[Path] = []
     files += _save(draw_chain(), directory / "figure-2a")
@@ -141,6 +143,7 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
 
 def draw_chain() -> Figure:
     """Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    need("plots", "a picture")
     from matplotlib.patches import Circle, FancyArrowPatch
 
     def arrow(start: NDArray[np.float64], end: NDArray[np.float64], bend: float) -> FancyArrowPatch:
@@ -179,6 +182,7 @@ def draw_chain() -> Figure:
 
 def _canvas() -> tuple[Figure, Axes]:
     """A figure of its own, without the global state of pyplot."""
+    need("plots", "a picture")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.8), layout="constrained")

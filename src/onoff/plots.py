@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.chainfile import write_atomically
 from onoff.errors import OnoffError
+from onoff.extras import need
 from onoff.places import check_file
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ MOST_PICTURES = 24  # chains that `plot_sweep` draws
 
 
 def check_picture(file: Path) -> None:
-    """Complain about the name before the work, not after it."""
+    """Raise before the work, not after it, if nothing can be drawn: the name, the directory, or no matplotlib."""
+    need("plots", "a picture")
     if file.suffix.lower() not in PICTURES:
         raise OnoffError(f"{file}: a picture ends in {', '.join(PICTURES)}")
     check_file(file)
@@ -38,6 +40,7 @@ def save(figure: Figure, file: Path, **options: Any) -> None:
 
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     """Cost over lag for everything, the paper's scheme (or its bound), the optimum and the outer bound."""
+    need("plots", "a picture")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -67,6 +70,7 @@ def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
 
 def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Cost over lag: one picture for each chain, one line for each scheme, a band between the outer and inner bound."""
+    need("plots", "a picture")
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

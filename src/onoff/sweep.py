@@ -23,6 +23,7 @@ from onoff.cells import Failed, compute
 from onoff.chain import Chain
 from onoff.chainfile import write_atomically
 from onoff.errors import ChainError, PlanError
+from onoff.extras import need
 from onoff.limits import bounds
 from onoff.places import make_directory
 from onoff.planning import plan
@@ -185,6 +186,7 @@ def measured(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float 
 
 def write_parquet(rows: Sequence[Row], file: Path) -> None:
     """The table as Parquet, written whole or not at all."""
+    need("logs", "a table in Parquet")
     import pyarrow
     from pyarrow import parquet
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onoff.audit.belief import Asked, unfold
 from onoff.errors import OnoffError
+from onoff.extras import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,7 @@ def draw(audit: Audit, chain: Chain, file: Path) -> None:
 
     The dashed line is the prior: a line that stays on its dashes is a request about which the server learned nothing.
     """
+    need("plots", "a picture")
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

@@ -11,6 +11,7 @@ import typer
 
 from onoff.commands.parsing import Dask, Jobs, parse_lags
 from onoff.errors import ClusterError, OnoffError
+from onoff.extras import need
 from onoff.foreign import plain
 from onoff.schemes import SCHEMES, listed
 
@@ -55,6 +56,7 @@ def sweep(
     from onoff.plots import check_picture
     from onoff.sweep import Grid, Sweep
 
+    need("logs", "a table in Parquet")
     if out.suffix != ".parquet":
         raise OnoffError(f"{out}: the table ends in .parquet")
     check_file(out)

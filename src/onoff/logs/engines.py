@@ -135,12 +135,9 @@ class Spark:
     """Spark at `master`: local[*] for this machine, or the address of a cluster that can read the file."""
 
     def __init__(self, master: str) -> None:
-        try:
-            with _patient():
-                import ibis
-                from pyspark.sql import SparkSession
-        except ImportError:
-            raise LogError("Spark is not installed: pip install 'onoff-privacy[spark]'") from None
+        with _patient():
+            import ibis
+            from pyspark.sql import SparkSession
         _check_master(master)
         self._ours = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.master(master).appName("onoff fit")

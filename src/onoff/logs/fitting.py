@@ -17,6 +17,7 @@ import numpy as np
 from onoff.chain import Chain
 from onoff.chainfile import write
 from onoff.errors import LogError, OnoffError, is_whole
+from onoff.extras import need
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Engine, Spark
@@ -140,6 +141,7 @@ def fit(
     advances.
     """
     _check(kind, gap, top, min_count, smoothing, held_out, seed, lags, replicates, engine)
+    need("spark" if engine == "spark" else "logs", "fitting a chain to a log")
     file = Path(log)
     rng = np.random.default_rng(seed)
     held = np.zeros(BUCKETS, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from onoff.extras import need
 from onoff.logs.fitting import Report
 from onoff.plots import save_costs
 from onoff.report import print_table
@@ -86,6 +87,7 @@ def _print_worth(report: Report) -> None:
 
 def plot_costs(report: Report, file: Path) -> None:
     """The outer bound over the lag with its intervals, beside n."""
+    need("plots", "a picture")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

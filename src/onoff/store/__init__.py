@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from onoff.errors import StoreError
+from onoff.extras import need
 from onoff.wire import Catalogue
 
 NEW = "a new store; say which sources it has: --source, --sources or --watch"
@@ -62,10 +62,9 @@ def open_store(target: str, catalogue: Catalogue | None = None) -> Store:
     Without a catalogue the store must have one already. A new store takes the catalogue given.
     """
     if target.startswith(("redis://", "rediss://", "unix://")):
-        try:
-            from onoff.store.redis import RedisStore
-        except ModuleNotFoundError:
-            raise StoreError("Redis needs an extra: pip install 'onoff-privacy[redis]'") from None
+        need("redis", "a store in Redis")
+        from onoff.store.redis import RedisStore
+
         return RedisStore(target, catalogue)
     from onoff.store.sqlite import SqliteStore
 

@@ -1,0 +1,30 @@
+"""Extras: the libraries that `pip install onoff-privacy` leaves out, and the one line that says which to install."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from onoff.errors import MissingExtra
+
+# The modules that each extra of pyproject.toml brings, of those that we import ourselves.
+MODULES = {
+    "server": ("starlette", "granian", "prometheus_client"),
+    "logs": ("ibis", "duckdb", "pyarrow"),
+    "plots": ("matplotlib",),
+    "redis": ("redis",),
+    "dask": ("distributed",),
+    "spark": ("ibis", "duckdb", "pyarrow", "pyspark"),
+    "testing": ("hypothesis",),
+}
+
+
+def need(extra: str, what: str) -> None:
+    """Raise `MissingExtra` unless all modules of the extra are installed. `what` is what needs them. Imports nothing.
+
+    Call it before the work: whoever waits an hour for a table should not learn then that it cannot be written.
+    """
+    missing = [name for name in MODULES[extra] if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(
+            f"{what} needs {', '.join(missing)}: pip install 'onoff-privacy[{extra}]'", extra=extra, name=missing[0]
+        )
