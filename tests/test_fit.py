@@ -285,7 +285,7 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "user,time,source\nu,1,a\nu,2,b\x01c\nu,3,a\n", {}, "printable"),
         ("log.parquet", "not parquet", {}, "log.parquet: cannot be read"),
         ("log.jsonl", "{\n", {}, "log.jsonl: cannot be read"),
-        ("log.zip", "PK no zip", {"kind": "csv"}, "which column"),
+        ("log.zip", "PK no zip", {"kind": "csv"}, "no row has"),
         ("log.txt", "% only a comment\n", {}, "no sequences"),
         ("log.txt", b"\xff\xfe", {}, "not UTF-8"),
         ("log.csv", "user,time,source\nu,1,a\n", {"held_out": 1.0}, "held-out share"),

@@ -23,13 +23,19 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="CSV, JSON lines, Parquet or text; .gz or .zip, too.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
     user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
     time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")] = None,
     source: Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")] = None,
+    one_user: Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")] = False,
+    time_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
+    ] = None,
     kind: Annotated[
-        str | None, typer.Option("--format", help="csv, json, parquet or text, if the name does not say.")
+        str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
     ] = None,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
@@ -47,6 +53,7 @@ def fit(
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
 ) -> None:
     """Fit a chain to a log of requests, and say what it is worth and what privacy will cost."""
     from onoff import report as screen
@@ -60,6 +67,8 @@ def fit(
         raise LogError(f"{out}: counts travel in JSON only; give a name that ends in .json")
     for file in filter(None, (out, report)):
         check_file(file)
+        if file.exists() and not force:
+            raise LogError(f"{file}: is there already: give another name, or --force to overwrite it")
     if plot is not None:
         check_picture(plot)
     files = [file.resolve() for file in (log, out, report, plot) if file is not None]
@@ -70,6 +79,8 @@ def fit(
         user=user,
         time=time,
         source=source,
+        one_user=one_user,
+        time_format=time_format,
         kind=kind,
         gap=pause,
         top=top,

@@ -24,6 +24,7 @@ class Sources:
     """Which sources the log has, from all its rows. `kept` are those of the chain, in its order.
 
     `merged` sources were seen by training users and become one; `unseen` ones were seen by held-out users only.
+    `one_user`: all rows that count are one user's.
     """
 
     kept: tuple[str, ...]
@@ -37,6 +38,7 @@ class Sources:
     merged_events: int
     unseen: int
     unseen_events: int
+    one_user: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +84,21 @@ def count_sources(log: Any, held: Collection[int], top: int, least: int) -> Sour
         dropped=(~placed).sum(),
         train=(placed & ~is_held).fill_null(False).sum(),
         held=(placed & is_held).fill_null(False).sum(),
+        first_user=log.user.min(where=placed),
+        last_user=log.user.max(where=placed),
     )
     total = dict.fromkeys(("rows", "missing_user", "missing_time", "dropped"), 0)
     missing_source = distinct = seen = seen_events = unseen = unseen_events = 0
     best: list[tuple[int, str]] = []
+    users: set[object] = set()
     for batch in expression.to_pyarrow_batches():
         table = pa.Table.from_batches([batch]).to_pydict()
         for key in ("missing_user", "missing_time", "dropped", "train", "held"):
             table[key] = [int(value) for value in table[key]]  # sums of DuckDB have 128 bits and come as decimals
         for key in total:
             total[key] += sum(table[key])
+        if len(users) < 2:
+            users |= {user for name in ("first_user", "last_user") for user in table[name] if user is not None}
         for source, rows, train, events in zip(
             table["source"], table["rows"], table["train"], table["held"], strict=True
         ):
@@ -114,6 +121,7 @@ def count_sources(log: Any, held: Collection[int], top: int, least: int) -> Sour
         merged_events=seen_events + sum(train for train, _ in best),
         unseen=unseen,
         unseen_events=unseen_events,
+        one_user=len(users) == 1,
         **total,
     )
 

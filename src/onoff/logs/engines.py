@@ -17,16 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from onoff.errors import LogError
-from onoff.logs.reading import Columns, header
+from onoff.logs.reading import ISO, SECONDS, Columns, header
 
 SAMPLE = 100
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|(DECIMAL.*)")
 FLOATS = ("FLOAT", "DOUBLE")
 MOMENT = re.compile(r"DATE|TIMESTAMP.*")
-# Texts that are times. Each engine would take more than these ("1d", "1_000", "10:00:00"), but not the same.
-SECONDS = " *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *"
-CLOCK = "([01]?[0-9]|2[0-3]):[0-9]{1,2}(:[0-9]{1,2}([.][0-9]+)?(Z| UTC|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?"
-ISO = f" *[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([T ]{CLOCK})? *"
+ONE_USER = "'the user'"
 SIMPLE = re.compile(rf"VARCHAR|STRING|BOOLEAN|UUID|ENUM.*|{NUMBER.pattern}|{MOMENT.pattern}")
 
 
@@ -217,10 +214,17 @@ def _cells(
 ) -> list[str]:
     """The four columns in SQL: `moments` turn a date, or a text, into seconds; `matches` tests a text."""
     text = "VARCHAR" if quote != "`" else "STRING"
-    user, source = (_label(name, types[name].upper(), quote, text) for name in (columns.user, columns.source))
-    if NUMBER.fullmatch(types[columns.user].upper()) and types[columns.user].upper() not in FLOATS:
+    source = _label(columns.source, types[columns.source].upper(), quote, text)
+    user = ONE_USER if columns.user is None else _label(columns.user, types[columns.user].upper(), quote, text)
+    if columns.user is not None and (kind := types[columns.user].upper()) not in FLOATS and NUMBER.fullmatch(kind):
         user = _quoted(columns.user, quote)  # numbers take less room than texts
-    seconds = "0.0" if columns.time is None else _seconds(columns.time, types, quote, moments, matches)
+    if columns.time is None:
+        seconds = "0.0"
+    elif columns.time_format is not None:  # DuckDB's: `fit` refuses it for Spark, whose letters mean other things
+        written = f"CAST({_quoted(columns.time, quote)} AS {text})"
+        seconds = f"epoch(TRY_STRPTIME(TRIM({written}), {_text(columns.time_format)}))"
+    else:
+        seconds = _seconds(columns.time, types, quote, moments, matches)
     # NaN is larger than every number, for both engines.
     finite = f"CASE WHEN ABS({seconds}) < 1e300 THEN {seconds} END"
     return [f"{user} AS user", f"{finite} AS time", f"NULLIF(TRIM({source}), '') AS source", f"{row} AS row"]

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,27 +16,26 @@ import numpy as np
 
 from onoff.chain import Chain
 from onoff.chainfile import write
-from onoff.errors import LogError, OnoffError, is_whole
+from onoff.errors import LogError, is_whole
 from onoff.extras import need
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Engine, Spark
+from onoff.logs.opening import opened, told
 from onoff.logs.quality import Cost, HeldOut
 from onoff.logs.reading import (
-    KINDS,
+    FORMATS,
     TICKS,
     Columns,
     choose,
-    kind_of,
     refuse_dates_as_numbers,
+    refuse_unreadable_times,
     ticks_per_second,
-    unpacked,
-    write_sequences,
 )
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
-FEW = 10  # transitions for each source
+SOME = 20  # events: in a log with as many, some source comes twice
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 Stage = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 
@@ -117,6 +116,8 @@ def fit(
     user: str | None = None,
     time: str | None = None,
     source: str | None = None,
+    one_user: bool = False,
+    time_format: str | None = None,
     kind: str | None = None,
     gap: float | None = None,
     top: int = 100,
@@ -133,6 +134,10 @@ def fit(
 ) -> Fit:
     """Fit a chain to a log: CSV, JSON lines or Parquet with columns `user`, `time` and `source`, or text sequences.
 
+    Logs of web servers are read, too (`onoff.logs.access`). Without a column of users, or with `one_user`, all rows are
+    one user's; one user alone is never held out. `time_format` is that of `strptime`, for times other than ISO 8601 and
+    seconds.
+
     A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
     kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
     share `held_out`, chosen by `seed`; they test it. `replicates` is the number of bootstrap samples for intervals of
@@ -142,6 +147,8 @@ def fit(
     """
     _check(kind, gap, top, min_count, smoothing, held_out, seed, lags, replicates, engine)
     need("spark" if engine == "spark" else "logs", "fitting a chain to a log")
+    if time_format is not None and engine != "duckdb":
+        raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
     file = Path(log)
     rng = np.random.default_rng(seed)
     held = np.zeros(BUCKETS, bool)
@@ -149,23 +156,34 @@ def fit(
     with TemporaryDirectory(prefix="onoff-fit-") as name:
         directory = Path(name)
         with stage("reading", None):
-            opened, found, notes = _opened(file, kind, directory)
+            ready = opened(file, kind, directory)
+            notes = list(ready.notes)
             chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
         with closing(chosen), chosen.explained(file):
-            columns = Columns("user", "time", "source")
-            if found != "text":
-                samples = chosen.samples(opened, found)
-                columns, notes = choose({"user": user, "time": time, "source": source}, samples)
-            if gap is not None:
-                if columns.time is None or found == "text":
-                    raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+            if ready.columns is None:
+                samples = chosen.samples(ready.file, ready.readable)
+                columns, guesses = choose({"user": user, "time": time, "source": source}, samples, one_user)
+                notes += guesses
+                if columns.time is not None and time_format is None:
+                    refuse_unreadable_times(columns.time, samples[columns.time])
+                columns = replace(columns, time_format=time_format)
+            else:
+                columns = told(ready.columns, ready.kind, user, source, one_user)
+            if gap is not None and (columns.time is None or ready.kind == "text"):
+                raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
+            if gap is not None and columns.time is not None and ready.columns is None and time_format is None:
                 refuse_dates_as_numbers(columns.time, samples[columns.time])
                 if (ticks := ticks_per_second(samples[columns.time])) > 1:
                     gap *= ticks
                     notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
-            table = chosen.table(opened, "parquet" if found == "text" else found, columns)
+            table = chosen.table(ready.file, ready.readable, columns)
             with stage("counting sources", None):
                 sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
+                if sources.one_user and held.any():
+                    held[:] = False
+                    notes.append("one user: nobody is held out, so how well the chain predicts is not known")
+                    sources = count_sources(table, set(), top, min_count)
+            _check_rows(file, sources, columns)
             names, other = _names(file, sources)
             with stage("sorting by users", None):
                 parts = chosen.parts(table, sources.rows)
@@ -190,8 +208,8 @@ def _check(
     engine: str,
 ) -> None:
     """Complain before the long work, not after it."""
-    if kind is not None and kind not in KINDS.values():
-        raise LogError(f"{kind!r} is no kind of log: {', '.join(sorted(set(KINDS.values())))}")
+    if kind is not None and kind not in FORMATS:
+        raise LogError(f"{kind!r} is no kind of log: {', '.join(FORMATS)}")
     if gap is not None and not gap > 0:
         raise LogError(f"the gap is {gap!r}: a number of seconds above 0 is needed")
     if not (is_whole(top, 1) and top <= MOST):
@@ -208,23 +226,13 @@ def _check(
         raise LogError(f"{engine!r} is no engine: duckdb or spark")
 
 
-def _opened(file: Path, kind: str | None, directory: Path) -> tuple[Path, str, list[str]]:
-    """A file that an engine can read, its kind, and a note if that was a guess. Text becomes a table first."""
-    opened = unpacked(file, directory)
-    found = kind or kind_of(opened) or "text"
-    notes = []
-    if not (kind or kind_of(opened)):
-        notes.append("the name does not say what the log is: it is read as text, a sequence in a line; or say --format")
-    if found == "text":
-        table = directory / "sequences.parquet"
-        try:
-            write_sequences(opened, table)
-        except LogError:
-            raise
-        except OnoffError as error:
-            raise LogError(str(error)) from None
-        return table, found, notes
-    return opened, found, notes
+def _check_rows(file: Path, sources: Sources, columns: Columns) -> None:
+    """Columns that cannot be meant are refused here; a chain of them would look like any other."""
+    if sources.missing_time == sources.rows and columns.time_format is not None:
+        raise LogError(f"{file}: no time in {columns.time!r} has the format {columns.time_format!r}")
+    events = sources.rows - sources.dropped - sources.missing_source
+    if events >= SOME and sources.distinct >= events:
+        raise LogError(f"{file}: no source was asked for twice; is {columns.source!r} the right column for --source?")
 
 
 def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
@@ -265,7 +273,7 @@ def _fitted(
     if (word := quality.smoothing_note(counts, smoothing)) is not None:
         notes.append(word)
     n = len(names)
-    if counts.sum() < FEW * n:
+    if quality.too_few(counts.sum(), n):
         notes.append(f"{counts.sum()} transitions are few for {n} sources: do not rely on this chain")
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
@@ -306,6 +314,6 @@ def _fitted(
         second_order_gain=gain,
         costs=rows,
         saving=quality.saving(rows, n),
-        verdict=quality.verdict(rows, n),
+        verdict=quality.verdict(rows, n, int(counts.sum())),
     )
     return Fit(chain, counts, report)

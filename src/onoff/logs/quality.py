@@ -15,6 +15,7 @@ from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
 from onoff.products import times
 
+FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
 STRENGTHS = 2.0 ** np.arange(-20, 21)  # of the pull of rows towards what is known with less of the past
@@ -207,8 +208,18 @@ def saving(rows: Sequence[Cost], n: int) -> float:
     return 1 - sum(row.outer for row in rows) / len(rows) / n
 
 
-def verdict(rows: Sequence[Cost], n: int) -> str:
-    """Whether OFF steps pay, in words, and by which rule."""
+def too_few(transitions: int, n: int) -> bool:
+    """Whether a chain from so many transitions should not be relied on."""
+    return transitions < FEW * n
+
+
+def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
+    """Whether OFF steps pay, in words, and by which rule. No advice where the costs themselves cannot be relied on."""
+    if too_few(transitions, n):
+        return (
+            f"No recommendation: {transitions} transitions are few for {n} sources, and the costs may be far off. "
+            f"Collect at least {FEW * n}, or keep fewer sources (--top)."
+        )
     saved, span = saving(rows, n), f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
     mean = n * (1 - saved)
     what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"

@@ -1,8 +1,8 @@
 """Log files: what kind they are, what their columns mean, and text sequences as a table.
 
 A log becomes a table with the columns user, time (seconds), source and row (the order of the file). CSV, JSON lines and
-Parquet are read by the engine itself; plain text with one sequence per line is written to a Parquet file first, where
-the user is the number of the line and the time the place in it.
+Parquet are read by the engine itself. Plain text with one sequence per line is written to a Parquet file first, where
+the user is the number of the line and the time the place in it; so are logs of web servers (`onoff.logs.access`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ KINDS = {
     ".txt": "text",
     ".seq": "text",
 }
+FORMATS = ("csv", "json", "parquet", "text", "access")
 # Names of columns in logs of many kinds, the likeliest first; compared without case and underscores.
 USER = "user userid username visitor visitorid client clientid customer customerid member memberid uid device deviceid"
 SESSION = "session sessionid ip person reader id"
@@ -43,15 +44,27 @@ TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
 TICKS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 BATCH = 200_000  # sequences written at a time
+# Texts that are times. Each engine would take more than these ("1d", "1_000", "10:00:00"), but not the same.
+SECONDS = " *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *"
+CLOCK = "([01]?[0-9]|2[0-3]):[0-9]{1,2}(:[0-9]{1,2}([.][0-9]+)?(Z| UTC|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?"
+ISO = f" *[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([T ]{CLOCK})? *"
+# Dates as people write them: 5/1/2024, 01.05.24, 10/Oct/2000, May 1, 2024. Which is the month, only --time-format says.
+WRITTEN = re.compile(
+    r" *([0-9]{1,4}[/. -]([0-9]{1,2}|[A-Za-z]{3,9})[/. -][0-9]{2,4}|[A-Za-z]{3,9}[. ]+[0-9]{1,2}),?\b.*"
+)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column is what; without `time` the order of the file counts."""
+    """Which column is what. Without `user` all rows are one user's; without `time` the order of the file counts.
 
-    user: str
+    `time_format` says how times are written, as `strptime` does; without it they are ISO 8601 or numbers.
+    """
+
+    user: str | None
     time: str | None
     source: str
+    time_format: str | None = None
 
 
 def unpacked(file: Path, directory: Path) -> Path:
@@ -118,15 +131,15 @@ def header(file: Path) -> tuple[str, list[str]]:
     return cut, names
 
 
-def write_sequences(file: Path, target: Path) -> None:
-    """Text with one sequence per line (`onoff.sequences`) as a Parquet file of events."""
+def write_sequences(file: Path, target: Path) -> int:
+    """Write text with one sequence per line (`onoff.sequences`) as a Parquet file of events; the longest length."""
     import numpy as np
     import pyarrow as pa
     from pyarrow import parquet
 
     schema = pa.schema([("user", pa.int64()), ("time", pa.int32()), ("source", pa.string())])
     lines = sequences.read(file)
-    first = 0
+    first = longest = 0
     with parquet.ParquetWriter(target, schema) as writer:
         while block := list(islice(lines, BATCH)):
             lengths = np.array([len(line) for line in block])
@@ -134,13 +147,19 @@ def write_sequences(file: Path, target: Path) -> None:
             times = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
             names = pa.array(list(chain.from_iterable(block)), pa.string())
             writer.write_table(pa.table([users, times.astype(np.int32), names], schema=schema))
-            first += len(block)
+            first, longest = first + len(block), max(longest, int(lengths.max()))
     if not first:
         raise LogError(f"{file}: there are no sequences in it")
+    return longest
 
 
-def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[object]]) -> tuple[Columns, list[str]]:
-    """The columns asked for, completed by guesses: by name, times by their look, and the only one that is left."""
+def choose(
+    wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[object]], one_user: bool = False
+) -> tuple[Columns, list[str]]:
+    """The columns asked for, completed by guesses: by name, times by their look, and the only one that is left.
+
+    Where nothing says which column is the user, all rows are taken to be one user's.
+    """
     names = list(samples)
     found: dict[str, str] = {}
     for role, name in wanted.items():
@@ -149,7 +168,9 @@ def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[obje
                 raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(names)}")
             found[role] = name
     notes = []
-    hints = {"user": f"{USER} {SESSION}", "time": TIME, "source": SOURCE}
+    if one_user and "user" in found:
+        raise LogError("one user, or users told apart by a column? Give --one-user or --user, not both")
+    hints = {"user": "" if one_user else f"{USER} {SESSION}", "time": TIME, "source": SOURCE}
     for role, hint in hints.items():
         free = [name for name in names if name not in found.values()]
         if role not in found and free:
@@ -161,17 +182,33 @@ def choose(wanted: Mapping[str, str | None], samples: Mapping[str, Sequence[obje
                 found[role] = likely[0]
                 notes.append(f"{role} is taken to be the column {likely[0]!r}; --{role} NAME says otherwise")
     free = [name for name in names if name not in found.values()]
-    for role in ("source", "user"):
-        if role not in found:
-            if len(free) != 1:
-                raise LogError(f"which column is the {role}? Say --{role} NAME: there are {', '.join(names)}")
-            found[role] = free.pop()
-            notes.append(f"{role} is taken to be the column {found[role]!r}; --{role} NAME says otherwise")
+    if "source" not in found:
+        if len(free) != 1:
+            raise LogError(f"which column is the source? Say --source NAME: there are {', '.join(names)}")
+        found["source"] = free.pop()
+        notes.append(f"source is taken to be the column {found['source']!r}; --source NAME says otherwise")
+    if "user" not in found and not one_user:
+        if len(free) == 1 and _tells_who(samples[free[0]], samples[found["source"]]):
+            found["user"] = free.pop()
+            notes.append(f"user is taken to be the column {found['user']!r}; --user NAME says otherwise")
+        else:
+            notes.append("no column says who asked: all rows are taken to be one user's; --user NAME says otherwise")
     if "time" not in found:
         notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
     if len(set(found.values())) < len(found):
         raise LogError("one column cannot be two things: give different names to --user, --time and --source")
-    return Columns(found["user"], found.get("time"), found["source"]), notes
+    return Columns(found.get("user"), found.get("time"), found["source"]), notes
+
+
+def refuse_unreadable_times(name: str, values: Sequence[object]) -> None:
+    """Rows without a time are left out; a column of which most cells cannot be read must not vanish so."""
+    known = [str(value) for value in values if value not in (None, "")]
+    strange = [text for text in known if not re.fullmatch(f"{SECONDS}|{ISO}", text)]
+    if 2 * len(strange) > len(known):
+        raise LogError(
+            f"times cannot be read: {name!r} holds {strange[0]!r}; give --time-format, such as "
+            "'%m/%d/%Y %H:%M' for 05/31/2024 14:00 (ISO 8601 and seconds need none)"
+        )
 
 
 def refuse_dates_as_numbers(name: str, values: Sequence[object]) -> None:
@@ -192,9 +229,18 @@ def ticks_per_second(values: Sequence[object]) -> int:
     return next((ticks for ticks in sorted(TICKS, reverse=True) if size > 1e8 * ticks), 1)
 
 
+def _tells_who(values: Sequence[object], sources: Sequence[object]) -> bool:
+    """Whether a column can be that of users: not the number of a row, nor something about the source, as a title is."""
+    each_row = len(values) >= 10 and len(set(values)) == len(values)
+    of_source = len(set(values)) > 1 and len(set(zip(sources, values, strict=True))) == len(set(sources))
+    return not (each_row or of_source)
+
+
 def _is_time(values: Sequence[object]) -> bool:
-    """Whether all known values are dates or times, as such or in ISO 8601."""
+    """Whether all known values are dates or times: as such, in ISO 8601, or in a way that needs --time-format."""
     known = [value for value in values if value not in (None, "")]
+    if known and all(WRITTEN.fullmatch(str(value)) for value in known):
+        return True
     try:
         return bool(known) and all(isinstance(v, datetime) or (len(str(v)) > 7 and _parsed(str(v))) for v in known)
     except ValueError:
