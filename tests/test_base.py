@@ -126,6 +126,7 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_which_to_install(base, t
     assert line.startswith("onoff: error: ")
     assert line.endswith(f"pip install 'onoff-privacy[{COMMANDS[command]}]'")
     assert not done.stdout
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()], "it is said after the work, not before it"
 
 
 CALLS = {

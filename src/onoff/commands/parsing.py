@@ -7,13 +7,25 @@ from typing import Annotated
 
 import typer
 
+from onoff.extras import need
+
 MOST = 100_000
+
+
+def _with_dask(address: str | None) -> str | None:
+    if address is not None:
+        need("dask", "a Dask cluster")
+    return address
+
 
 Jobs = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many processes compute here; all cores by default.")
 ]
 Dask = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.")
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.", callback=_with_dask
+    ),
 ]
 
 
