@@ -5,6 +5,7 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    │   └── Unverified         a table that nobody has verified on this machine yet
     ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
     │   ├── PendingRequest     another request while one is pending
@@ -73,6 +74,14 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
+
+
+class Unverified(PlanError):
+    """A plan whose law may not be realisable in every context; `digest` is that of its file."""
+
+    def __init__(self, message: str, *, digest: str) -> None:
+        super().__init__(message)
+        self.digest = digest
 
 
 class ClusterError(OnoffError):

@@ -66,6 +66,7 @@ def plan(
         name, law, certificate = _table(posterior, scheme, checked, gap, deadline, tell)
     sets = tuple(tuple(map(int, np.flatnonzero(row))) for row in law.member)
     result = TablePlan(name, chain, posterior.lag, sets, tuple(law.mass.tolist()), law.total, certificate, checked)
+    result.verify(by_maker=True)  # every scheme repairs its law in all contexts, by a flow or by a certificate
     tell(result.cost, result.lower_bound)
     return result
 

@@ -96,13 +96,13 @@ def finished(posterior: Posterior, law: Law, slack_units: int) -> Law:
     """
     n = posterior.n
     full: NDArray[np.bool_] = np.asarray(law.member.all(axis=1))
-    full[~full] |= _misses_a_context(posterior, law.member[~full])
+    full[~full] |= misses_a_context(posterior, law.member[~full])
     rest = int(law.mass[full].sum()) + slack_units + n
     member = np.concatenate([law.member[~full], np.ones((1, n), dtype=bool)])
     return Law(member, np.append(law.mass[~full], rest))
 
 
-def _misses_a_context(posterior: Posterior, member: Member) -> NDArray[np.bool_]:
+def misses_a_context(posterior: Posterior, member: Member) -> NDArray[np.bool_]:
     """Which sets hold no possible request in some possible context."""
     missed = np.zeros(len(member), dtype=bool)
     as_floats = member.astype(np.float32)
