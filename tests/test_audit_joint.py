@@ -25,7 +25,7 @@ from onoff.audit.models import Decoys, Encoder, Everything, Naive, Planned, TooL
 from onoff.audit.sampled import by_draws
 from onoff.audit.setting import Plans, lags_of, parse_statuses, serving, start_law
 from onoff.audit.switching import chance_user, sensitive_user, switching
-from onoff.cli import app
+from onoff.commands.app import app
 from onoff.commands.audit.joint import at_most
 from onoff.errors import OnoffError
 from onoff.testing import chains

@@ -149,7 +149,7 @@ def test_demo_tells_what_was_downloaded():
         (["rates", "CHAIN", "--plot", "rates.txt"], "a picture ends in"),
         (["rates", "CHAIN", "--plot", "nowhere/rates.png"], "no directory"),
         (["reproduce"], "--out"),
-        (["reproduce", "--out", "CHAIN"], "File exists"),
+        (["reproduce", "--out", "CHAIN"], "a file is in the way"),
         (["demo", "--steps", "1"], "--steps"),
         (["demo", "--steps", "100001"], "--steps"),
         (["demo", "--seed", "-1"], "--seed"),

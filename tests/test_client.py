@@ -342,22 +342,26 @@ def test_play_goes_on_after_a_kill(chain_file, plans, server, tmp_path):
     assert all(len(sets) == 1 for sets in queries.values())
 
 
-def test_a_file_that_was_played_is_played_anew_the_next_time(chain_file, plans, server, tmp_path):
-    (tmp_path / "requests").write_text("on news\noff sports\n")
-    arguments = [
-        "play",
-        tmp_path / "requests",
-        "--server",
-        server.url,
-        "--chain",
-        chain_file,
-        "--journal",
-        tmp_path / "j",
-    ]
-    onoff(*arguments, "--plans", plans, "--delay", "0")
-    again = onoff(*arguments, "--plans", plans, "--delay", "0")
-    assert "4 requests" in again.stdout
-    assert f"{tmp_path / 'requests'} was played to its end before; playing it again" in again.stderr
+def test_a_file_that_was_played_to_its_end_is_played_again_only_with_restart(chain_file, plans, server, tmp_path):
+    (tmp_path / "first").write_text("on news\non sports\n")
+    (tmp_path / "other").write_text("on science\n")
+    common = ["--journal", tmp_path / "j", "--plans", plans, "--delay", "0"]
+    onoff("play", tmp_path / "first", "--server", server.url, "--chain", chain_file, *common)
+    before = len(server.transcript())
+    again = onoff("play", tmp_path / "first", *common, "--out", tmp_path / "got")  # as if killed before its exit
+    assert "was played to its end: nothing was asked for now. --restart makes its requests again" in again.stderr
+    assert "2 requests" in again.stdout
+    assert [file.name for file in (tmp_path / "got").iterdir()] == ["000001"]  # the message that may not be written yet
+    onoff("get", "news", *common)
+    again = onoff("play", tmp_path / "first", *common, "--out", tmp_path / "elsewhere")
+    assert "nothing was asked for now" in again.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())  # the last message is not one of the file's
+    onoff("play", tmp_path / "other", *common)
+    refused = onoff("play", tmp_path / "first", *common, check=False)
+    assert refused.returncode == 2
+    assert "was played to its end before: --restart makes its requests again" in refused.stderr
+    assert len(server.transcript()) == before + 2
+    assert "6 requests" in onoff("play", tmp_path / "first", *common, "--restart").stdout
 
 
 CUT = """
@@ -414,13 +418,13 @@ def test_a_file_that_was_not_played_to_its_end_is_not_forgotten(leave, tmp_path,
     assert [(tmp_path / "got" / f"{step:06d}").read_text() for step in range(5)] == [
         f"latest of {name}" for name in ("news", "sports", "news", "wetter süd", "news")
     ]
-    assert "played to its end before" not in onoff("play", tmp_path / "other", *common).stderr
+    assert "to its end" not in onoff("play", tmp_path / "other", *common).stderr
 
 
 def test_a_file_can_be_given_up(leave, tmp_path):
     common = leave(PENDING)
     assert onoff("resume", *common[:4]).stdout == "latest of wetter süd"
-    onoff("get", "news", "--next", "news", *common)  # as the file would have gone on
+    onoff("get", "news", "--next", "science", "--off", *common)  # the file goes on with it, but ON
     onoff("get", "science", "--next", "news", *common)
     refused = onoff("play", tmp_path / "first", *common, check=False)
     assert "requests that are not in" in refused.stderr

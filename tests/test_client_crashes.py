@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from onoff import Chain, plan
-from onoff.journal import Journal, snapshot
+from onoff.journal import Journal
 from onoff.planstore import PlanStore
 from onoff.transport.http import HttpTransport
 from recordingserver import Origin, RecordingServer
@@ -271,8 +271,7 @@ def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_f
             driver.run({**order, "warm": True, "command": [*order["command"], *elsewhere]})
             server.forget()
         result = driver.run(order, deadly)
-        finished = (place / "journal").exists() and snapshot(place / "journal").notes.get("play") == "{}"
-        if result["killed"] and not finished:
+        if result["killed"]:
             # What was noted may be too little to go on; then it says so (code 2) and needs to be told again.
             again = driver.run(remembered, codes=(0, 2))
             if again["code"] == 2:

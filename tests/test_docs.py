@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from onoff.cli import app
+from onoff.commands.app import app
 from ports import free_port
 
 ROOT = Path(__file__).parent.parent

@@ -166,7 +166,8 @@ def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
     asyncio.run(story())
 
 
-def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_are_heard_while_plans_are_being_made(tmp_path, hard, number):
     hard.save(tmp_path / "hard.csv")
     command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -177,7 +178,7 @@ def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
             assert time.monotonic() < deadline
             time.sleep(0.02)
             family = processes_of(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(timeout=30) == 0
         assert process.stdout.read() == b""
     until_gone(family)

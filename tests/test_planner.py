@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,7 +117,7 @@ def test_planning_stops_where_the_cost_stops_falling(tmp_path):
 
 def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
     store = PlanStore(chain, tmp_path)
-    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "3"]
+    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "3", "600"]
     workers = [subprocess.Popen(command) for _ in range(2)]
     assert sorted(worker.wait(timeout=300) for worker in workers) in ([0, 0], [0, 3])
     assert set(store.lags()) == {1, 2, 3}
@@ -127,7 +129,7 @@ def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
 def test_a_killed_background_leaves_only_whole_plans(tmp_path):
     chain = random_chain("dense", 45, 1)
     store = PlanStore(chain, tmp_path)
-    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "8"]
+    command = [sys.executable, "-m", "onoff.planner", str(store.directory), "8", "600"]
     worker = subprocess.Popen(command)
     deadline = time.monotonic() + 60
     while not store.lags() and time.monotonic() < deadline:
@@ -171,10 +173,57 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
     assert (tmp_path / "plans").is_dir()
 
 
-def test_a_damaged_description_is_written_anew(chain, tmp_path):
+@pytest.mark.parametrize("name", ["chain.json", "lengths.json"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
+def test_a_damaged_description_is_written_anew(chain, tmp_path, name, damage):
     store = PlanStore(chain, tmp_path)
-    (store.directory / "chain.json").write_text("{")
-    assert PlanStore.open(PlanStore(chain, tmp_path).directory).chain == chain
+    (store.directory / name).write_bytes(damage)
+    found = PlanStore.open(PlanStore(chain, tmp_path).directory)
+    assert (found.chain, found.lengths) == (chain, None)
+
+
+def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
+    """What describes the store is damaged after the client has started."""
+    monkeypatch.setattr("onoff.planner.PAUSE", 0.1)
+    with before_the_background(chain, tmp_path) as planner:
+        pass
+    (planner.store.directory / "lengths.json").write_text("{")
+    with planner:
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+
+
+def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible(chain, tmp_path):
+    (tmp_path / "file").write_text("")
+    with Planner(chain, tmp_path / "file" / "plans") as planner:
+        assert "plans cannot be kept here" in planner.trouble
+        assert planner.wait(3, timeout=300).scheme == "race"
+        assert not planner.working
+    store = PlanStore(chain, tmp_path / "plans")
+    store.save(plan(chain, 1))
+    (store.directory / "log").mkdir()  # as on a read-only disk, but also for root: no process can be started
+    (store.path(2)).mkdir()
+    with Planner(chain, tmp_path / "plans") as planner:
+        assert planner.best(2) == store.load(1)
+        assert "plans cannot be computed here" in planner.trouble
+    with pytest.raises(PlanError, match="lengths"):  # a slip of the caller's is still an error
+        Planner(chain, tmp_path, (1.0,))
+
+
+def test_a_planner_without_background_starts_and_writes_nothing(chain, tmp_path):
+    with Planner(chain, tmp_path / "plans", background=False) as planner:
+        assert planner.wait(2, timeout=300).scheme == "race"
+        assert (planner.working, planner.trouble) == (False, None)
+    assert not (tmp_path / "plans").exists()
+
+
+def test_the_background_is_nice_and_ends_in_time(tmp_path):
+    with Planner(random_chain("dense", 80, 1), tmp_path, limit=1.0) as planner:
+        assert planner.working
+        status = Path(f"/proc/{planner._worker.pid}/stat")
+        deadline = time.monotonic() + 60
+        while status.read_text().rpartition(")")[2].split()[16] != "10":
+            assert time.monotonic() < deadline
+        assert planner._worker.wait(timeout=300) == -signal.SIGALRM
 
 
 def test_a_place_where_nothing_can_be_kept_is_an_error(chain, tmp_path):

@@ -76,7 +76,7 @@ def test_the_tests_run_on_the_installed_wheel_not_on_the_tree():
 
 def test_importing_the_package_and_the_command_line_loads_no_numerical_library():
     heavy = {"numpy", "scipy", "matplotlib", "ibis", "duckdb", "pyarrow"}
-    code = f"import onoff, onoff.cli, sys; assert not {heavy} & set(sys.modules)"
+    code = f"import onoff, onoff.commands.app, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

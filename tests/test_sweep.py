@@ -20,7 +20,7 @@ from clikit import call
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, ChainError, OnoffError, PlanError, bounds, plan
 from onoff.cells import Failed
-from onoff.cli import app
+from onoff.commands.app import app
 from onoff.sweep import COLUMNS, Grid, Sweep, dirichlet, write_parquet
 
 ONOFF = Path(sys.executable).with_name("onoff")

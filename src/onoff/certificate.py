@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from onoff.errors import PlanError
 from onoff.limits import outer_bound
 from onoff.posterior import Posterior
+from onoff.products import times
 from onoff.rounding import down
 from onoff.symmetric import is_symmetric
 
@@ -70,7 +71,7 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
         for row, cut in zip(cuts, certificate.cuts, strict=True):
             row[list(cut)] = True
         multipliers = np.array(certificate.weights) / 2**SHIFT
-        reached = (posterior.rows @ cuts.T.astype(np.float64)).max(axis=0)
+        reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
         error, must = 2 * posterior.relative_error, supports(posterior)
         proved = unit * cut_certificate(cuts, multipliers, reached, error, weights, must, 0.0)[0].bound
     elif certificate.kind not in ("outer", "sizes"):

@@ -129,7 +129,10 @@ class Unavailable(TransportError):
 
 
 class RefusedByServer(TransportError):
-    """The server refuses the request; sending it again would not help."""
+    """The server refuses the request; sending it again would not help as long as that is so.
+
+    A step that was refused stays pending: `Client.resume` sends the same query again.
+    """
 
 
 class StaleStep(RefusedByServer):

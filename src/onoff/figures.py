@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.chain import Chain
+from onoff.chainfile import write_atomically
 from onoff.limits import Bounds, bounds
+from onoff.places import make_directory
 from onoff.planning import plan
+from onoff.plots import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +97,7 @@ def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], fl
 
 def reproduce(directory: Path) -> list[Path]:
     """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     files: list[Path] = []
     files += _save(draw_chain(), directory / "figure-2a")
     for name, curves, x_label in (
@@ -107,11 +111,12 @@ def reproduce(directory: Path) -> list[Path]:
 
 def write_csv(curves: Sequence[Curve], file: Path) -> Path:
     """A tidy table: curve, x, rate, cost. Numbers with all their digits."""
-    with file.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["curve", "x", "rate", "cost"])
-        for curve in curves:
-            writer.writerows([curve.key, repr(x), repr(y), repr(1 / y)] for x, y in zip(curve.x, curve.y, strict=True))
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["curve", "x", "rate", "cost"])
+    for curve in curves:
+        writer.writerows([curve.key, repr(x), repr(y), repr(1 / y)] for x, y in zip(curve.x, curve.y, strict=True))
+    write_atomically(file, table.getvalue().encode())
     return file
 
 
@@ -186,5 +191,5 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     with rc_context({"svg.hashsalt": "onoff"}):  # with no date either, the same numbers give the same file
         for file in files:
-            figure.savefig(file, dpi=200, metadata={"Date": None} if file.suffix == ".svg" else None)
+            save(figure, file, dpi=200, metadata={"Date": None} if file.suffix == ".svg" else None)
     return files

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from onoff.products import times
+
 Floats = NDArray[np.float64]
 
 
@@ -32,21 +34,21 @@ def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float, ro
     scale = max(1.0, float(np.abs(cost).mean()))
     c = cost / scale
     x = np.full(n, 1.0 / n)
-    s = np.maximum(hits @ x - need, 1e-2)  # surplus of the rows
+    s = np.maximum(times(hits, x) - need, 1e-2)  # surplus of the rows
     y, y0 = np.full(m, 1.0 / m), 0.0
-    z = np.maximum(c - hits.T @ y, 0.1)
+    z = np.maximum(c - times(hits.T, y), 0.1)
     for _ in range(rounds):
-        primal = b - A @ x
+        primal = b - times(A, x)
         primal[:m] += s
-        dual = c - (hits.T @ y + y0) - z
-        complementarity = float(x @ z + s @ y)
+        dual = c - (times(hits.T, y) + y0) - z
+        complementarity = float(times(x, z) + times(s, y))
         mu = complementarity / (n + m)
-        gap = complementarity / max(1e-3, abs(float(c @ x)))
+        gap = complementarity / max(1e-3, abs(float(times(c, x))))
         if max(gap, np.abs(primal).max(), np.abs(dual).max()) < tolerance:
             break
         d = x / z
         scaled = A * np.sqrt(d)
-        normal = scaled @ scaled.T
+        normal = times(scaled, scaled.T)
         normal.flat[:: m + 2] += np.append(s / y, 0.0) + 1e-14 * normal.diagonal()
         try:
             factor = cho_factor(normal, lower=True, check_finite=False)
@@ -55,15 +57,16 @@ def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float, ro
 
         def direction(rx: Floats, rs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
             """The Newton step for the complementarity residuals rx (of x z) and rs (of s y)."""
-            rhs = primal + A @ (d * dual - rx / z)  # noqa: B023 (used within this round only)
+            rhs = primal + times(A, d * dual - rx / z)  # noqa: B023 (used within this round only)
             rhs[:m] += rs / y  # noqa: B023
             dy = cho_solve(factor, rhs, check_finite=False)  # noqa: B023
-            dx = d * (A.T @ dy - dual) + rx / z  # noqa: B023
+            dx = d * (times(A.T, dy) - dual) + rx / z  # noqa: B023
             return dx, (rs - s * dy[:m]) / y, dy, (rx - z * dx) / x  # noqa: B023
 
         dx, ds, dy, dz = direction(-x * z, -s * y)
         step, dual_step = min(_reach(x, dx), _reach(s, ds)), min(_reach(z, dz), _reach(y, dy[:m]))
-        aim = float((x + step * dx) @ (z + dual_step * dz) + (s + step * ds) @ (y + dual_step * dy[:m])) / (n + m)
+        reached = times(x + step * dx, z + dual_step * dz) + times(s + step * ds, y + dual_step * dy[:m])
+        aim = float(reached) / (n + m)
         target = max((aim / mu) ** 3, 1e-4) * mu
         dx, ds, dy, dz = direction(target - x * z - dx * dz, target - s * y - ds * dy[:m])
         step = 0.99 * min(_reach(x, dx), _reach(s, ds))

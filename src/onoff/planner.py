@@ -1,11 +1,14 @@
 """The cheapest plan for any lag, at once; better ones are computed by a process in the background.
 
 A plan serves every larger lag exactly, so a growing grid of lags is enough and nothing is approximated. Until a plan
-is there the one of a smaller lag serves, and before the first the race does: no query ever waits.
+is there the one of a smaller lag serves, and before the first the race does: no query ever waits. A directory that
+cannot be used makes requests more expensive, never impossible.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +19,7 @@ from typing import Self
 
 from onoff import verified
 from onoff.chain import Chain
-from onoff.errors import PlanError, Unverified, is_whole
+from onoff.errors import OnoffError, PlanError, Unverified, is_whole
 from onoff.limits import outer_bound
 from onoff.planning import COMB_LIMIT, OPTIMAL_LIMIT, plan
 from onoff.plans import Plan
@@ -30,6 +33,8 @@ POLISH_FROM = 40  # sources from which the comb is saved before the optimum is s
 POLISH_SECONDS = 300.0
 PAUSE = 5.0  # seconds before a background process that failed is started again
 BUSY = 3  # its exit code when another process is computing for the store
+LIMIT = 600  # seconds after which a process in the background ends; the next one goes on where it was
+NICENESS = 10  # what is computed for later must not slow down what is asked for now
 FAR = 4096  # the lag at which the rest of the decay is judged
 WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this share
 
@@ -37,13 +42,25 @@ WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this
 class Planner:
     """Plans for one chain. `best(lag)` never waits; `close()` (or `with`) ends the process in the background.
 
-    Which plan is used when depends on the clock, never on the requests.
+    Which plan is used when depends on the clock, never on the requests. `trouble` says why plans cannot be kept, if
+    they cannot; those that can be read serve, and the race does.
     """
 
     def __init__(
-        self, chain: Chain, directory: str | Path | None = None, lengths: tuple[float, ...] | None = None
+        self,
+        chain: Chain,
+        directory: str | Path | None = None,
+        lengths: tuple[float, ...] | None = None,
+        *,
+        background: bool = True,
+        limit: float = LIMIT,
     ) -> None:
-        self.store = PlanStore(chain, None if directory is None else Path(directory), lengths)
+        """With `background=False` no process is started and nothing is written; else it ends after `limit` seconds."""
+        self.store = PlanStore(chain, None if directory is None else Path(directory), lengths, make=False)
+        self.trouble: str | None = None
+        self._background, self._limit = background, limit
+        if background:
+            self._make_store()
         self._loaded: dict[int, tuple[int, Plan]] = {}
         self._unverified: dict[int, tuple[int, str]] = {}
         if chain.n <= VERIFY_AT_ONCE:
@@ -68,10 +85,15 @@ class Planner:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.best(lag)
-            if self._reach >= lag:
+            if self._reach >= lag or not self._background:
                 break
             time.sleep(0.02)
         return self.best(lag)
+
+    @property
+    def working(self) -> bool:
+        """Whether a process in the background is computing plans."""
+        return self._running
 
     def close(self) -> None:
         """End the background; finished plans stay on disk."""
@@ -99,7 +121,7 @@ class Planner:
                 self._loaded[lag] = written, self.store.usable(lag)
             except Unverified as error:
                 self._unverified[lag] = written, error.digest  # the background verifies it
-            except PlanError:
+            except (OnoffError, OSError):
                 pass  # damaged: the background makes it anew
 
     @property
@@ -117,7 +139,7 @@ class Planner:
 
     def _compute(self, lag: int) -> None:
         """Have the background reach this lag, unless it has or is at it."""
-        if self._running or lag <= self._reach:
+        if not self._background or self._running or lag <= self._reach:
             return
         now = time.monotonic()
         if self._worker is not None and self._worker.returncode == 0:
@@ -129,11 +151,28 @@ class Planner:
         if self._all_at_hand(lag):
             self._reach = lag
             return
+        if self._worker is not None and self._worker.returncode not in (0, BUSY):
+            self._make_store()  # it failed: what describes the store may be damaged
         self._asked, self._started = lag, now
         # -P: the current directory may hold modules of any name.
-        command = [sys.executable, "-P", "-m", "onoff.planner", str(self.store.directory), str(lag)]
-        with (self.store.directory / "log").open("ab") as log:
-            self._worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+        command = [sys.executable, "-P", "-m", "onoff.planner", *map(str, (self.store.directory, lag, self._limit))]
+        try:
+            with (self.store.directory / "log").open("ab") as log:
+                self._worker = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+                )
+        except OSError as error:
+            self._do_without(f"{self.store.directory}: plans cannot be computed here ({error.strerror})")
+
+    def _make_store(self) -> None:
+        try:
+            self.store.make()
+        except PlanError as error:
+            self._do_without(str(error))
+
+    def _do_without(self, trouble: str) -> None:
+        """Compute nothing any more: what can be read serves."""
+        self.trouble, self._background = trouble, False
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan:
@@ -180,7 +219,9 @@ def is_final(found: Plan) -> bool:
 
 
 def main() -> None:
-    """The background: `python -m onoff.planner DIRECTORY REACH`. One process at a time computes for a store."""
+    """The background: `python -m onoff.planner DIRECTORY REACH SECONDS`. One process at a time computes for a store."""
+    os.nice(NICENESS)
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[3]))  # ends the process, whatever it is doing
     store = PlanStore.open(Path(sys.argv[1]))
     with store.lock() as mine:
         if not mine:

@@ -46,29 +46,37 @@ class PlanStore:
         key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
         parent = Path(directory or default_directory()).absolute()
         self.directory = parent / hashlib.sha256(key.encode()).hexdigest()[:32]
-        if not make:
-            return
+        if make:
+            self.make()
+
+    def make(self) -> None:
+        """Make the directory and what describes it, where it is not there or damaged; `PlanError` if it cannot be."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._describes_itself():
                 write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
-                chain.save(self.directory / "chain.json")
-        except OSError as error:
-            raise PlanError(f"{self.directory}: plans cannot be kept here ({error.strerror})") from error
+                self.chain.save(self.directory / "chain.json")
+        except (OSError, ChainError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise PlanError(f"{self.directory}: plans cannot be kept here ({reason})") from error
 
     def _describes_itself(self) -> bool:
+        """Whether chain and lengths are there as they should be: a process in the background knows no more."""
         try:
-            return (
-                Chain.load(self.directory / "chain.json") == self.chain and (self.directory / "lengths.json").exists()
-            )
-        except ChainError:
+            if (self.directory / "lengths.json").read_bytes() != json.dumps(self.lengths).encode():
+                return False
+            return Chain.load(self.directory / "chain.json") == self.chain
+        except (ChainError, OSError):
             return False  # not there yet, or damaged: written anew
 
     @classmethod
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
         chain = Chain.load(directory / "chain.json")
-        lengths = json.loads((directory / "lengths.json").read_text())
+        try:
+            lengths = json.loads((directory / "lengths.json").read_text())
+        except (OSError, ValueError) as error:
+            raise PlanError(f"{directory / 'lengths.json'}: cannot be read ({error}); delete it") from None
         store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
         if store.directory.name != directory.name:
             raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
@@ -83,7 +91,8 @@ class PlanStore:
         for file in self.directory.glob("lag-*.plan.json"):
             number = file.name.removeprefix("lag-").removesuffix(".plan.json")
             if number.isdecimal():
-                found[int(number)] = file.stat().st_mtime_ns
+                with suppress(OSError):  # gone meanwhile
+                    found[int(number)] = file.stat().st_mtime_ns
         return found
 
     def load(self, lag: int) -> Plan:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onoff.chainfile import write_atomically
 from onoff.errors import OnoffError
+from onoff.places import check_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,10 +26,14 @@ def check_picture(file: Path) -> None:
     """Complain about the name before the work, not after it."""
     if file.suffix.lower() not in PICTURES:
         raise OnoffError(f"{file}: a picture ends in {', '.join(PICTURES)}")
-    if file.is_dir():
-        raise OnoffError(f"{file}: is a directory; name a file")
-    if not file.parent.is_dir():
-        raise OnoffError(f"{file}: there is no directory {file.parent}")
+    check_file(file)
+
+
+def save(figure: Figure, file: Path, **options: Any) -> None:
+    """Write the picture whole or not at all; an error names the file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=file.suffix.lower().removeprefix("."), **options)
+    write_atomically(file, buffer.getvalue())
 
 
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
@@ -55,7 +62,7 @@ def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # above, where no line is
-    figure.savefig(file, dpi=200)
+    save(figure, file, dpi=200)
 
 
 def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -86,4 +93,4 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
             axes.legend(frameon=False)
     figure.supxlabel("lag (steps since privacy was last ON)")
     figure.supylabel("cost (messages per request)")
-    figure.savefig(file, dpi=150)
+    save(figure, file, dpi=150)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from onoff.interior import Centre
 from onoff.law import Member
+from onoff.products import counts, times
 from onoff.separate import novel
 
 Floats = NDArray[np.float64]
@@ -34,8 +35,8 @@ def priced(
 
 def reduced_cost(cuts: Member, centre: Centre, lengths: Floats, sets: Member) -> Floats:
     """The reduced cost of each set."""
-    meets = (sets.astype(np.float32) @ cuts.T.astype(np.float32)) > 0
-    value: Floats = sets @ lengths - centre.total_multiplier - meets @ centre.multipliers
+    meets = counts(sets, cuts.T) > 0
+    value: Floats = times(sets, lengths) - centre.total_multiplier - times(meets, centre.multipliers)
     return value
 
 
@@ -45,10 +46,10 @@ def _local_search(cuts: Member, prices: Floats, lengths: Floats, starts: Member)
     sets = starts.copy()
     every = np.arange(len(sets))
     for _ in range(STEPS):
-        count = sets @ R.T
-        gain = ((count == 0) * prices) @ R - lengths
+        count = times(sets, R.T)
+        gain = times((count == 0) * prices, R) - lengths
         gain[sets] = -np.inf
-        loss = lengths - ((count == 1) * prices) @ R
+        loss = lengths - times((count == 1) * prices, R)
         loss[~sets] = -np.inf
         add, drop = gain.argmax(axis=1), loss.argmax(axis=1)
         by_adding, by_dropping = gain[every, add], loss[every, drop]

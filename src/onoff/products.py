@@ -2,13 +2,18 @@
 
 Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
+
+Every product of matrices of floats goes through `times` or `counts`, never through `@`. NumPy reads the processor's
+floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN
+(numpy issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. Whoever
+must know about infinities or NaN looks at the numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +23,27 @@ ZERO_EXPONENT = -(2**60)  # the exponent of an exact zero: below that of any pro
 Factor = TypeVar("Factor")
 
 
+def times(a: Any, b: Any) -> NDArray[Any]:
+    """a @ b, with the flags of the processor ignored."""
+    with np.errstate(all="ignore"):
+        result: NDArray[Any] = np.matmul(a, b)
+    return result
+
+
+def counts(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """How many members each row of `a` shares with each column of `b`; exact for fewer than 2^24 members.
+
+    All partial sums are whole numbers below 2^24, which single precision holds exactly in any order of summation.
+    """
+    return times(a.astype(np.float32), b.astype(np.float32))
+
+
 def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """a @ b, summed in blocks of about sqrt(n): sums of `summands(n)` terms in sequence instead of n."""
     width = _block(len(b))
-    total: NDArray[np.float64] = a[:, :width] @ b[:width]
+    total: NDArray[np.float64] = times(a[:, :width], b[:width])
     for start in range(width, len(b), width):
-        total += a[:, start : start + width] @ b[start : start + width]
+        total += times(a[:, start : start + width], b[start : start + width])
     return total
 
 
@@ -61,12 +81,12 @@ def _power(base: Factor, k: int, multiply: Callable[[Factor, Factor], Factor]) -
 
 
 def boolean_power(support: NDArray[np.bool_], k: int) -> NDArray[np.bool_]:
-    """Which pairs are joined by a walk of exactly k steps. Products are clipped to 0/1: exact for any n below 2^24."""
+    """Which pairs are joined by a walk of exactly k steps; exact for any n below 2^24."""
 
-    def multiply(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-        return (a @ b > 0).astype(np.float32)
+    def multiply(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return counts(a, b) > 0
 
-    return _power(support.astype(np.float32), k, multiply) > 0 if k else np.eye(len(support), dtype=bool)
+    return _power(support, k, multiply) if k else np.eye(len(support), dtype=bool)
 
 
 class Wide(NamedTuple):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onoff.law import DENOMINATOR, Law, Member, quantised
 from onoff.posterior import Posterior
+from onoff.products import counts, times
 from onoff.repair import Repair, in_time
 from onoff.screen import Screen
 
@@ -59,7 +60,7 @@ def hard_contexts(posterior: Posterior, per_next: int = 3) -> dict[int, Rows]:
     for k in range(posterior.n):
         rows = posterior.rows_before(k)
         if len(rows):
-            found[k] = rows[np.argsort(-(rows**2 @ inverse), kind="stable")[:per_next]]
+            found[k] = rows[np.argsort(-times(rows**2, inverse), kind="stable")[:per_next]]
     return found
 
 
@@ -105,11 +106,10 @@ def finished(posterior: Posterior, law: Law, slack_units: int) -> Law:
 def misses_a_context(posterior: Posterior, member: Member) -> NDArray[np.bool_]:
     """Which sets hold no possible request in some possible context."""
     missed = np.zeros(len(member), dtype=bool)
-    as_floats = member.astype(np.float32)
     seen: set[bytes] = set()
     for last in range(posterior.n):
         fresh = [pattern for pattern in posterior.patterns(last) if pattern.tobytes() not in seen]
         if fresh:
             seen.update(pattern.tobytes() for pattern in fresh)
-            missed |= (as_floats @ np.array(fresh, dtype=np.float32).T == 0).any(axis=1)
+            missed |= (counts(member, np.array(fresh).T) == 0).any(axis=1)
     return missed

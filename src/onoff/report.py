@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onoff.chain import Chain
+from onoff.foreign import plain
 from onoff.limits import bounds, outer_bound
 from onoff.planning import plan
 from onoff.schemes.paper import paper
@@ -71,7 +72,7 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="right" if i else "left")
     for row in rows:
-        table.add_row(*map(escape, row))  # a name in brackets is no markup
+        table.add_row(*(escape(plain(cell)) for cell in row))  # a name in brackets is no markup
     _console(sys.stdout).print(table)
 
 
@@ -218,7 +219,7 @@ def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
 
 
 def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequence[float] | None, since: int) -> None:
-    """The state of a client in words."""
+    """The state of a client in words; `plan` is what the next request would use while OFF, if one has counted as ON."""
     state, names = found.state, chain.names
     print(f"steps finished: {state.step}")
     if state.last is None:
@@ -231,9 +232,10 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequ
     after = state.answered
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
-    if after.last is not None:
+    if plan is not None:
         lag = after.lag + 1
-        cost = f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})" if plan else "a race's, until a plan is made"
+        estimated = plan.scheme == "race"
+        cost = f"about {plan.cost:.3g} (race)" if estimated else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
         if chain.n <= BOUND_LIMIT:
             print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")

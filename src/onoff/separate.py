@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.law import Law, Member
+from onoff.products import counts, times
 from onoff.repair import Repair
 
 TABLE_LIMIT = 10  # sources up to which all 2^n cuts are tabulated
@@ -38,7 +39,7 @@ class Separator:
         self._round = 0
         if self.n <= TABLE_LIMIT:
             self._every = ((np.arange(1 << self.n)[:, None] >> np.arange(self.n)) & 1).astype(bool)
-            self._reached = (rows @ self._every.T).max(axis=0)
+            self._reached = times(rows, self._every.T).max(axis=0)
 
     def table(self, law: Law, cuts: Member, tolerance: float) -> Member:
         """The most violated of all 2^n cuts (small n)."""
@@ -58,8 +59,8 @@ class Separator:
         small that repairing it costs less than `budget`.
         """
         law = repair.law
-        met = (cuts.astype(np.float32) @ law.member.T.astype(np.float32) > 0) @ (law.mass / law.total)
-        room = (met.astype(np.float32) - self._single @ cuts.T.astype(np.float32)).min(axis=1)
+        met = times(counts(cuts, law.member.T) > 0, law.mass / law.total)
+        room = (met.astype(np.float32) - times(self._single, cuts.T.astype(np.float32))).min(axis=1)
         order = self._seen_fit + 1e-3 * room
         near = np.argsort(room)[: 2 * self.n]
         order[near] = -1 + room[near]

@@ -24,6 +24,7 @@ from onoff.chain import Chain
 from onoff.chainfile import write_atomically
 from onoff.errors import ChainError, PlanError
 from onoff.limits import bounds
+from onoff.places import make_directory
 from onoff.planning import Scheme, plan
 
 BOUNDS = "bounds"  # stands where other cells have their scheme
@@ -109,7 +110,7 @@ class Sweep:
     def __init__(self, grid: Grid, directory: Path) -> None:
         self.grid = grid
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self.cells = grid.cells()
         self.results: dict[Cell, dict[str, Any] | Failed] = {}
         for cell in self.cells:

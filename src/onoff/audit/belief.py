@@ -24,6 +24,7 @@ from onoff.audit.models import Model, Query
 from onoff.audit.setting import start_law
 from onoff.chain import Chain
 from onoff.errors import OnoffError
+from onoff.products import times
 
 BLOCK = 16
 Array = NDArray[np.float64]
@@ -71,7 +72,7 @@ def attack(
     forward: Array = np.diag(marginal)
     since: int | None = None  # the steps since the last ON step
     for t, step in enumerate(asked):
-        priors[t], marginal = marginal, marginal @ chain.P
+        priors[t], marginal = marginal, times(marginal, chain.P)
         predicted[t] = forward.sum(axis=0)
         if step.lag == 0:
             checkpoints.append((t, predicted[t]))
@@ -94,7 +95,7 @@ def attack(
             block.append(chain.P[None] if t in impossible else _weights(chain, asked[t], asked[t].lag))
             forwards.append(_normalised(_forward(forwards[-1], block[-1]), t))
         for t in range(end - 1, start - 1, -1):
-            backward = np.matmul(block[t - start], backward[:, :, None])[:, :, 0]
+            backward = times(block[t - start], backward[:, :, None])[:, :, 0]
             backward /= backward.max()
             posterior[t] = _normalised((forwards[t - start] * backward).sum(axis=0), t)
             if asked[t].lag == 0:  # whoever was last before does not matter any more
@@ -126,7 +127,7 @@ def _weights(chain: Chain, step: Asked, since: int | None) -> Array:
 
 
 def _forward(matrix: Array, weights: Array) -> Array:
-    moved: Array = np.matmul(matrix[:, None, :], weights)[:, 0, :]
+    moved: Array = times(matrix[:, None, :], weights)[:, 0, :]
     return moved
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.exactrows import ExactRows
 from onoff.audit.planrecord import Query, Table
+from onoff.products import times
 
 SHIFT = 40  # multipliers are in units of 2^-SHIFT times the power of two not above the longest length
 TABLE = 20
@@ -107,7 +108,7 @@ def _reached(rows: ExactRows, cuts: list[Query]) -> list[Fraction]:
     for i, cut in enumerate(cuts):
         member[list(cut), i] = 1.0
     found = []
-    for cut, (last, next) in zip(cuts, _witnesses(rows, lambda block: block @ member), strict=True):
+    for cut, (last, next) in zip(cuts, _witnesses(rows, lambda block: times(block, member)), strict=True):
         weights = rows.weights(last, next)
         found.append(Fraction(sum(weights[x] for x in cut), sum(weights)))
     return found

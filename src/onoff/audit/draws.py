@@ -22,6 +22,7 @@ from onoff.audit.models import Encoder, Model, Query
 from onoff.audit.rules import due
 from onoff.audit.transcripts import Step
 from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.products import times
 
 FALSE_ALARM = 1e-4
 CAUTION = 4.0  # draws that a gambler imagines to have seen as the plan says, in each of its cells
@@ -111,10 +112,10 @@ class Gambler:
         else:
             cells = self.cells(drawn)
             seen, expected = self._seen_and_expected(self.key(drawn), len(cells))
-            odds = (seen / expected) @ cells
+            odds = times(seen / expected, cells)
             seen += cells[:, drawn.index]
-            expected += cells @ drawn.p
-        self.log_capital += math.log(odds[drawn.index] / (odds @ drawn.p))
+            expected += times(cells, drawn.p)
+        self.log_capital += math.log(odds[drawn.index] / times(odds, drawn.p))
 
     def _seen_and_expected(self, key: Hashable, cells: int) -> tuple[Floats, Floats]:
         return self._tally.setdefault(key, (np.full(cells, CAUTION), np.full(cells, CAUTION)))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.models import Decoys, Model, Query, TooLarge
 from onoff.audit.setting import Leakage, Promise, lags_of, some_encoder
+from onoff.products import times
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -75,7 +76,7 @@ def by_beliefs(
             first, walk = ends, np.eye(chain.n)
         stream.ask(kernels(lag))
         segment.ask(kernels(lag))
-        ends, walk = ends @ chain.P, walk @ chain.P
+        ends, walk = times(ends, chain.P), times(walk, chain.P)
         open_end = float(sum(p * entropy(row) for p, row in zip(first, walk, strict=True)))
         given = segment.entropy + segment.uncertainty - open_end
         bits.append(max(0.0, round(stream.entropy - finished - given, ALIKE)))
@@ -100,7 +101,7 @@ def by_sampling(
     lags, cumulated = lags_of(statuses), np.cumsum(chain.P, axis=1)
     walks = [np.eye(chain.n)]
     for _ in range(max(lags) + 1):
-        walks.append(walks[-1] @ chain.P)
+        walks.append(times(walks[-1], chain.P))
     draw = _draw(chain, model, set(lags))
     samples = np.empty((streams, len(lags)))
     for number in range(streams):
@@ -113,9 +114,9 @@ def by_sampling(
                 finished, first = log_given, path[t]
                 inside, log_inside = np.eye(chain.n)[first], 0.0
             step = chain.P * _likelihood(model, draw(path[t], lag, rng), lag)
-            belief, chance = _scaled(belief @ step)
+            belief, chance = _scaled(times(belief, step))
             log_view += chance
-            inside, chance = _scaled(inside @ step)
+            inside, chance = _scaled(times(inside, step))
             log_inside += chance
             end = path[t + 1]
             log_given = finished + log_inside + float(np.log2(inside[end]) - np.log2(walks[lag + 1][first, end]))

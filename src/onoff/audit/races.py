@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.exactrows import ExactRows
 from onoff.audit.planrecord import Query
+from onoff.products import times
 
 if TYPE_CHECKING:
     from onoff.plans import Plan
@@ -94,7 +95,7 @@ def cost_test(sample: Sample, lengths: Sequence[float] | None) -> tuple[float, f
     for.
     """
     prices = np.ones(sample.member.shape[2]) if lengths is None else np.array(lengths)
-    sizes = (sample.member @ prices).ravel()
+    sizes = times(sample.member, prices).ravel()
     mean, deviation, count = float(sizes.mean()), float(sizes.std(ddof=1)), len(sizes)
     unseen = float(prices.sum() - prices.min()) * math.sqrt(-math.log(RATE) / count)
     return mean, deviation / math.sqrt(count), math.hypot(deviation, unseen) / math.sqrt(FEW)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
+from onoff.products import times
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -133,7 +134,7 @@ def beliefs(model: SecondOrder, private: Sequence[bool], likelihoods: Likelihood
             onwards = ahead.transpose(2, 1, 0)
             if not private[t]:
                 onwards = onwards * likelihoods(t).transpose(1, 0, 2)
-            ahead = onwards @ model.by_current[t > 0].transpose(0, 2, 1)
+            ahead = times(onwards, model.by_current[t > 0].transpose(0, 2, 1))
             ahead /= ahead.max()
         if private[t]:
             here = ahead[range(n), range(n)]
@@ -173,7 +174,7 @@ def _forward(
             raise OnoffError(f"step {t}: the server's model calls the queries impossible")
         logarithm += float(np.log2(total))
         if t < len(private) - 1:
-            state = (state / total) @ model.by_current[t > 0]
+            state = times(state / total, model.by_current[t > 0])
             if not on and likelihoods is not None:
                 state *= likelihoods(t).transpose(1, 0, 2)
             state = state.transpose(2, 1, 0)

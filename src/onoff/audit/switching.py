@@ -19,6 +19,7 @@ from onoff.audit.enumeration import kernel
 from onoff.audit.models import Model, TooLarge
 from onoff.audit.setting import BITS
 from onoff.errors import OnoffError
+from onoff.products import times
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -54,7 +55,7 @@ def sensitive_user(chain: Chain, sources: Collection[int]) -> Floats:
 
 def chance_user(chain: Chain, sources: Collection[int], start: Floats) -> Floats:
     """The same frequency of ON, whatever the request."""
-    return np.full(chain.n, float(start @ sensitive_user(chain, sources)))
+    return np.full(chain.n, float(times(start, sensitive_user(chain, sources))))
 
 
 def switching(chain: Chain, model: Model, chances: Floats, start: Floats, steps: int) -> tuple[Switching, ...]:
@@ -66,7 +67,7 @@ def switching(chain: Chain, model: Model, chances: Floats, start: Floats, steps:
     kernels = cache(lambda lag: kernel(chain, model, lag).astype(np.float64) / 2.0**BITS)
     results, prior = [], start
     for step in range(2, steps + 1):
-        prior = prior @ chain.P
+        prior = times(prior, chain.P)
         views: Views = {(0, False): start.reshape(1, 1, 1, -1)}
         for t in range(1, steps + 1):
             views = _step(views, np.ones(chain.n) if t == 1 else chances, kernels, t == step)

@@ -1,1 +1,1 @@
-"""Commands of `onoff`, one module for each topic; `onoff.cli` registers them."""
+"""Commands of `onoff`, one module for each topic; `app` registers them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from onoff.commands.settings import (
     RESUME,
     SINCE,
+    Background,
     ChainFile,
     Delay,
     JournalFile,
@@ -26,9 +26,11 @@ from onoff.commands.settings import (
     explained,
     lengths_from,
     note,
+    note_planner,
     note_unpublished,
     remember,
     settings_of,
+    show,
 )
 from onoff.errors import OnoffError
 
@@ -59,23 +61,27 @@ def get(
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
     settings = settings_of(journal, chain, server, urls, lengths)
     for name in filter(None, (source, next)):
         settings["chain"].index(name)  # a slip of the pen leaves no journal behind
-    asyncio.run(_get(source, next, private, settings, plans, delay))
+    client = client_of(settings, plans, delay, background)
+    try:
+        with explained(settings, RESUME):
+            message = asyncio.run(_get(source, next, private, settings, client))
+    finally:
+        note_planner(client.planner)
+    _tell(message, announced=next is not None)
+    show(message.body)
 
 
-async def _get(
-    source: str, next: str | None, private: bool, settings: dict[str, Any], plans: Path | None, delay: float
-) -> None:
-    with explained(settings, RESUME):
-        async with client_of(settings, plans, delay) as client:
-            remember(client, settings)
-            message = await client.get(source, next, private)
-            _tell(client, message)
-    sys.stdout.buffer.write(message.body)
+async def _get(source: str, next: str | None, private: bool, settings: dict[str, Any], asked: Client) -> Message:
+    """The message, once the connection is closed: whatever depends on the source comes after that."""
+    async with asked as client:
+        remember(client, settings)
+        return await client.get(source, next, private)
 
 
 def resume(
@@ -86,34 +92,35 @@ def resume(
     plans: Plans = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
+    from onoff.client import DELAY
 
     settings = settings_of(journal, chain, server, urls, None)
 
-    async def finish() -> bytes:
-        async with client_of(settings, plans, 0.0) as client:
+    async def finish() -> tuple[Message | None, bool, bool]:
+        async with client_of(settings, plans, DELAY, background=False) as client:
             pending = client.journal.state.pending
             message = await client.resume()
-            if message is None:
-                raise OnoffError("nothing is pending, and no message has arrived yet")
-            if pending is None:
-                note("nothing was pending; this is the last message again")
-            _tell(client, message)
-            return message.body
+            made = next(client.journal.steps(since=client.journal.state.step - 1), None)
+            return message, pending is not None, made is not None and made["next"] is not None
 
     with explained(settings, RESUME):
-        body = asyncio.run(finish())
-    sys.stdout.buffer.write(body)
+        message, pending, announced = asyncio.run(finish())
+    if message is None:
+        raise OnoffError("nothing is pending, and no message has arrived yet")
+    if not pending:
+        note("nothing was pending; this is the last message again")
+    _tell(message, announced)
+    show(message.body)
 
 
-def _tell(client: Client, message: Message) -> None:
-    """What is worth knowing about a message that has arrived."""
+def _tell(message: Message, announced: bool) -> None:
+    """What is worth knowing about a message that has arrived; `announced` says that the next request was known."""
     if message.round == 0:
         note_unpublished(message.source)
     if message.made_private:
-        step = next(client.journal.steps(since=message.step))
         without = "no --next was given, and the query must hide the next request"
         early = "it is at the start of the journal, before one had counted as ON"
-        note(f"this request was made ON: {without if step['next'] is None else early}")
+        note(f"this request was made ON: {early if announced else without}")
 
 
 def status(
@@ -125,8 +132,7 @@ def status(
     from onoff import report
     from onoff.chain import Chain
     from onoff.journal import snapshot
-    from onoff.planner import cheapest
-    from onoff.planstore import PlanStore
+    from onoff.planner import Planner
 
     path = journal or default_journal()
     notes = snapshot(path).notes
@@ -137,10 +143,10 @@ def status(
     found = snapshot(path, lengths, since)
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path} is the journal of another chain than {chain}")
-    store = PlanStore(known, plans, lengths)
-    lag = found.state.answered.lag + 1
-    ready = [store.load(made) for made in store.lags() if 1 <= made <= lag]
-    report.print_status(found, known, cheapest(ready) if ready else None, lengths, since)
+    used = None
+    if found.state.answered.last is not None:
+        used = Planner(known, plans, lengths, background=False).best(found.state.answered.lag + 1)
+    report.print_status(found, known, used, lengths, since)
 
 
 def measure(
@@ -149,6 +155,7 @@ def measure(
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.chainfile import write_atomically
+    from onoff.places import check_file
     from onoff.transport.http import HttpTransport
 
     async def fetch() -> dict[str, int]:
@@ -158,6 +165,7 @@ def measure(
         finally:
             await transport.close()
 
+    check_file(out)
     lengths = asyncio.run(fetch())
     write_atomically(out, json.dumps(lengths, indent=2).encode() + b"\n")
     print(f"{len(lengths)} sources, {sum(lengths.values())} bytes in all")

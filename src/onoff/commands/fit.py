@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from onoff.commands.parsing import parse_lags
+from onoff.commands.settings import note
 from onoff.errors import LogError
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -52,16 +52,14 @@ def fit(
     from onoff import report as screen
     from onoff.chainfile import write_atomically
     from onoff.logs import fitting, showing
+    from onoff.places import check_file
     from onoff.plots import check_picture
 
-    wanted, pause = parse_lags(lags), None if gap is None else parse_gap(gap)
+    wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
     if out.suffix.lower() != ".json":
         raise LogError(f"{out}: counts travel in JSON only; give a name that ends in .json")
     for file in filter(None, (out, report)):
-        if not file.absolute().parent.is_dir():
-            raise LogError(f"{file}: there is no directory {file.parent}")
-        if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
-            raise LogError(f"{file}: cannot be written there")
+        check_file(file)
     if plot is not None:
         check_picture(plot)
     files = [file.resolve() for file in (log, out, report, plot) if file is not None]
@@ -86,8 +84,8 @@ def fit(
         memory=memory,
         stage=screen.stage,
     )
-    for note in result.report.notes:
-        print(f"onoff: {note}", file=sys.stderr)
+    for words in result.report.notes:
+        note(words)
     result.save(out)
     if report is not None:
         write_atomically(report, result.to_json().encode() + b"\n")

@@ -17,13 +17,13 @@ Dask = Annotated[
 ]
 
 
-def parse_lags(text: str) -> list[int]:
-    """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions."""
+def parse_lags(text: str, least: int = 0) -> list[int]:
+    """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions, none below `least`."""
     lags: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last <= MOST:
-            raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 (0 to {MOST})")
+        if not least <= first <= last <= MOST:
+            raise typer.BadParameter(f"{text!r} is not a list of lags: write 3, or 1-10, or 1,2,5 ({least} to {MOST})")
         lags.update(range(first, last + 1))
     return sorted(lags)

@@ -1,4 +1,8 @@
-"""`onoff play`: all requests of a file in turn; stopped or killed, it goes on where it was."""
+"""`onoff play`: all requests of a file in turn; stopped or killed, it goes on where it was.
+
+How far a file has come is read off the steps of the journal, never off a note that is written after them: whenever it
+is killed, no request of the file is made twice. A file that was played to its end is made again with --restart only.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +19,7 @@ import typer
 
 from onoff.commands.settings import (
     SINCE,
+    Background,
     ChainFile,
     Delay,
     JournalFile,
@@ -24,11 +30,13 @@ from onoff.commands.settings import (
     client_of,
     explained,
     note,
+    note_planner,
     note_unpublished,
     remember,
     settings_of,
 )
 from onoff.errors import Announced, OnoffError, PendingRequest
+from onoff.places import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -51,17 +59,26 @@ def play(
     lengths: Lengths = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin FILE anew; give up a file that was not played to its end.")
+        bool,
+        typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    background: Background = True,
 ) -> None:
-    """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again."""
+    """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
+
+    A file that was played to its end is not played again unless --restart says so.
+    """
     from onoff import report
 
     settings = settings_of(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    with explained(settings, "run the same command again"):
-        totals, since = asyncio.run(_play(file.absolute(), items, settings, plans, out, restart, delay))
+    client = client_of(settings, plans, delay, background)
+    try:
+        with explained(settings, "run the same command again" + (", without --restart" if restart else "")):
+            totals, since = asyncio.run(_play(file.absolute(), items, settings, client, out, restart))
+    finally:
+        note_planner(client.planner)
     report.print_totals(totals, settings["chain"], settings["lengths"], since)
 
 
@@ -69,31 +86,27 @@ async def _play(
     file: Path,
     items: list[tuple[str, bool]],
     settings: dict[str, Any],
-    plans: Path | None,
+    asked: Client,
     out: Path | None,
     restart: bool,
-    delay: float,
 ) -> tuple[Totals, int]:
     """The requests of a file; the journal's totals at the end, and the step from which on they were counted."""
     from onoff import report
 
-    digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()
-    async with client_of(settings, plans, delay) as client:
-        begun = 0 if restart else _begun(client, file, items, digest)
+    async with asked as client:
+        played = Played.recall(client, items, file)
+        begun = 0 if restart else played.begun()
         if begun == 0:
             _check_free_to_begin(client, file, items[0][0])
-            if client.journal.recall(f"played {digest}") is not None:
-                note(f"{file} was played to its end before; playing it again")
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            make_directory(out)
         remember(client, settings)
         delivery = Delivery(out)
-        if begun:
+        first = played.begin(client.journal.state.step) if begun == 0 else played.first
+        state = client.journal.state
+        if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
             # Finish what is pending; a message that had arrived may not have been written before the end.
             await delivery.take(client.resume())
-        first = client.journal.state.step - begun
-        progress = {"digest": digest, "first": first, "file": str(file), "count": len(items)}
-        client.journal.note("play", json.dumps(progress))
         left = items[begun:]
         with report.progress("requests")(len(items)) as advance:
             for _ in range(begun):
@@ -102,11 +115,79 @@ async def _play(
                 following = left[i + 1][0] if i + 1 < len(left) else None
                 await delivery.take(client.get(source, following, private))
                 advance()
-        _note_made_on(client, first)
-        client.journal.note(f"played {digest}", "")
-        client.journal.note("play", "{}")
+        if left or begun == 0:
+            _note_made_on(client, first, len(items))
+        else:
+            note(f"{file} was played to its end: nothing was asked for now. --restart makes its requests again")
         since = int(client.journal.recall(SINCE) or 0)
         return client.journal.totals(settings["lengths"], since), since
+
+
+class Played:
+    """How far the file that was played last has come, and whether it is this one."""
+
+    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path, known: dict[str, Any]) -> None:
+        self._client, self._items, self._file = client, items, file
+        self._digest = _digest(items)
+        self._known = known
+
+    @classmethod
+    def recall(cls, client: Client, items: list[tuple[str, bool]], file: Path) -> Played:
+        return cls(client, items, file, json.loads(client.journal.recall("play") or "{}"))
+
+    @property
+    def first(self) -> int:
+        """The step of the first request."""
+        return int(self._known["first"])
+
+    def begun(self) -> int:
+        """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
+        if self._client.journal.recall(f"played {self._digest}") is not None and not self._is_last:
+            raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
+        made = self._made() if self._known else []
+        if not made:
+            return 0
+        if self._is_last:
+            if made == self._items[: len(made)]:
+                return len(made)
+            raise OnoffError(
+                f"requests that are not in {self._file} were made since it was left: begin it anew with --restart"
+            )
+        if self._at_its_end(made):
+            return 0
+        unfinished = f"{self._known['file']} was not played to its end"
+        if len(made) < self._known["count"]:
+            unfinished += f" ({self._known['count'] - len(made)} of {self._known['count']} requests left)"
+        if self._known["file"] == str(self._file):
+            raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
+        raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
+
+    def begin(self, step: int) -> int:
+        """Note that the next step is the first of this file, and which other one is at its end; that step."""
+        if self._known and self._at_its_end(self._made()):
+            self._client.journal.note(f"played {self._known['digest']}", "")
+        count = len(self._items)
+        self._known = {"digest": self._digest, "first": step, "file": str(self._file), "count": count}
+        self._client.journal.note("play", json.dumps(self._known))
+        return step
+
+    @property
+    def _is_last(self) -> bool:
+        return bool(self._known) and self._known["digest"] == self._digest
+
+    def _made(self) -> list[tuple[str, bool]]:
+        """The requests made since the file was begun, the pending one too, but no more than it has."""
+        names, steps = self._client.chain.names, self._client.journal.steps(since=self.first)
+        return [(names[s["request"]], bool(s["asked_private"])) for s in islice(steps, self._known["count"])]
+
+    def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
+        """Whether all requests of the file that was played last were made and answered."""
+        answered = self._client.journal.state.step >= self.first + self._known["count"]
+        return answered and bool(_digest(made) == self._known["digest"])
+
+
+def _digest(items: list[tuple[str, bool]]) -> str:
+    return hashlib.sha256(json.dumps(items).encode()).hexdigest()
 
 
 class Delivery:
@@ -118,6 +199,7 @@ class Delivery:
 
     async def take(self, asked: Awaitable[Message | None]) -> None:
         """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        from onoff.chainfile import write_atomically
         from onoff.errors import SourceError
 
         try:
@@ -131,35 +213,18 @@ class Delivery:
             self._unpublished.add(message.source)
             note_unpublished(message.source)
         if self._out is not None:
-            (self._out / f"{message.step:06d}").write_bytes(message.body)
+            write_atomically(self._out / f"{message.step:06d}", message.body)
 
 
-def _note_made_on(client: Client, first: int) -> None:
+def _note_made_on(client: Client, first: int, count: int) -> None:
     """Which requests of a file, begun at step `first`, were asked OFF but made ON."""
-    made_on = [s for s in client.journal.steps(since=first) if s["private"] and not s["asked_private"]]
+    made = islice(client.journal.steps(since=first), count)
+    made_on = [step for step in made if step["private"] and not step["asked_private"]]
     early = sum(step["next"] is not None for step in made_on)
     reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     if reasons:
         note(f"asked OFF but made ON: {', and '.join(reasons)}")
-
-
-def _begun(client: Client, file: Path, items: list[tuple[str, bool]], digest: str) -> int:
-    """How many of these requests an earlier run has made or left pending. An unfinished file must not be forgotten."""
-    known = json.loads(client.journal.recall("play") or "{}")
-    made = [step["request"] for step in client.journal.steps(since=known["first"])] if known else []
-    if not made:
-        return 0
-    if known["digest"] == digest:
-        if [client.chain.names[request] for request in made] == [source for source, _ in items[: len(made)]]:
-            return len(made)
-        raise OnoffError(f"requests that are not in {file} were made since it was left: begin it anew with --restart")
-    unfinished = f"{known['file']} was not played to its end"
-    if len(made) <= known["count"]:
-        unfinished += f" ({known['count'] - len(made)} of {known['count']} requests left)"
-    if known["file"] == str(file):
-        raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
-    raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
 
 def _check_free_to_begin(client: Client, file: Path, first: str) -> None:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.errors import OnoffError, Unavailable
+from onoff.errors import JournalError, OnoffError, RefusedByServer, StaleStep, TransportError
+from onoff.foreign import LONG, plain, plain_text
+from onoff.places import told
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
     from onoff.client import Client
+    from onoff.planner import Planner
     from onoff.transport import Transport
 
 TOKEN = "ONOFF_TOKEN"
@@ -33,6 +36,9 @@ Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are
 Lengths = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
 ]
+Background = Annotated[
+    bool, typer.Option("--background/--no-background", help="Whether a process may compute cheaper plans for later.")
+]
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="From call to send, the same for every request.")
 ]
@@ -40,17 +46,37 @@ Delay = Annotated[
 
 @contextmanager
 def explained(settings: dict[str, Any], advice: str) -> Iterator[None]:
-    """If the server does not answer while a request is pending, whoever left it so, say what to do about it."""
+    """If an error leaves a request pending, or met one that was, say so and what to do about it.
+
+    The server may have given no answer, or refused; or what it gave could not be kept.
+    """
+    import sqlite3
+
     from onoff.journal import snapshot
 
     try:
         yield
-    except Unavailable as error:
-        pending = snapshot(settings["path"]).state.pending if settings["path"].exists() else None
+    except (TransportError, JournalError, OSError) as error:
+        if isinstance(error, StaleStep):
+            raise
+        if isinstance(error, JournalError) and not isinstance(error.__cause__, OSError | sqlite3.OperationalError):
+            raise  # not the disk's fault: what is pending cannot be finished with this journal as it is
+        try:
+            pending = snapshot(settings["path"]).state.pending if settings["path"].exists() else None
+        except OnoffError:
+            raise error from None  # the journal cannot be read: that is what the error says
         if pending is None:
             raise
+        words = told(error) if isinstance(error, OSError) else str(error)
+        kind = OnoffError if isinstance(error, OSError) else type(error)
+        if isinstance(error, RefusedByServer):
+            advice = f"once the server takes it, {advice}"
         wanted = settings["chain"].names[pending.request]
-        raise Unavailable(f"{error} The request for {wanted!r} stays pending: {advice}.") from None
+        raise kind(f"{_sentence(words)} The request for {wanted!r} stays pending: {advice}.") from None
+
+
+def _sentence(words: str) -> str:
+    return words if words.endswith((".", "?", "!")) else words + "."
 
 
 def default_journal() -> Path:
@@ -72,6 +98,8 @@ def settings_of(
     notes = snapshot(path).notes if path.exists() else {}
     if server is not None and urls is not None:
         raise OnoffError("give --server or --urls, not both")
+    if not _is_text(str(urls)):  # it is noted in the journal
+        raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it")
     known = "chain" in notes
     if chain is None and not known:
         raise OnoffError(f"{path} is a new journal: --chain is needed the first time, then it is remembered")
@@ -90,12 +118,21 @@ def settings_of(
     }
 
 
+def _is_text(words: str) -> bool:
+    """Whether it can be written as UTF-8: bytes on a command line need not be."""
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def lengths_from(notes: dict[str, str]) -> tuple[float, ...] | None:
     remembered = json.loads(notes.get("lengths", "null"))
     return None if remembered is None else tuple(remembered)
 
 
-def client_of(settings: dict[str, Any], plans: Path | None, delay: float) -> Client:
+def client_of(settings: dict[str, Any], plans: Path | None, delay: float, background: bool) -> Client:
     from onoff.client import Client
     from onoff.planner import Planner
     from onoff.transport.http import HttpTransport
@@ -107,7 +144,7 @@ def client_of(settings: dict[str, Any], plans: Path | None, delay: float) -> Cli
     else:
         transport = OnoffTransport(settings["server"], os.environ.get(TOKEN))
     # The planner's process goes on after this command: the next one finds the plan.
-    planner = Planner(settings["chain"], plans, settings["lengths"])
+    planner = Planner(settings["chain"], plans, settings["lengths"], background=background)
     return Client(settings["chain"], transport, settings["path"], planner, delay=delay)
 
 
@@ -141,9 +178,28 @@ def chain_from(text: str) -> Chain:
     return Chain(data["matrix"], data["names"])
 
 
+def note_planner(planner: Planner) -> None:
+    """Say what the planner could not do, and what it goes on doing after this command."""
+    from onoff.planner import LIMIT
+
+    if planner.trouble is not None:
+        note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
+    if planner.working:
+        minutes = f"at most {LIMIT // 60} minutes"
+        note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")
+
+
 def note_unpublished(source: str) -> None:
     note(f"{source}: nothing has been published yet")
 
 
 def note(text: str) -> None:
-    print(f"onoff: {text}", file=sys.stderr)
+    print(f"onoff: {plain(text, LONG)}", file=sys.stderr)
+
+
+def show(body: bytes) -> None:
+    """Write a message to stdout: as it came, but to a terminal without the characters that could steer it."""
+    if sys.stdout.isatty():
+        print(plain_text(body))
+    else:
+        sys.stdout.buffer.write(body)

@@ -11,6 +11,7 @@ import typer
 
 from onoff.commands.parsing import Dask, Jobs, parse_lags
 from onoff.errors import ClusterError, OnoffError
+from onoff.foreign import plain
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -51,11 +52,13 @@ def sweep(
     from contextlib import closing
 
     from onoff import report
+    from onoff.places import check_file
     from onoff.plots import check_picture
     from onoff.sweep import Grid, Sweep
 
     if out.suffix != ".parquet":
         raise OnoffError(f"{out}: the table ends in .parquet")
+    check_file(out)
     if plot is not None:
         check_picture(plot)
     found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
@@ -94,7 +97,7 @@ def _write(results: Sweep, out: Path, plot: Path | None) -> int:
             print(f"{plot}: shows the first {MOST_PICTURES} of {len(results.grid.chains)} chains", file=sys.stderr)
     failed = [row for row in rows if row["error"] is not None]
     for row in failed:
-        print(f"failed: {row['chain']}, lag {row['lag']}, {row['scheme']}: {row['error']}", file=sys.stderr)
+        print(plain(f"failed: {row['chain']}, lag {row['lag']}, {row['scheme']}: {row['error']}"), file=sys.stderr)
     return len(failed)
 
 

@@ -13,6 +13,7 @@ from onoff.chain import Chain
 from onoff.limits import outer_bound
 from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
+from onoff.products import times
 
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
@@ -168,7 +169,7 @@ def ratio(sums: Floats, sizes: Floats, rng: np.random.Generator, replicates: int
     sums, sizes = sums[some], sizes[some]
     if len(sizes) < FEWEST:
         return None
-    drawn = replicated(lambda w: np.array([w @ sums / (w @ sizes)]), len(sizes), replicates, rng)
+    drawn = replicated(lambda w: np.array([times(w, sums) / times(w, sizes)]), len(sizes), replicates, rng)
     return intervals(np.array([sums.sum() / sizes.sum()]), drawn, len(sizes))[0]
 
 

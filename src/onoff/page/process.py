@@ -18,13 +18,13 @@ HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 
 
 def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
-    """Serve the page until SIGINT or SIGTERM; `ready` is told its address, and a browser opened if `show`."""
+    """Serve the page until SIGINT, SIGTERM or SIGHUP; `ready` is told its address, and a browser opened if `show`."""
     asyncio.run(_run(chain, title, port, show, ready))
 
 
 async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed is an end, too
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     page = Page()
     with reserved(HOST, port) as (address, taken):

@@ -16,6 +16,7 @@ from onoff.flow import Network, supplies
 from onoff.law import DENOMINATOR, Law, Member, merged, quantised
 from onoff.limits import peaks
 from onoff.posterior import Posterior
+from onoff.products import counts, times
 from onoff.realise import hard_contexts, realised
 from onoff.repair import in_time
 
@@ -52,7 +53,7 @@ def mixed_combs(posterior: Posterior, rng: np.random.Generator, deadline: float 
         if short.sum() <= ENOUGH * peak.sum():
             break
         candidates = [comb(lengths, _grouped_order(home, rng)) for _ in range(TRIES)]
-        gains = [short @ ((cuts @ member.T.astype(np.float32)) > 0) @ mass for member, mass in candidates]
+        gains = [times(times(short, counts(cuts, member.T) > 0), mass) for member, mass in candidates]
         combs.append(candidates[int(np.argmax(gains))])
     return _mixture(combs)
 
@@ -81,7 +82,7 @@ def _mixture(combs: list[tuple[Member, Floats]]) -> tuple[Member, Floats]:
     return merged(member, np.concatenate([mass for _, mass in combs]) / len(combs))
 
 
-def _violated(member: Member, mass: Floats, hard: list[Floats]) -> tuple[NDArray[np.float32], Floats]:
+def _violated(member: Member, mass: Floats, hard: list[Floats]) -> tuple[Member, Floats]:
     """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
     law = quantised(member, mass, DENOMINATOR)
     network = Network(law.member, law.mass)
@@ -92,4 +93,4 @@ def _violated(member: Member, mass: Floats, hard: list[Floats]) -> tuple[NDArray
         if missing > law.total >> 30:
             cuts.append(network.cut())
             short.append(missing / law.total)
-    return np.array(cuts, dtype=np.float32).reshape(len(cuts), member.shape[1]), np.array(short)
+    return np.array(cuts, dtype=bool).reshape(len(cuts), member.shape[1]), np.array(short)

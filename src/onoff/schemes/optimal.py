@@ -20,6 +20,7 @@ from onoff.interior import Centre, central_point
 from onoff.law import DENOMINATOR, Law, Member, everything, quantised
 from onoff.posterior import Posterior
 from onoff.pricing import priced
+from onoff.products import counts, times
 from onoff.realise import finished
 from onoff.repair import Repair
 from onoff.schemes.comb import comb
@@ -79,12 +80,12 @@ class Search:
 
     def round(self, deadline: float) -> None:
         """One solve of the master, with separation, pricing, repair and proof as they are due."""
-        hits = (self.cuts.astype(np.float32) @ self.sets.T.astype(np.float32) > 0).astype(np.float64)
-        prices = self.sets @ self.lengths
+        hits = (counts(self.cuts, self.sets.T) > 0).astype(np.float64)
+        prices = times(self.sets, self.lengths)
         centre = central_point(prices, hits, self.need, self.tolerance)
-        value = float(prices @ centre.masses)
+        value = float(times(prices, centre.masses))
         bound = self.certificate.bound
-        dual = float(self.need @ centre.multipliers + centre.total_multiplier)
+        dual = float(times(self.need, centre.multipliers) + centre.total_multiplier)
         lifted = dual > bound * (1 + self.gap / 4)  # the optimum seems to lie above the bound proved so far
         more = self.sets[:0]
         if lifted and self.n > ALL_SETS:
@@ -95,7 +96,7 @@ class Search:
         if lifted and not self.done and provable and not len(more):
             limiting = self._prove(centre, deadline)
             more = novel(limiting[None], self.sets) if self.n > ALL_SETS else more
-        surplus = hits @ centre.masses - self.need
+        surplus = times(hits, centre.masses) - self.need
         self.idle = np.where(surplus > np.maximum(1e3 * centre.multipliers, 1e-3), self.idle + 1, 0)
         self._grow(scan, more)
 
@@ -162,7 +163,7 @@ class Search:
 
     def _reached(self, cuts: Member) -> Floats:
         """pi(C) = max_u p(C | u), as computed."""
-        return np.asarray((self.rows @ cuts.T.astype(np.float64)).max(axis=0), dtype=np.float64)
+        return np.asarray(times(self.rows, cuts.T.astype(np.float64)).max(axis=0), dtype=np.float64)
 
     def _cost(self, law: Law) -> float:
         return float(law.cost(tuple(self.lengths.tolist())))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onoff.certificate import Certificate, outer_certificate, size_certificate, sizes_reached
 from onoff.law import Law, Member
 from onoff.posterior import Posterior
+from onoff.products import times
 from onoff.realise import realised
 
 Floats = NDArray[np.float64]
@@ -55,14 +56,14 @@ def size_law(reached: Floats) -> tuple[Floats, Floats]:
     full = (n * reached[0] - 1) / (n - 1)
     masses = np.zeros(n)
     masses[0], masses[-1] = 1 - full, full
-    if (meets @ masses >= reached - 1e-14).all():  # singletons and the full set reach the outer bound
+    if (times(meets, masses) >= reached - 1e-14).all():  # singletons and the full set reach the outer bound
         return masses, np.eye(n)[0] * n
     solved = linprog(sizes, A_ub=-meets, b_ub=-reached, A_eq=np.ones((1, n)), b_eq=[1.0], method="highs")
     if solved.status != 0:
         raise ArithmeticError(f"the linear program of the sizes was not solved: {solved.message}")
     masses = np.where(solved.x > 1e-9, solved.x, 0.0)
     masses /= masses.sum()
-    met = meets @ masses
+    met = times(meets, masses)
     lack = np.maximum(reached - met, 0.0)[:-1] / np.maximum(1 - met[:-1], 1e-15)
     lift = min(1.0, float(lack.max()))  # what the solver's tolerance left is made up for by the full set
     masses *= 1 - lift

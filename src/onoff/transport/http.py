@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
 from onoff.errors import CatalogueError, SourceError
+from onoff.foreign import plain
+from onoff.places import told
 from onoff.transport import Answer, Content
+from onoff.transport.address import checked_url, masked
 from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
 
 BODY_LIMIT = 64 * 2**20
@@ -43,8 +45,10 @@ class HttpTransport:
         """Read the catalogue from a file."""
         try:
             data = json.loads(Path(file).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CatalogueError(f"{file}: cannot be read as JSON ({error})") from None
+        except OSError as error:
+            raise CatalogueError(told(error)) from None
+        except (ValueError, RecursionError) as error:
+            raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
             raise CatalogueError(f"{file}: an object with a URL for each name is needed")
         return cls(data)
@@ -96,9 +100,12 @@ def _common_origin(sources: dict[str, str]) -> str:
         raise CatalogueError("two sources have the same URL")
     origins = set()
     for name, url in sources.items():
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
-            raise CatalogueError(f"the URL of {name!r} is {url!r}: http(s)://host/path is needed")
+        try:
+            parts = checked_url(url)
+        except CatalogueError as error:
+            raise CatalogueError(f"the URL of {plain(name, 60)!r}: {error}") from None
+        if parts.fragment:
+            raise CatalogueError(f"the URL of {plain(name, 60)!r} is {masked(url)}: http(s)://host/path is needed")
         origins.add((parts.scheme, parts.netloc))
     if len(origins) > 1:
         shown = " and ".join(f"{scheme}://{place}" for scheme, place in sorted(origins)[:2])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import httpx
 
 from onoff.errors import AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.foreign import refusal
 from onoff.journalfile import AFRESH
 from onoff.transport import Answer, Content
+from onoff.transport.address import checked_server, checked_token
 from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
 from onoff.wire import Catalogue, Query, decode_answer
 
@@ -26,10 +28,8 @@ class OnoffTransport:
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise CatalogueError(f"{url!r} is not the address of a server: http://HOST:PORT is needed")
-        self.url = url.rstrip("/")
-        headers = None if token is None else {"authorization": f"Bearer {token}"}
+        self.url = checked_server(url)
+        headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
         self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
         self._catalogue: Catalogue | None = None
         self._given_deadline = deadline
@@ -100,6 +100,5 @@ class OnoffTransport:
 
 def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:
     """Server errors and overload may pass; anything else will not."""
-    text = " ".join(body[:300].decode("utf-8", "replace").split())
-    message = f"the server answered {status} to {what}: {text}"
+    message = f"the server answered {status} to {what}: {refusal(body)}"
     return Unavailable(message) if status >= 500 or status in (408, 429) else RefusedByServer(message)
