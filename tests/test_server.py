@@ -312,7 +312,7 @@ def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
     [health] = answers(make_app(tmp_path), ("GET", "/health", {}))
     assert health.json() == {"status": "ok", "round": 0}
     # The last connection to an SQLite file clears its log away.
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db", "messages.db-streams"]
 
 
 def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path):

@@ -55,6 +55,8 @@ def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body)
     else:
         assert response.status_code in {400, 409, 413, 422}
         assert response.headers["content-type"] == "application/problem+json"
+        if response.json()["type"].endswith("stale-step"):  # another set for a step that was asked for before
+            return
         with pytest.raises(WireError):
             parse_query(body, CATALOGUE)
 

@@ -16,6 +16,7 @@ from onoff.server.problems import ProblemResponses
 from onoff.server.settings import Settings
 from onoff.server.transcript import Transcript
 from onoff.store import open_store
+from onoff.store.streams import open_streams
 
 QUERY = "/v1/query"
 
@@ -36,8 +37,9 @@ def create_app(settings: Settings) -> Application:
     """The server for these settings. It opens the store and the transcript, and closes them at its end."""
     transcript = Transcript(settings.transcript) if settings.transcript is not None else None
     board, metrics = Board(open_store(settings.store, settings.catalogue)), Metrics()
+    streams = open_streams(settings.store)
     problems, endpoints = ProblemResponses(metrics), Endpoints(settings, board, metrics)
-    query = QueryEndpoint(settings, board, metrics, problems, transcript)
+    query = QueryEndpoint(settings, board, metrics, problems, transcript, streams)
     routes: list[BaseRoute] = [
         Route(QUERY, query, methods=["POST"]),  # for its other methods: 405
         Route("/v1/catalogue", endpoints.catalogue),
@@ -52,6 +54,7 @@ def create_app(settings: Settings) -> Application:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         board.close()
+        streams.close()
         if transcript is not None:
             transcript.close()
 

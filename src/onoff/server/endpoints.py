@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from onoff.errors import StoreError
 from onoff.server import metrics as exposition
-from onoff.server.board import Board
+from onoff.server.answer import AnswerSender
+from onoff.server.board import Board, Snapshot
 from onoff.server.body import BodyReader
 from onoff.server.description import describe
 from onoff.server.metrics import Metrics
@@ -19,10 +21,14 @@ from onoff.server.problems import Problem, ProblemResponses, log, unavailable
 from onoff.server.settings import Settings
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.wire import parse_publication, parse_query
+from onoff.store.streams import Streams
+from onoff.wire import Query, parse_publication, parse_query
 
+_STALE = (
+    "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "
+    "Start a new journal."
+)
 _NO_STORE = {"Cache-Control": "no-store"}
-_ANSWER_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
 def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
@@ -50,25 +56,26 @@ class QueryEndpoint:
         metrics: Metrics,
         problems: ProblemResponses,
         transcript: Transcript | None,
+        streams: Streams,
     ) -> None:
         self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
+        self._streams, self._sender = streams, AnswerSender()
         self._readers, self._catalogue = settings.readers, settings.catalogue
         self._limit, self._bodies = settings.catalogue.query_limit, BodyReader(settings.body_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope, receive)
+            snapshot, sources = await self._answer(scope, receive)
         except Exception as error:
             response = self._problems.response(error)
             if response.status_code == 500:
                 log.exception("a query was not answered")
             await response(scope, receive, send)
             return
-        headers = [*_ANSWER_HEADERS, (b"content-length", b"%d" % len(answer))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        await self._sender.send(send, snapshot, sources)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, tuple[int, ...]]:
+        """The snapshot and the sources whose frames are the answer."""
         headers = Headers(scope=scope)
         if self._readers:
             authorize(headers, self._readers)
@@ -76,17 +83,30 @@ class QueryEndpoint:
         body = await self._bodies.read(receive, self._limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
+        await self._admit(query, body)
         if self._transcript is not None:
             # Before the answer: an adversary has seen the query, whatever becomes of the answer.
             try:
                 self._transcript.record(query, scope["client"][0] if scope.get("client") else None)
             except OSError as error:
                 raise unavailable(error, "transcript-unavailable") from error
-        frames = (await self._board.current()).frames
-        answer = b"".join([frames[source] for source in query.sources])
+        snapshot = await self._board.current()
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return answer
+        return snapshot, query.sources
+
+    async def _admit(self, query: Query, body: bytes) -> None:
+        """Refuse what only a copy of a journal can ask; nothing was recorded or answered of it.
+
+        This comes first. If the query cannot be recorded or answered after that, its retry is the same again, and is
+        admitted; another query for the same step never is.
+        """
+        try:
+            admitted = await self._streams.admit(query.stream, query.step, body)
+        except StoreError as error:
+            raise unavailable(error) from error
+        if not admitted:
+            raise Problem(409, "stale-step", _STALE)
 
 
 class Endpoints:

@@ -62,18 +62,7 @@ class RedisStore:
     catalogue: Catalogue
 
     def __init__(self, url: str, catalogue: Catalogue | None = None) -> None:
-        # A connection that Redis closed (a restart) is opened again at once; a Redis that does not answer is not
-        # asked twice, since the reader waits.
-        retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
-        try:
-            self._redis = redis.Redis.from_url(
-                url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_ANSWER_SECONDS, retry=retry
-            )
-        except ValueError as error:
-            raise StoreError(f"not the URL of a Redis database: {error}") from error
-        # The URL may carry a password: messages name the host and the database only.
-        where = self._redis.connection_pool.connection_kwargs
-        self._name = f"Redis at {where.get('path') or where.get('host')}, database {where.get('db', 0)}"
+        self._redis, self._name = connect(url)
         self._publish = self._redis.register_script(_PUBLISH)
         self._changes = self._redis.register_script(_CHANGES)
         self.catalogue = catalogue if catalogue is not None else self._stored_catalogue()
@@ -82,18 +71,18 @@ class RedisStore:
         arguments: list[bytes | int] = [self.catalogue.document]
         for source, data in messages.items():
             arguments += [source, data]
-        with self._errors():
+        with errors_of(self._name):
             return int(self._checked(self._publish(keys=_KEYS, args=arguments)))
 
     def changes(self, since: int) -> Changes:
-        with self._errors():
+        with errors_of(self._name):
             found = self._checked(self._changes(keys=_KEYS, args=[self.catalogue.document, since]))
         rows = zip(found[1::3], found[2::3], found[3::3], strict=True)
         return Changes(found[0], {source: Message(round, data) for source, round, data in rows})
 
     def caveat(self) -> str | None:
         try:
-            with self._errors():
+            with errors_of(self._name):
                 found = cast("dict[str, str]", self._redis.config_get("append*"))
         except StoreError:
             return f"{self._name}: could not be asked whether it keeps what it acknowledges (appendonly)"
@@ -108,7 +97,7 @@ class RedisStore:
         self._redis.close()
 
     def _stored_catalogue(self) -> Catalogue:
-        with self._errors():
+        with errors_of(self._name):
             document = cast("bytes | None", self._redis.hget(_KEYS[0], "catalogue"))
         if document is None:
             raise StoreError(f"{self._name}: {NEW}")
@@ -125,10 +114,26 @@ class RedisStore:
             )
         return answer
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Redis's errors as ours. Nearly all may pass: down, starting, failing over, out of memory or disk."""
-        try:
-            yield
-        except redis.RedisError as error:
-            raise StoreUnavailable(f"{self._name}: {error}") from error
+
+def connect(url: str) -> tuple[redis.Redis, str]:
+    """Redis at this URL, and how to name it: the URL may carry a password, messages have host and database only."""
+    # A connection that Redis closed (a restart) is opened again at once; a Redis that does not answer is not
+    # asked twice, since the reader waits.
+    retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+    try:
+        made = redis.Redis.from_url(
+            url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_ANSWER_SECONDS, retry=retry
+        )
+    except ValueError as error:
+        raise StoreError(f"not the URL of a Redis database: {error}") from error
+    where = made.connection_pool.connection_kwargs
+    return made, f"Redis at {where.get('path') or where.get('host')}, database {where.get('db', 0)}"
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Redis's errors as ours. Nearly all may pass: down, starting, failing over, out of memory or disk."""
+    try:
+        yield
+    except redis.RedisError as error:
+        raise StoreUnavailable(f"{name}: {error}") from error
