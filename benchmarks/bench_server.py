@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from common import show
 from onoff.server.app import create_app
+from onoff.server.listening import reserved
 from onoff.server.process import serve
 from onoff.server.settings import Settings
 from onoff.store import open_store
@@ -68,7 +69,8 @@ def run_server(directory: Path) -> None:
     settings = Settings(str(directory / "messages.db"), CATALOGUE)
     store = open_store(settings.store, CATALOGUE)
     store.publish({i: random.randbytes(LENGTH) for i in range(SOURCES)})
-    serve(settings, store, application=application)
+    with reserved("127.0.0.1", 0) as listening:
+        serve(settings, store, listening=listening, application=application)
 
 
 class Load:

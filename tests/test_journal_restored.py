@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,12 +12,14 @@ import time
 import pytest
 
 import onoff.witness
-from onoff import Chain
-from onoff.errors import JournalError
+from clientkit import Told
+from onoff import Chain, Client, OnoffTransport
+from onoff.errors import JournalError, StaleStep
 from onoff.journal import Journal, Stored
 from onoff.session import begin, finish
 from onoff.usercache import cache_directory
 from onoff.witness import Witness
+from serverprocess import ServerProcess
 
 CHAIN = Chain.symmetric(3, 0.2)
 
@@ -230,3 +233,33 @@ def test_the_witness_holds_a_number_and_only_the_owner_reads_it(path):
     assert witness.stat().st_mode & 0o777 == 0o600
     assert witness.parent.stat().st_mode & 0o777 == 0o700
     assert witness.read_text().strip().isdecimal()
+
+
+def test_our_server_refuses_a_journal_that_was_restored_with_its_lock_and_its_witness(tmp_path, path):
+    """A snapshot of a whole machine brings back everything; what was drawn anew is refused before it is answered."""
+    names = ("news", "sports", "science", "weather")
+    chain = Chain.symmetric(4, 0.5, names)
+    (tmp_path / "server").mkdir()
+
+    async def ask(wanted, drawn):
+        options = {"delay": 0.0, "first_ever": True}
+        async with Client(chain, OnoffTransport(server.url), path, Told(chain, [drawn]), **options) as client:
+            if client.journal.state.step == 0:
+                await client.get("news")
+            await client.get(wanted, "news", False)
+
+    with ServerProcess(tmp_path / "server", names=names) as server:
+        server.publish(dict.fromkeys(names, b"hello"))
+        asyncio.run(ask("news", (0, 3)))
+        files = (path, path.with_name("journal.lock"), witness_beside(path))
+        saved = {file: file.read_bytes() for file in files}
+        asyncio.run(ask("news", (0, 1, 2)))
+        for file, content in saved.items():
+            file.write_bytes(content)
+        with pytest.raises(StaleStep, match="restored from a backup, or copied"):
+            asyncio.run(ask("news", (0, 2)))
+        assert [line["sources"] for line in server.transcript()] == [[0, 1, 2, 3], [0, 3], [0, 1, 2]]
+
+
+def witness_beside(path):
+    return cache_directory("journals") / path.with_name("journal.lock").read_text().split()[1]

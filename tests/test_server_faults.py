@@ -166,7 +166,7 @@ def test_while_redis_is_away_readers_get_503_and_then_the_right_answer(tmp_path)
         number = server.publish({"news": b"kept", "sports": b"too"})
         assert server.ask([0, 1])[0].message == b"kept"
         redis.kill()
-        within(20, lambda: server.query([0]).status_code == 503)
+        within(20, lambda: server.http.get("/health").status_code == 503)
         for response in (
             server.query([0]),
             server.http.get("/health"),
@@ -185,7 +185,8 @@ def test_while_redis_is_away_readers_get_503_and_then_the_right_answer(tmp_path)
         # One that hangs is no better than one that is gone.
         redis.freeze()
         start = time.monotonic()
-        within(30, lambda: server.query([0]).status_code == 503)
+        within(30, lambda: server.http.get("/health").status_code == 503)
+        assert server.query([0]).status_code == 503
         assert time.monotonic() - start < 20
         redis.thaw()
         within(20, lambda: server.query([0]).status_code == 200)
@@ -233,7 +234,7 @@ def test_a_watched_directory_is_published(tmp_path):
 
 
 def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.server.process.Server.serve", lambda *_, **__: pytest.fail("it did start"))
+    monkeypatch.setattr("onoff.server.process.MPServer.serve", lambda *_, **__: pytest.fail("it did start"))
     (tmp_path / "feeds").mkdir()
     (tmp_path / "text").write_text("not a token")
     store = ["--store", tmp_path / "messages.db"]

@@ -189,16 +189,13 @@ def test_a_long_catalogue_is_read():
 
 
 def test_a_stale_step_says_that_the_journal_was_restored(tmp_path):
-    """Alike for every wanted source; other refusals say that the step is pending, and what to do."""
+    """Alike for every wanted source."""
     world = World("own", tmp_path, BODIES)
     problem = b'{"type":"urn:onoff:problem:stale-step","title":"Conflict"}'
     with world.server:
         for body, words in (
             (problem, "the journal was restored from a backup, or copied; move it away"),
-            (
-                b'{"type":"other"}',
-                "Step 0 stays pending, its query is on disk: once the server takes it, `onoff resume`",
-            ),
+            (b'{"type":"other","title":"No"}', "the server answered 409 to the query: No"),
         ):
             answer = reply(body, 409)
             world.server.respond = faulty(

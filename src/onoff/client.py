@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from onoff import session
 from onoff.chain import Chain
 from onoff.clocks import RandBelow
-from onoff.errors import ChainError, RefusedByServer, SourceError, StaleStep, Unavailable
+from onoff.errors import ChainError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.grid import Grid, now
 from onoff.journal import Journal, Stored
@@ -182,15 +182,7 @@ class Client:
         on_wire = tuple(self._on_wire[source] for source in query)
         journal = self.journal
         step = journal.state.step
-        try:
-            answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
-        except StaleStep:
-            raise
-        except RefusedByServer as error:
-            raise RefusedByServer(
-                f"{error}. Step {step} stays pending, its query is on disk: once the server takes it, `onoff resume` "
-                "(Client.resume) sends it again, unchanged"
-            ) from None
+        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
         members = [
             Stored(step, source, content.status, content.round, content.body)
             for source, content in zip(query, answer.contents, strict=True)

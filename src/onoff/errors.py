@@ -5,6 +5,7 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    │   └── Unverified         a table that nobody has verified on this machine yet
     ├── MissingExtra       a library is needed that an extra of the package brings; also an ImportError
     ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
@@ -76,6 +77,14 @@ class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
 
 
+class Unverified(PlanError):
+    """A plan whose law may not be realisable in every context; `digest` is that of its file."""
+
+    def __init__(self, message: str, *, digest: str) -> None:
+        super().__init__(message)
+        self.digest = digest
+
+
 class MissingExtra(OnoffError, ImportError):
     """A library that the base leaves out is not installed: `extra` names the extra that brings it, `name` a module."""
 
@@ -129,7 +138,10 @@ class Unavailable(TransportError):
 
 
 class RefusedByServer(TransportError):
-    """The server refuses the request; sending it again would not help."""
+    """The server refuses the request; sending it again would not help as long as that is so.
+
+    A step that was refused stays pending: `Client.resume` sends the same query again.
+    """
 
 
 class StaleStep(RefusedByServer):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onoff.plans import Plan
 
 FORMAT, VERSION = "onoff-plan", 1
+MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 
 
 def write(path: str | PathLike[str], plan: Plan, body: dict[str, Any]) -> None:
@@ -35,9 +36,15 @@ def write(path: str | PathLike[str], plan: Plan, body: dict[str, Any]) -> None:
 
 def read(path: str | PathLike[str]) -> Plan:
     """Read a plan; `PlanError` names the check that fails."""
+    return read_with_digest(path)[0]
+
+
+def read_with_digest(path: str | PathLike[str]) -> tuple[Plan, str]:
+    """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal."""
     file = Path(path)
     try:
-        data = json.loads(file.read_bytes().decode("utf-8"))
+        content = file.read_bytes()
+        data = json.loads(content.decode("utf-8"))
     except OSError as error:
         raise PlanError(f"{file}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -49,9 +56,13 @@ def read(path: str | PathLike[str]) -> Plan:
     if data.pop("checksum", None) != _checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
-        return _plan(data)
+        return _plan(data), digest_of(content)
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, OnoffError) as error:
         raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _checksum(data: dict[str, Any]) -> str:
@@ -60,6 +71,13 @@ def _checksum(data: dict[str, Any]) -> str:
 
 
 def _plan(data: dict[str, Any]) -> Plan:
+    plan = _unchecked(data)
+    if not plan.rounding <= MAX_ROUNDING:
+        raise PlanError(f"it states a rounding of {plan.rounding:.3g}, and at most {MAX_ROUNDING:.3g} is taken")
+    return plan
+
+
+def _unchecked(data: dict[str, Any]) -> Plan:
     from onoff.certificate import Certificate, check
     from onoff.plans import checked_lengths
     from onoff.posterior import Posterior

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from onoff import verified
 from onoff.chain import Chain
-from onoff.errors import OnoffError, PlanError, is_whole
+from onoff.errors import OnoffError, PlanError, Unverified, is_whole
 from onoff.limits import outer_bound
 from onoff.planning import OPTIMAL_LIMIT, best_scheme, plan
 from onoff.plans import Plan
@@ -26,6 +27,7 @@ from onoff.planstore import PlanStore
 from onoff.posterior import Posterior
 from onoff.raceplan import race_plan
 
+VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
 POLISH_SECONDS = 300.0
@@ -60,6 +62,9 @@ class Planner:
         if background:
             self._make_store()
         self._loaded: dict[int, tuple[int, Plan]] = {}
+        self._unverified: dict[int, tuple[int, str]] = {}
+        if chain.n <= VERIFY_AT_ONCE:
+            self.store.verify()
         self._worker: subprocess.Popen[bytes] | None = None
         self._reach = self._asked = 0  # the lag up to which everything has been done; which one is being reached
         self._started = 0.0
@@ -108,11 +113,16 @@ class Planner:
     def _refresh(self) -> None:
         """Load what the background, or another process, has written since."""
         for lag, written in self.store.lags().items():
-            if self._loaded.get(lag, (0, None))[0] != written:
-                try:
-                    self._loaded[lag] = written, self.store.load(lag)
-                except (OnoffError, OSError):
-                    self._loaded.pop(lag, None)  # damaged: the background makes it anew
+            waiting, digest = self._unverified.get(lag, (0, ""))
+            if self._loaded.get(lag, (0, None))[0] == written or (waiting == written and not verified.known(digest)):
+                continue
+            self._loaded.pop(lag, None)
+            try:
+                self._loaded[lag] = written, self.store.usable(lag)
+            except Unverified as error:
+                self._unverified[lag] = written, error.digest  # the background verifies it
+            except (OnoffError, OSError):
+                pass  # damaged: the background makes it anew
 
     @property
     def _running(self) -> bool:
@@ -183,6 +193,7 @@ def compute(store: PlanStore, reach: int) -> None:
 
     The optimum never rises with the lag, and what it can still fall to is at least the outer bound at a far lag.
     """
+    store.verify()
     floor = outer_bound(Posterior(store.chain, FAR), store.lengths)
     for lag in grid():
         if not (lag in store.lags() and _finished(store, lag)):
@@ -195,7 +206,7 @@ def compute(store: PlanStore, reach: int) -> None:
 
 def _finished(store: PlanStore, lag: int) -> bool:
     try:
-        return is_final(store.load(lag))
+        return is_final(store.usable(lag))
     except PlanError:
         return False
 

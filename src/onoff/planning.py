@@ -63,6 +63,7 @@ def plan(
     result = TablePlan(
         found.scheme, chain, task.posterior.lag, sets, masses, found.law.total, found.certificate, checked
     )
+    result.verify(by_maker=True)  # every scheme repairs its law in all contexts, by a flow or by a certificate
     tell(result.cost, result.lower_bound)
     return result
 

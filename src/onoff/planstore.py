@@ -10,14 +10,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from onoff import planfile, verified
 from onoff.chain import Chain
 from onoff.chainfile import write_atomically
-from onoff.errors import ChainError, PlanError
+from onoff.errors import ChainError, PlanError, Unverified
 from onoff.plans import Plan, checked_lengths
+from onoff.tableplan import TablePlan
 from onoff.usercache import cache_directory
 
 
@@ -94,22 +97,53 @@ class PlanStore:
 
     def load(self, lag: int) -> Plan:
         """The plan for this lag; `PlanError` if it is damaged or belongs to another chain."""
-        plan = Plan.load(self.path(lag))
-        if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
-            raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
+        return self._read(lag)[0]
+
+    def usable(self, lag: int) -> Plan:
+        """The plan for this lag, if a client may use it: `Unverified` if nobody has verified its file here yet.
+
+        A table states what it costs and rounds, but whether it can be drawn from in every context is only known once
+        all of them were looked at: `verify` does, or whoever made the plan on this machine did.
+        """
+        plan, digest = self._read(lag)
+        if isinstance(plan, TablePlan) and not verified.known(digest):
+            raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
         return plan
 
+    def verify(self) -> None:
+        """Verify every plan that nobody has verified here; one that fails stays unusable and is made anew."""
+        for lag in sorted(self.lags()):
+            with suppress(PlanError):
+                plan, digest = self._read(lag)
+                if isinstance(plan, TablePlan) and not verified.known(digest):
+                    plan.verify()
+                    verified.remember(digest)
+
     def save(self, plan: Plan) -> bool:
-        """Keep the plan, unless one for its lag is there that is not dearer; whether it was kept."""
+        """Keep the plan, unless a usable one for its lag is there that is not dearer; whether it was kept."""
         if plan.chain != self.chain or plan.lengths != self.lengths:
             raise PlanError("this plan is for another chain or other lengths than the store")
         try:
-            if self.load(plan.lag).at_most <= plan.at_most:
+            if self.usable(plan.lag).at_most <= plan.at_most:
                 return False
         except PlanError:
-            pass  # none yet, or a damaged one: replace it
-        plan.save(self.path(plan.lag))
+            pass  # none yet, a damaged one or one that nobody verified: replace it
+        unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
+        try:
+            plan.save(unfinished)
+            if isinstance(plan, TablePlan) and plan.known_realisable:
+                verified.remember(planfile.digest_of(unfinished.read_bytes()))
+            unfinished.replace(self.path(plan.lag))
+        finally:
+            unfinished.unlink(missing_ok=True)
         return True
+
+    def _read(self, lag: int) -> tuple[Plan, str]:
+        """The plan for this lag with the digest of its file."""
+        plan, digest = planfile.read_with_digest(self.path(lag))
+        if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
+            raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
+        return plan, digest
 
     @contextmanager
     def lock(self) -> Iterator[bool]:

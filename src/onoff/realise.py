@@ -92,13 +92,13 @@ def finished(rows: Rows, law: Law, slack_units: int) -> Law:
     """
     n = rows.n
     full: NDArray[np.bool_] = np.asarray(law.member.all(axis=1))
-    full[~full] |= _misses_a_context(rows, law.member[~full])
+    full[~full] |= misses_a_context(rows, law.member[~full])
     rest = int(law.mass[full].sum()) + slack_units + n
     member = np.concatenate([law.member[~full], np.ones((1, n), dtype=bool)])
     return Law(member, np.append(law.mass[~full], rest))
 
 
-def _misses_a_context(rows: Rows, member: Member) -> NDArray[np.bool_]:
+def misses_a_context(rows: Rows, member: Member) -> NDArray[np.bool_]:
     """Which sets hold no possible request in some possible context."""
     missed = np.zeros(len(member), dtype=bool)
     seen: set[bytes] = set()

@@ -47,6 +47,7 @@ class TablePlan:
     certificate: Certificate
     lengths: tuple[float, ...] | None = None
     _lock: ClassVar[Lock]
+    _realisable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_lock", Lock())
@@ -69,7 +70,20 @@ class TablePlan:
             raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return plans.rebuild(self)
+        return (*plans.rebuild(self), {"_realisable": self._realisable})
+
+    @property
+    def known_realisable(self) -> bool:
+        """Whether its maker, or `verify`, has looked at every context. A plan read from a file is not known to be."""
+        return self._realisable
+
+    def verify(self, by_maker: bool = False) -> None:
+        """Look at every context, unless the maker of the law did; `PlanError` if one cannot be drawn from."""
+        if not by_maker:
+            from onoff.realisable import check
+
+            check(self)
+        object.__setattr__(self, "_realisable", True)
 
     @property
     def n(self) -> int:
@@ -165,6 +179,17 @@ class TablePlan:
     def load(path: str | PathLike[str]) -> plans.Plan:
         """Read a plan of any scheme."""
         return plans.Plan.load(path)
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the request may be, at the lag of the plan."""
+        return self._posterior(self.lag)
+
+    def left_over(self, row: NDArray[np.float64]) -> int:
+        """How many units a flow of this posterior row, at the lag of the plan, leaves over."""
+        with self._lock:
+            self._network.ship(supplies(row, self.denominator - self.n))
+            return int((self._flowing - self._network.filled()).sum())
 
     @cached_property
     def _posterior(self) -> Callable[[int], Posterior]:

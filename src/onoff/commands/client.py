@@ -73,15 +73,15 @@ def get(
             message = asyncio.run(_get(source, next, private, settings, client))
     finally:
         note_planner(client.planner)
+    _tell(message, announced=next is not None)
     show(message.body)
 
 
 async def _get(source: str, next: str | None, private: bool, settings: dict[str, Any], asked: Client) -> Message:
+    """The message, once the connection is closed: whatever depends on the source comes after that."""
     async with asked as client:
         remember(client, settings)
-        message = await client.get(source, next, private)
-        _tell(client, message)
-        return message
+        return await client.get(source, next, private)
 
 
 def resume(
@@ -92,34 +92,35 @@ def resume(
     plans: Plans = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
+    from onoff.client import DELAY
 
     settings = settings_of(journal, chain, server, urls, None)
 
-    async def finish() -> bytes:
-        async with client_of(settings, plans, 0.0, background=False) as client:
+    async def finish() -> tuple[Message | None, bool, bool]:
+        async with client_of(settings, plans, DELAY, background=False) as client:
             pending = client.journal.state.pending
             message = await client.resume()
-            if message is None:
-                raise OnoffError("nothing is pending, and no message has arrived yet")
-            if pending is None:
-                note("nothing was pending; this is the last message again")
-            _tell(client, message)
-            return message.body
+            made = next(client.journal.steps(since=client.journal.state.step - 1), None)
+            return message, pending is not None, made is not None and made["next"] is not None
 
     with explained(settings, RESUME):
-        body = asyncio.run(finish())
-    show(body)
+        message, pending, announced = asyncio.run(finish())
+    if message is None:
+        raise OnoffError("nothing is pending, and no message has arrived yet")
+    if not pending:
+        note("nothing was pending; this is the last message again")
+    _tell(message, announced)
+    show(message.body)
 
 
-def _tell(client: Client, message: Message) -> None:
-    """What is worth knowing about a message that has arrived."""
+def _tell(message: Message, announced: bool) -> None:
+    """What is worth knowing about a message that has arrived; `announced` says that the next request was known."""
     if message.round == 0:
         note_unpublished(message.source)
     if message.made_private:
-        step = next(client.journal.steps(since=message.step))
         without = "no --next was given, and the query must hide the next request"
         early = "it is at the start of the journal, before one had counted as ON"
-        note(f"this request was made ON: {without if step['next'] is None else early}")
+        note(f"this request was made ON: {early if announced else without}")
 
 
 def status(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def serve(
 
     Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
     """
-    from onoff.server.process import reserved
+    from onoff.server.listening import reserved
     from onoff.server.process import serve as run
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
@@ -54,25 +55,22 @@ def serve(
     # A path that cannot be written is the operator's error, not the workers'.
     kept = Transcript(transcript) if transcript is not None else None
     names = _names(source, sources, watch)
-    with reserved(host, port):  # a port that is taken must not leave a new store with these sources behind
-        opened = _open(store, names, length)
-    if kept is not None:
-        kept.begin(opened.catalogue.names)
-        kept.close()
-    settings = Settings(
-        store=store,
-        catalogue=opened.catalogue,
-        publishers=_hashes(publishers, PUBLISHERS),
-        readers=_hashes(readers, READERS),
-        transcript=transcript.absolute() if transcript is not None else None,
-        body_seconds=body_timeout,
-    )
-    if not settings.publishers and watch is None:
-        _note("there are no publishers' tokens and no directory to watch: nothing can be published")
-    try:
-        run(settings, opened, host=host, port=port, workers=workers, watch=watch, parent=parent)
-    finally:
-        opened.close()
+    # First of all: a port that is taken must not leave a new store with these sources behind.
+    with reserved(host, port) as listening, closing(_open(store, names, length)) as opened:
+        if kept is not None:
+            kept.begin(opened.catalogue.names)
+            kept.close()
+        settings = Settings(
+            store=store,
+            catalogue=opened.catalogue,
+            publishers=_hashes(publishers, PUBLISHERS),
+            readers=_hashes(readers, READERS),
+            transcript=transcript.absolute() if transcript is not None else None,
+            body_seconds=body_timeout,
+        )
+        if not settings.publishers and watch is None:
+            _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+        run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
 
 
 def token(

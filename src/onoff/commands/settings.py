@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.errors import JournalError, OnoffError, RefusedByServer, TransportError
+from onoff.errors import JournalError, OnoffError, RefusedByServer, StaleStep, TransportError
 from onoff.foreign import LONG, plain, plain_text
 from onoff.places import told
 
@@ -57,6 +57,8 @@ def explained(settings: dict[str, Any], advice: str) -> Iterator[None]:
     try:
         yield
     except (TransportError, JournalError, OSError) as error:
+        if isinstance(error, StaleStep):
+            raise
         if isinstance(error, JournalError) and not isinstance(error.__cause__, OSError | sqlite3.OperationalError):
             raise  # not the disk's fault: what is pending cannot be finished with this journal as it is
         try:

@@ -12,9 +12,13 @@ from granian.server.embed import Server
 
 from onoff.chain import Chain
 from onoff.page.app import Page, create_app
-from onoff.server.process import reserved
+from onoff.server.listening import GivenSocket, reserved
 
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
+
+
+class _Server(GivenSocket, Server):
+    """Granian on our socket."""
 
 
 def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
@@ -27,8 +31,9 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed is an end, too
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     page = Page()
-    with reserved(HOST, port) as (address, taken):
-        server = Server(
+    with reserved(HOST, port) as listening:
+        address, taken = listening.getsockname()
+        server = _Server(
             create_app(page, taken),
             address=address,
             port=taken,
@@ -37,6 +42,7 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
             websockets=False,
             log_enabled=False,
         )
+        server.listening = listening
         loading, stopping = asyncio.create_task(page.load(chain, title)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)

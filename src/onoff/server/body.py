@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from onoff.server.deadlines import Deadlines
 from onoff.server.problems import Problem
 
 # What is too long is read to its end, up to here, before it is refused: a sender that is cut off while sending sees
@@ -16,48 +16,23 @@ _PATIENCE_BYTES = 4 * 2**20
 
 
 class BodyReader:
-    """Reads bodies, and gives up on those that are not complete after `seconds` (or a quarter more).
-
-    One timer serves all bodies that are being read. A timer for each (`asyncio.timeout`) costs as much as all the rest
-    of a query.
-    """
+    """Reads bodies, and gives up on those that are not complete after `seconds` (or a quarter more)."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._began: dict[asyncio.Task[object], float] = {}
-        self._late: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._seconds, self._deadlines = seconds, Deadlines(seconds / 4)
 
     async def read(self, receive: Receive, limit: int) -> bytes:
         """The whole body, or a `Problem` if it is longer than `limit` or not complete in time."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a body is read in a task")
-        self._began[task] = time.monotonic()
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds / 4, self._give_up)
+        task = self._deadlines.begin(self._seconds)
         try:
             return await _read(receive, limit)
         except asyncio.CancelledError:
-            if task not in self._late:
+            if not self._deadlines.cancelled(task):
                 raise
-            task.uncancel()
             detail = f"The body was not complete within {self._seconds:g} seconds."
             raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
         finally:
-            del self._began[task]
-            self._late.discard(task)
-
-    def _give_up(self) -> None:
-        """Cancel the reading of what is late, and look again while anything is being read."""
-        now = time.monotonic()
-        for task, began in self._began.items():
-            if now - began >= self._seconds and task not in self._late:
-                self._late.add(task)
-                task.cancel()
-        self._timer = None
-        if self._began:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds / 4, self._give_up)
+            self._deadlines.end(task)
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

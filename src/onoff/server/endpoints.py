@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError
 from onoff.server import metrics as exposition
-from onoff.server.board import Board
+from onoff.server.answer import AnswerSender
+from onoff.server.board import Board, Snapshot
 from onoff.server.body import BodyReader
 from onoff.server.description import describe
 from onoff.server.metrics import Metrics
@@ -28,7 +29,6 @@ _STALE = (
     "Start a new journal."
 )
 _NO_STORE = {"Cache-Control": "no-store"}
-_ANSWER_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
 def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
@@ -59,24 +59,23 @@ class QueryEndpoint:
         streams: Streams,
     ) -> None:
         self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
-        self._streams = streams
+        self._streams, self._sender = streams, AnswerSender()
         self._readers, self._catalogue = settings.readers, settings.catalogue
         self._limit, self._bodies = settings.catalogue.query_limit, BodyReader(settings.body_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope, receive)
+            snapshot, sources = await self._answer(scope, receive)
         except Exception as error:
             response = self._problems.response(error)
             if response.status_code == 500:
                 log.exception("a query was not answered")
             await response(scope, receive, send)
             return
-        headers = [*_ANSWER_HEADERS, (b"content-length", b"%d" % len(answer))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        await self._sender.send(send, snapshot, sources)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, tuple[int, ...]]:
+        """The snapshot and the sources whose frames are the answer."""
         headers = Headers(scope=scope)
         if self._readers:
             authorize(headers, self._readers)
@@ -91,11 +90,10 @@ class QueryEndpoint:
                 self._transcript.record(query, scope["client"][0] if scope.get("client") else None)
             except OSError as error:
                 raise unavailable(error, "transcript-unavailable") from error
-        frames = (await self._board.current()).frames
-        answer = b"".join([frames[source] for source in query.sources])
+        snapshot = await self._board.current()
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return answer
+        return snapshot, query.sources
 
     async def _admit(self, query: Query, body: bytes) -> None:
         """Refuse what only a copy of a journal can ask; nothing was recorded or answered of it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import http.client
 import json
 import logging
 import multiprocessing
@@ -12,8 +12,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,20 @@ from typing import Any
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
-from granian.server import Server
+from granian.server.mp import MPServer
 from starlette.applications import Starlette
 
-from onoff.errors import OnoffError
 from onoff.server.app import create_app
+from onoff.server.listening import BACKLOG, GivenSocket, connection_limit
 from onoff.server.metrics import SHARED_DIRECTORY
 from onoff.server.settings import Settings
 from onoff.server.watch import Watcher
 from onoff.store import Store
 
-# A server that was killed leaves its port within a moment; who starts it again must not fail for that.
-_PORT_PATIENCE = 3.0
 _STOP_SECONDS = 10
+_ANSWER_SECONDS = 5.0
 _LOOK_FOR_PARENT = 0.2
+_LOOK_FOR_CONNECTIONS = 1.0
 
 _HEADER_MILLISECONDS = 10_000
 _HEADER_BYTES = 64 * 1024
@@ -51,12 +51,15 @@ LOGGING: dict[str, Any] = {
 }
 
 
+class _Server(GivenSocket, MPServer):
+    """Granian's worker processes on our socket."""
+
+
 def serve(
     settings: Settings,
     store: Store,
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
+    listening: socket.socket,
     workers: int = 1,
     watch: Path | None = None,
     parent: int | None = None,
@@ -64,7 +67,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the process `parent`, which started this one, is gone.
 
-    When requests are answered, one line of JSON on stdout says where.
+    `listening` is the socket, from `reserved`. When requests are answered, one line of JSON on stdout says where.
 
     Each worker process makes its own `application`, which therefore must be a function of a module.
     """
@@ -73,10 +76,11 @@ def serve(
     with ExitStack() as stack:
         if workers > 1:
             os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
-        address, port = stack.enter_context(reserved(host, port))
+        address, port = listening.getsockname()[:2]
         # Workers start afresh: an SQLite connection or a running thread must not be inherited by forking.
         multiprocessing.set_start_method("spawn", force=True)
-        server = Server(
+        limit = connection_limit()
+        server = _Server(
             "onoff",
             address=address,
             port=port,
@@ -86,11 +90,14 @@ def serve(
             http=HTTPModes.http1,
             http1_settings=HTTP1Settings(header_read_timeout=_HEADER_MILLISECONDS, max_buffer_size=_HEADER_BYTES),
             websockets=False,
+            backlog=BACKLOG,
+            backpressure=limit,
             log_level=LogLevels.warning,
             log_dictconfig=LOGGING,
             respawn_failed_workers=True,
             workers_kill_timeout=_STOP_SECONDS,
         )
+        server.listening = listening
         stop = threading.Event()
         stack.callback(stop.set)
         _start(_announce, address, port, stop)
@@ -98,12 +105,13 @@ def serve(
             watching = _start(Watcher(watch, store).run, stop)
             stack.callback(watching.join)
             stack.callback(stop.set)
-        server.serve(target_loader=partial(_load, application, settings), wrap_loader=False)
+        server.serve(target_loader=partial(_load, application, settings, limit), wrap_loader=False)
 
 
-def _load(application: Callable[[Settings], Starlette], settings: Settings) -> Starlette:
+def _load(application: Callable[[Settings], Starlette], settings: Settings, limit: int) -> Starlette:
     """In a worker: the application."""
     _start(_end_with, os.getppid())
+    _start(_watch_connections, limit)
     return application(settings)
 
 
@@ -115,48 +123,31 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-@contextmanager
-def reserved(host: str, port: int) -> Iterator[tuple[str, int]]:
-    """The address and the port, free (0: any), and ours from now on.
-
-    Granian's workers listen on sockets of their own that share the port, and so could another server started on it by
-    mistake: that no one else listens is checked first. The socket kept here never listens; it holds the port.
-    """
-    try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise OnoffError(f"{host}: not an address to listen on ({error.strerror})") from error
-    if port:
-        _wait_until_free(family, place)
-    with socket.socket(family) as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(place)
-        place = held.getsockname()
-        yield str(place[0]), int(place[1])
-
-
-def _wait_until_free(family: int, place: Any) -> None:
-    deadline = time.monotonic() + _PORT_PATIENCE
+def _watch_connections(limit: int) -> None:
+    """Say when new connections must wait because this worker has all that it may have; Granian does not."""
+    full = False
     while True:
-        try:
-            with socket.socket(family) as alone:
-                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                return alone.bind(place)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise OnoffError(f"{place[0]} port {place[1]}: {error.strerror}; name another --port") from error
-            time.sleep(0.1)
+        time.sleep(_LOOK_FOR_CONNECTIONS)
+        was_full, full = full, len(os.listdir("/dev/fd")) >= limit
+        if full and not was_full:
+            logging.getLogger("onoff.server").warning(
+                "%d connections are open, all that this worker takes: others wait. Limit them by address in a proxy.",
+                limit,
+            )
 
 
 def _announce(address: str, port: int, stop: threading.Event) -> None:
-    """Say where the server is, once it accepts connections."""
+    """Say where the server is, once it answers. The system accepts connections before that."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     while not stop.wait(0.02):
+        connection = http.client.HTTPConnection(reachable, port, timeout=_ANSWER_SECONDS)
         try:
-            socket.create_connection((reachable, port), timeout=1).close()
-        except OSError:
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
             continue
+        finally:
+            connection.close()
         shown = f"[{address}]" if ":" in address else address
         print(json.dumps({"event": "ready", "url": f"http://{shown}:{port}", "pid": os.getpid()}), flush=True)
         return

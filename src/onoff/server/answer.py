@@ -1,0 +1,85 @@
+"""Sending the frames of an answer: in parts, as fast as they are read, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from starlette.types import Send
+
+from onoff.server.board import Snapshot
+from onoff.server.deadlines import Deadlines
+from onoff.server.problems import log
+
+# A short answer is sent at once, which is faster. For a long one Granian takes the next part only when the connection
+# has room for it: an answer that nobody reads holds about ten parts, and not its length.
+WHOLE = 64 * 1024
+PART = 32 * 1024
+
+# An answer may take this long, and a second more for each so many bytes.
+SECONDS = 30.0
+BYTES_PER_SECOND = 128 * 1024
+
+# Answers under way may be of so many rounds: each keeps the frames that later ones have replaced.
+ROUNDS = 8
+
+_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
+
+
+class AnswerSender:
+    """Sends answers; one that is not read in time, or is older than the latest rounds being sent, is broken off.
+
+    What unread answers hold is bounded: a few parts for each connection, and the frames of `ROUNDS` rounds.
+    """
+
+    def __init__(self) -> None:
+        self._deadlines = Deadlines(1.0)
+        self._sending: dict[asyncio.Task[object], Snapshot] = {}
+
+    async def send(self, send: Send, snapshot: Snapshot, sources: Sequence[int]) -> None:
+        frames = snapshot.frames
+        size = len(sources) * len(frames[0])
+        headers = [*_HEADERS, (b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if size <= WHOLE:
+            await send({"type": "http.response.body", "body": b"".join([frames[source] for source in sources])})
+            return
+        task = self._deadlines.begin(SECONDS + size / BYTES_PER_SECOND)
+        try:
+            self._sending[task] = snapshot
+            self._cut_the_oldest()
+            for part in parts(frames, sources, PART):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except asyncio.CancelledError:
+            if not self._deadlines.cancelled(task):
+                raise
+            # The body ends early, which ends the connection.
+            log.info("an answer was not read in time and was broken off")
+        finally:
+            del self._sending[task]
+            self._deadlines.end(task)
+
+    def _cut_the_oldest(self) -> None:
+        """Keep the rounds that are being sent few."""
+        rounds = {snapshot.round for snapshot in self._sending.values()}
+        if len(rounds) > ROUNDS:
+            oldest = min(rounds)
+            self._deadlines.cut(lambda task: self._sending[task].round == oldest)
+
+
+def parts(frames: Sequence[bytes], sources: Sequence[int], size: int) -> Iterator[bytes]:
+    """The frames of the sources, joined and cut into parts of `size` bytes; made as they are needed."""
+    left: list[bytes] = []
+    length = 0
+    for source in sources:
+        frame, begin = frames[source], 0
+        while length + len(frame) - begin >= size:
+            end = begin + size - length
+            left.append(frame[begin:end])
+            yield b"".join(left)
+            left, length, begin = [], 0, end
+        left.append(frame[begin:])
+        length += len(frame) - begin
+    if length:
+        yield b"".join(left)

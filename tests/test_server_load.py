@@ -1,0 +1,239 @@
+"""Strangers who open many connections, or do not read: the server still answers, and what they hold is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from onoff.server import answer
+from onoff.server.answer import AnswerSender, parts
+from onoff.server.board import Snapshot
+from onoff.server.deadlines import Deadlines
+from onoff.server.listening import UNREAD_MILLISECONDS, reserved
+from onoff.wire import Query
+from ports import free_port
+from serverprocess import ONOFF, ServerProcess
+
+IDLE, UNREAD, LONG = 3000, 200, 2**21
+
+
+@pytest.fixture(autouse=True)
+def _files():
+    """Enough open files for all these connections."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(20_000, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def idle(port, count):
+    """So many connections that never send anything."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        yield
+
+
+def healthy(url, address="127.0.0.1"):
+    """Whether a health check over a new connection is answered; on a quiet machine that takes milliseconds."""
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=5) as http:
+        try:
+            return http.get(url + "/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@pytest.mark.parametrize("workers", ["1", "4"])
+def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
+    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
+        assert [healthy(server.url) for _ in range(13)] == [True] * 13
+
+
+def megabytes(pids):
+    """The memory of processes."""
+    lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+@contextmanager
+def unread(server, port, count):
+    """So many queries for everything whose answers nobody reads."""
+    sources = tuple(range(server.catalogue.n))
+    head = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            body = Query(server.catalogue.fingerprint, secrets.token_hex(16), 0, sources).encode()
+            connection.sendall(head % len(body) + body)
+        yield
+
+
+def settled(server):
+    """Wait until all queries have been seen and some time has passed."""
+    deadline = time.monotonic() + 60
+    while len(server.transcript()) < UNREAD:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+
+
+def test_answers_that_nobody_reads_hold_little(tmp_path):
+    with ServerProcess(tmp_path, length=LONG) as server:
+        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
+        before = megabytes(server.workers())
+        with unread(server, server.port, UNREAD):  # of 8 MB each
+            settled(server)
+            assert megabytes(server.workers()) - before < 150
+            assert healthy(server.url)
+            assert len(server.ask([0, 1, 2, 3])) == 4
+        assert "Traceback" not in server.stderr_file.read_text()
+
+
+def test_the_system_ends_connections_whose_other_side_does_not_read():
+    """Set on the socket that listens, and inherited: the connection bears it too."""
+    with (
+        reserved("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_MILLISECONDS
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 16, 1000])
+def test_parts_are_the_frames_one_after_the_other(size):
+    frames = [bytes([i]) * 10 for i in range(5)]
+    made = list(parts(frames, [0, 3, 4], size))
+    assert b"".join(made) == frames[0] + frames[3] + frames[4]
+    assert all(len(part) == size for part in made[:-1])
+    assert 0 < len(made[-1]) <= size
+
+
+@pytest.mark.parametrize("sources", [[1], [0, 1, 2, 3]])
+def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
+    length = answer.WHOLE // 2
+    with ServerProcess(tmp_path, length=length) as server:
+        messages = {name: secrets.token_bytes(length - i) for i, name in enumerate(server.catalogue.names)}
+        server.publish(messages)
+        expected = [messages[server.catalogue.names[source]] for source in sources]
+        for _ in range(3):  # over one connection
+            assert [frame.message for frame in server.ask(sources)] == expected
+
+
+def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
+    monkeypatch.setattr(answer, "SECONDS", 0.1)
+    monkeypatch.setattr(answer, "BYTES_PER_SECOND", 1e9)
+    sent = []
+
+    async def send(event):
+        sent.append(event)
+        if len(sent) == 3:
+            await asyncio.Event().wait()  # as Granian does while the connection has no room
+
+    async def run():
+        sender = AnswerSender()
+        sender._deadlines = Deadlines(0.05)
+        await asyncio.wait_for(sender.send(send, Snapshot(1, (bytes(answer.WHOLE),) * 3), [0, 1, 2]), 60)
+        assert sender._sending == {}
+
+    asyncio.run(run())
+    assert len(sent) == 3
+    assert sent[-1]["more_body"]
+
+
+def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
+    """Each round that is still being sent keeps frames that later ones have replaced."""
+
+    async def stuck(event):
+        if event["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def run():
+        sender = AnswerSender()
+        sending = []
+        for number in range(1, answer.ROUNDS + 4):
+            snapshot = Snapshot(number, (bytes(answer.WHOLE),) * 2)
+            sending.append(asyncio.create_task(sender.send(stuck, snapshot, [0, 1])))
+            await asyncio.sleep(0.01)
+        ended = [task.done() for task in sending]
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        return ended
+
+    ended = asyncio.run(run())
+    assert ended == [True] * 3 + [False] * answer.ROUNDS
+
+
+def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
+    for attempt in range(4):
+        port = free_port()
+        processes = []
+        for name in "ab":
+            command = [ONOFF, "serve", "--port", str(port), "--store", tmp_path / f"{attempt}{name}.db"]
+            command += ["--source", name, "--source", "x"]
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        deadline = time.monotonic() + 60
+        while all(process.poll() is None for process in processes):
+            assert time.monotonic() < deadline, "both servers have the port"
+            time.sleep(0.05)
+        [loser] = [process for process in processes if process.poll() is not None]
+        [winner] = [process for process in processes if process is not loser]
+        assert winner.stdout.readline().startswith('{"event": "ready"')
+        assert winner.poll() is None
+        assert loser.returncode == 2
+        assert "already in use" in loser.stderr.read()
+        winner.terminate()
+        winner.wait(30)
+        for process in processes:
+            process.stdout.close()
+            process.stderr.close()
+
+
+def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(tmp_path):
+    """Out of files it could accept nothing, and would try again for ever."""
+    limited = ["prlimit", "--nofile=256:256"]
+    port = free_port()
+    command = [*limited, ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db", "--source", "a"]
+    with subprocess.Popen(
+        [*command, "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline()
+        url = f"http://127.0.0.1:{port}"
+        assert healthy(url)
+        with idle(port, 300):
+            time.sleep(1)
+            assert not healthy(url)
+            spent = busy(process.pid)
+            time.sleep(1)
+            assert busy(process.pid) - spent < 0.5, "the worker spins"
+        deadline = time.monotonic() + 60
+        while not healthy(url):
+            assert time.monotonic() < deadline
+        process.terminate()
+        assert "connections are open" in process.stderr.read()
+
+
+def busy(pid):
+    """Seconds of processor time that the children of a process have used."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    fields = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split() for child in children]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / 100
+
+
+def test_a_limit_of_files_that_is_too_low_is_an_error(tmp_path):
+    command = ["prlimit", "--nofile=100:100", ONOFF, "serve", "--port", "0", "--store", tmp_path / "m.db"]
+    done = subprocess.run(
+        [*command, "--source", "a", "--source", "b"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "ulimit -n" in done.stderr
