@@ -32,11 +32,11 @@ def steps_of(count, seed, randbelow=None, unsettled=0, private=0.25):
     rng = np.random.default_rng(seed)
     path, statuses = CHAIN.simulate(count + 1, rng).tolist(), rng.random(count) < private
     state, steps = State(unsettled=unsettled), []
+    below = randbelow or random.Random(f"of the stream {seed}").randrange
     for t in range(count):
         asked = bool(statuses[t])
         lag = next_lag(state, path[t + 1], asked)
         used = plans()[min(lag, max(LAGS))] if lag else None
-        below = randbelow or random.Random(1000 * seed + t).randrange
         state, made = begin(state, CHAIN, path[t], path[t + 1], asked, used, below)
         steps.append(Step(t, made.private, asked, made.lag, made.plan, made.query, made.request, made.next))
         state = finish(state)
