@@ -65,18 +65,25 @@ class Drawn:
         place = None if query is None else self.places.get(query)
         return None if place is None else np.eye(1, len(self.weights), place)[0]
 
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Where in [0, 1) the random number lay, of a table whose sets lie in order."""
-        end, total = int(self.weights[: self.index + 1].sum()), int(self.weights.sum())
-        return (end - int(self.weights[self.index])) / total, end / total
+    def interval(self, bits: bool = False) -> tuple[float, float]:
+        """Where in [0, 1) the random number lay, of a table whose sets lie in order; with `bits`, in units of its bits.
 
-    def within(self, low: float, high: float) -> Floats | None:
+        Generators draw as many bits as the range has and reject what is beyond it: for ranges that differ, the same
+        bits are not the same share.
+        """
+        end, unit = int(self.weights[: self.index + 1].sum()), self._unit(bits)
+        return (end - int(self.weights[self.index])) / unit, end / unit
+
+    def within(self, low: float, high: float, bits: bool = False) -> Floats | None:
         """The chances of each set if the random number is uniform between `low` and `high`; None where that is none."""
-        ends = np.cumsum(self.weights) / self.weights.sum()
+        ends = np.cumsum(self.weights) / self._unit(bits)
         starts = np.concatenate([[0.0], ends[:-1]])
         overlap: Floats = np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0.0)
         return overlap / overlap.sum() if overlap.sum() > 0 else None
+
+    def _unit(self, bits: bool) -> int:
+        total = int(self.weights.sum())
+        return 1 << total.bit_length() if bits else total
 
     @cached_property
     def parts(self) -> Floats:

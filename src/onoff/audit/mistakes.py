@@ -67,8 +67,12 @@ def mistakes(other: Mapping[int, Drawn] | None = None) -> list[Suspicion]:
         _Number("the random number of the draw before", lambda d: None),
     ]
     if other is not None:
-        found.append(Suspicion("the random numbers of the other journal", lambda d: _as_in(other, d)))
-        found.append(Suspicion("its sets are those of the other journal", lambda d: d.surely(_set_in(other, d))))
+        found += [
+            Suspicion("the random numbers of the other journal", lambda d: _as_in(other, d)),
+            Suspicion("the random numbers of the other journal by request", lambda d: _as_in(other, d, same=True)),
+            Suspicion("the random bits of the other journal", lambda d: _as_in(other, d, bits=True)),
+            Suspicion("the random bits of the other journal by request", lambda d: _as_in(other, d, True, True)),
+        ]
     return found
 
 
@@ -156,7 +160,7 @@ class _Number(Suspicion):
             lambda drawn: (
                 drawn.within(*self._kept[key(drawn)]) if drawn.table is not None and key(drawn) in self._kept else None
             ),
-            lambda drawn: self._kept.update({key(drawn): drawn.interval} if drawn.table is not None else {}),
+            lambda drawn: self._kept.update({key(drawn): drawn.interval()} if drawn.table is not None else {}),
         )
 
 
@@ -213,16 +217,9 @@ def _single_redrawn(drawn: Drawn) -> Floats:
     return chances
 
 
-def _as_in(other: Mapping[int, Drawn], drawn: Drawn) -> Floats | None:
-    """The number that the other journal drew at the same step, as far as its set tells it."""
+def _as_in(other: Mapping[int, Drawn], drawn: Drawn, bits: bool = False, same: bool = False) -> Floats | None:
+    """The number that the other journal drew at the same step, for the `same` request, as far as its set tells it."""
     found = other.get(drawn.step.step)
-    if found is None or found.table is None or drawn.table is None:
+    if found is None or drawn.table is None or (same and found.step.request != drawn.step.request):
         return None
-    return drawn.within(*found.interval)
-
-
-def _set_in(other: Mapping[int, Drawn], drawn: Drawn) -> Query | None:
-    """The set that the other journal drew at the same step for the same request."""
-    found = other.get(drawn.step.step)
-    same = found is not None and found.step.request == drawn.step.request
-    return found.sets[found.index] if found is not None and same else None
+    return drawn.within(*found.interval(bits), bits)

@@ -165,7 +165,8 @@ def read_notes(file: Path) -> Notes:
         since = int(notes.get("note lengths since", 0))
         return Notes(notes.get("identity"), None if lengths is None else tuple(map(float, lengths)), since)
     except (TypeError, ValueError, RecursionError):
-        raise OnoffError(f"{file}: the lengths noted in this journal cannot be read") from None
+        noted = _short(notes.get("note lengths"))
+        raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
 
 
 def _rows(file: Path, *queries: str) -> list[list[Any]]:
