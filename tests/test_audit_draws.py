@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from auditstreams import CHAIN, models, plans, steps_of
-from onoff.audit.draws import BAG, draws
-from onoff.audit.gambling import PARTS, Drawn, Leaning, gamblers, racers
+from onoff.audit.draws import draws
+from onoff.audit.gambling import PARTS, Drawn, gamblers, racers
 from onoff.audit.mistakes import generators, mistakes
 from onoff.audit.models import Encoder
 from onoff.audit.transcripts import Step
@@ -54,7 +54,7 @@ def test_the_gamblers_share_one_capital():
     groups, before, most, previous = [gamblers(), racers(), mistakes(), generators()], 0, 1.0, 0
     for step, i in zip(steps[1:], outcome, strict=True):
         table = np.tile(row, (CHAIN.n, 1))
-        context = sets, CHAIN.n, table, lambda last, next, lag: row, None, previous  # noqa: ARG005
+        context = sets, CHAIN.n, table, lambda last, next, lag: row, None, previous
         one = Drawn(step, 0, step.step, np.array([1, 1, 2]), row, i, before, *context)
         for gambler in (*groups[0], *groups[2], *groups[3]):
             gambler.bet(one)
