@@ -48,6 +48,7 @@ def repeated(**change):
 
 ON = next(step.step for step in STEPS[2:] if step.asked_private)
 OTHER = (STEPS[PAIR].next + 1) % CHAIN.n
+LATE = next(step.step for step in STEPS[PAIR + 1 :] if step.lag)
 UNWANTED = tuple(source for source in FULL if source != STEPS[PAIR].request)
 BROKEN = {
     "one query": (repeated(sources=FULL), STEPS),
@@ -64,6 +65,8 @@ BROKEN = {
     "at hand": (LINES, step(PAIR, plan="optimal, lag 1, 0123456789abcdef")),
     "law": (LINES, step(PAIR, plan=SILENT.name)),
     "next": (LINES, step(PAIR, next=OTHER)),
+    "dearer": (LINES, step(LATE, plan=SILENT.name, query=FULL)),
+    "cost": (LINES, step(PAIR, cost=1.0)),
 }
 
 
@@ -136,3 +139,35 @@ def test_only_races_may_be_missing_among_the_plans():
     )
     named = {one.plan for one in STEPS if one.lag}
     assert [finding.rule for finding in found(LINES, STEPS, {})] == ["at hand"] * len(named)
+
+
+def cheaper_and_dearer():
+    """Two tables that serve lag 1, the cheaper one of them last."""
+    return sorted((model for model in (*models().values(), SILENT) if model.plan.lag == 1), key=lambda m: -m.plan.cost)
+
+
+def stream(*plans):
+    """OFF steps of lag 1 made with these plans in turn, with what each of them costs."""
+    steps = []
+    for t, (name, cost) in enumerate(plans):
+        steps.append(Step(2 * t, True, True, 0, "everything", FULL, 0, 0, 4.0))
+        steps.append(Step(2 * t + 1, False, False, 1, name, FULL, 0, 0, cost))
+    return steps
+
+
+def test_plans_only_get_cheaper_and_which_one_was_better_is_named():
+    dear, cheap = ((model.name, model.plan.cost) for model in cheaper_and_dearer())
+    known = models() | {SILENT.name: SILENT}
+
+    def dearer(*plans, since=0):
+        steps = stream(*plans)
+        found = conformance(CHAIN, [lines_of(steps)], steps, known, since)
+        return [finding for finding in found if finding.rule == "dearer"]
+
+    assert dearer(dear, cheap, cheap) == []
+    [breach] = dearer(dear, cheap, dear, dear)
+    assert (breach.step, cheap[0] in breach.message, "explain it" in breach.message) == (5, True, True)
+    assert dearer(cheap, dear, since=2) == []  # the messages have other lengths since then
+    lucky, unlucky = ("race, lag 1", cheap[1] - 0.1), ("race, lag 1", cheap[1] + 0.1)
+    assert dearer(lucky, cheap, lucky) == []  # a race counts with more than it is estimated to cost
+    assert [breach.step for breach in dearer(cheap, unlucky)] == [3]

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from auditstreams import CHAIN, models, plans, steps_of
-from onoff.audit.draws import PARTS, Drawn, draws, gamblers
+from onoff.audit.draws import draws
+from onoff.audit.gambling import PARTS, Drawn, gamblers, racers
+from onoff.audit.mistakes import generators, mistakes
 from onoff.audit.models import Encoder
 from onoff.audit.transcripts import Step
 from onoff.errors import OnoffError
@@ -43,19 +45,22 @@ def test_no_gambler_expects_to_gain(number):
 
 
 def test_the_gamblers_share_one_capital():
-    """The p-value is 1 over the largest mean of their capitals so far: that of the best one would not be fair."""
+    """The p-value is 1 over the largest mean, over four groups, of their mean capitals: the best is not fair."""
     sets, row = ((0,), (1,), (0, 1)), np.array([1, 2, 5])
     model = SimpleNamespace(encoder=lambda last, next, lag: Encoder(sets, np.tile(row, (CHAIN.n, 1))))
     outcome = [0, 0, 1, 0, 0, 2, 2]
     steps = [Step(0, True, True, 0, "everything", (), 0, 0)]
     steps += [Step(t, False, False, t, "one", sets[i], 0, 0) for t, i in enumerate(outcome, 1)]
-    together, before, most = gamblers(), 0, 1.0
+    groups, before, most, previous = [gamblers(), racers(), mistakes(), generators()], 0, 1.0, 0
     for step, i in zip(steps[1:], outcome, strict=True):
-        one = Drawn(step, 0, step.step, np.array([1, 1, 2]), row, i, before)
-        for gambler in together:
+        table = np.tile(row, (CHAIN.n, 1))
+        context = sets, CHAIN.n, table, lambda last, next, lag: row, None, previous
+        one = Drawn(step, 0, step.step, np.array([1, 1, 2]), row, i, before, *context)
+        for gambler in (*groups[0], *groups[2], *groups[3]):
             gambler.bet(one)
         before = one.place
-        most = max(most, sum(math.exp(gambler.log_capital) for gambler in together) / len(together))
+        means = [sum(math.exp(gambler.log_capital) for gambler in group) / len(group) for group in groups]
+        most = max(most, sum(means) / len(means))
     assert most > 2
     assert draws(steps, {"one": model}).p_value == pytest.approx(1 / most)
 
@@ -64,7 +69,7 @@ def test_the_gamblers_share_one_capital():
 def test_every_gambler_wins_against_its_mistake(number):
     """Sets that follow the request, the next one, ..., where the plan tosses a coin."""
     hidden, gambler = random.Random(number), gamblers()[number]
-    keyed = {2: "request", 3: "last", 4: "next", 5: "lag", 7: "before"}.get(number)
+    keyed = {2: "request", 3: "last", 4: "next", 5: "lag", 7: "before", 8: "request"}.get(number)
     for step in [step for step in steps_of(200, 3) if step.lag][:100]:
         bit = hidden.randrange(2)
         told = {"request": 0, "last": 0, "next": 0, "lag": 1, "before": 0} | ({keyed: bit} if keyed else {})
@@ -105,7 +110,7 @@ def tired(seed):
 def test_bad_random_numbers_are_caught(randbelow, steps):
     found = draws(steps_of(steps, 2, randbelow(7)), models())
     assert found.rejected
-    assert "random numbers" in found.hint
+    assert "random number" in found.hint
     assert found.impossible == ()
     honest = draws(steps_of(steps, 2, random.Random(7).randrange), models())
     assert not honest.rejected

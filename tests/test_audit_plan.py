@@ -562,7 +562,7 @@ def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
     ],
 )
 def test_a_race_that_leaks_is_caught(draw, rule):
-    verdict = audit(CHAIN, RACE, load=lambda _: Exhibit(RACE, draw=draw))
+    verdict = audit(CHAIN, RACE, load=lambda _: Exhibit(RACE, draw=draw), draws=2000)
     assert rule in rules(verdict)
     assert finding(verdict, rule).context is not None
 

@@ -41,8 +41,11 @@ def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('{"step": 1, "sour', "line 2 is not JSON"),
-        ("[" * 100_000, "line 2 is not JSON"),
+        ('{"step": 1, "sour', "line 2 is damaged"),
+        ('{"step": 1, "sour{"step": 1, "sources": [0]}', "line 2 is damaged"),
+        ('{"step": 1, "sources": [0]}{"step": 2, "sources": [0]}', "line 2 is damaged"),
+        ("\0" * 40, "line 2 is damaged"),
+        ("[" * 100_000, "line 2 is damaged"),
         ('{"step": 1, "sources": [0], "time": 1' + "0" * 400 + "}", "line 2: the time"),
         ([1, 2], "line 2 is not a query"),
         ({"step": 1}, "line 2 is not a query"),
@@ -54,6 +57,7 @@ def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
         ({"step": 1, "sources": [0], "client": 5}, "line 2: the client"),
         ({"step": 1, "sources": [0], "time": "now"}, "line 2: the time"),
         ({"step": 1, "sources": [0], "unread": 1}, "line 2: `damaged`"),
+        ({"step": 1, "sources": [0], "stream": "x"}, "line 2: the stream"),
         ({"catalogue": ["a", "b"]}, "line 2: the sources of this catalogue"),
         ({"catalogue": "abc"}, "line 2: the catalogue is not a list"),
     ],
@@ -117,7 +121,7 @@ def test_the_journal_is_read_while_its_client_has_it(tmp_path):
         steps = read_journal(tmp_path / "journal", CHAIN)
     finally:
         journal.close()
-    assert steps[0] == Step(0, True, True, 0, "everything", (0, 1, 2), 1, 0)
+    assert steps[0] == Step(0, True, True, 0, "everything", (0, 1, 2), 1, 0, 3.0)
     assert [(step.request, step.next) for step in steps] == [(1, 0), (0, 2), (2, None)]
     with pytest.raises(OnoffError, match="another chain"):
         read_journal(tmp_path / "journal", Chain.symmetric(3, 0.5))
@@ -155,7 +159,7 @@ def stream(tmp_path_factory):
         following = int(path[t + 1]) if t < 119 else None
         made = store.load(3 if lag >= 3 else 1)
         state, pending = begin(state, CHAIN, int(path[t]), following, bool(private), made, draw)
-        journal.begin(state, pending, 1.0)
+        journal.begin(state, pending, made.cost if pending.lag else 3.0)
         journal.state = finish(state)
         sources = sorted((x + 1) % 3 for x in pending.query)
         lines += [{"time": t, "step": t, "sources": sources, "client": "here"}] * (2 if t == 7 else 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onoff.audit.models import Model, Query
+from onoff.audit.models import Model, Planned, Query
 from onoff.audit.rules import Due, due
 from onoff.audit.transcripts import Line, Step
 from onoff.errors import ContextError, PlanError
@@ -35,6 +35,8 @@ RULES = {
     "plan": "a plan serves its own lag and larger ones",
     "at hand": "the plan is at hand, unless it is a race: else nothing can be said of its sets",
     "law": "the set is one that the plan can draw",
+    "dearer": "a plan is not dearer than one that was in use before and serves its lag",
+    "cost": "the cost that the journal notes is that of the plan",
     "next": "the request after an OFF step is the announced one",
     "chain": "the chain calls every request possible",
 }
@@ -50,9 +52,15 @@ class Breach:
 
 
 def conformance(
-    chain: Chain, found: Sequence[Sequence[Line]], steps: Sequence[Step], models: Mapping[str, Model]
+    chain: Chain,
+    found: Sequence[Sequence[Line]],
+    steps: Sequence[Step],
+    models: Mapping[str, Model],
+    since: int = 0,
 ) -> tuple[Breach, ...]:
     """Every breach of the rules in the streams of one client and the journal of the last; `models` are its plans.
+
+    Costs are compared from the step `since` on, where the messages got the lengths that they have.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
     full sets. A race has no law to compare its sets with; any other plan must be among the models. A client that was
@@ -66,7 +74,9 @@ def conformance(
         findings += _start_on_wire(chain, stream, 2 if number else 1)
     if found:
         findings += _noted(chain, found[-1], steps)
-    findings += _made(chain, steps, due(steps, full_sets=2 if len(found) > 1 else 1), models)
+    dues = due(steps, full_sets=2 if len(found) > 1 else 1)
+    findings += _made(chain, steps, dues, models)
+    findings += _priced(steps[since:], dues[since:], models)
     return tuple(findings)
 
 
@@ -148,6 +158,34 @@ def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapp
             "they cannot be checked; give the client's directory of plans; if a better plan has taken its place there, "
             "give a copy from before",
         )
+
+
+def _priced(steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Model]) -> Iterator[Breach]:
+    """The plans against those that were in use before: what is at hand only gets better.
+
+    The cost of a table is computed by the plan itself, that of a race is what the journal notes. Races are not compared
+    with later plans: they count with more than they are estimated to cost.
+    """
+    exact = {name: float(model.plan.cost) for name, model in models.items() if isinstance(model, Planned)}
+    tables: dict[str, tuple[int, float, int]] = {}  # lag, cost, first used
+    accused: set[tuple[str, str]] = set()
+    for step, owed in zip(steps, dues, strict=True):
+        lag, cost = plan_lag(step.plan), exact.get(step.plan, step.cost)
+        if owed.lag == 0 or lag is None or cost is None:
+            continue
+        if step.cost is not None and step.cost != cost and (step.plan, "") not in accused:
+            accused.add((step.plan, ""))
+            noted = f"step {step.step} notes the cost {step.cost!r} of the plan {step.plan!r}"
+            yield Breach("cost", step.step, f"{noted}, which costs {cost!r}")
+        for name, (its_lag, its_cost, first) in tables.items():
+            if its_lag <= owed.lag and its_cost < cost and (step.plan, name) not in accused:
+                accused.add((step.plan, name))
+                used = f"step {step.step} at lag {owed.lag} used the plan {step.plan!r}, which costs {cost:.6g}"
+                before = f"step {first} had used {name!r}, which serves this lag and costs {its_cost:.6g}"
+                why = "explain it: were plans deleted or moved? If not, the plan may have been chosen by the request"
+                yield Breach("dearer", step.step, f"{used}; {before}; {why}")
+        if not step.plan.startswith("race, "):
+            tables.setdefault(step.plan, (lag, cost, step.step))
 
 
 class _Laws:

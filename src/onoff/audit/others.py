@@ -4,7 +4,8 @@ A journal knows one stream. Other lines may be those of other readers, or of the
 does not tell: redrawn, drawn again after a backup, asked openly on the side. From the address of the audited stream,
 once that has begun, only a stream of a new journal is in order: it begins at step 0 with two full sets, goes on step by
 step with one set for each, does not take turns with the audited stream, and its sets are such as the plans draw. From
-other addresses any stream is, unless it has steps that the audited one lacks and is not whole in itself.
+other addresses any stream is, unless it has steps that the audited one lacks and is not whole in itself. A stream that
+has a name and two queries for one step is never in order: its journal was restored, copied or drew again.
 
 What is said of the sets is tested by a bet, as in `onoff.audit.draws`. While OFF a plan draws from one law whatever the
 requests are; among sets that are not full, q has the probability p(q) at most, over all plans. A gambler whose capital
@@ -53,6 +54,7 @@ def others(
         if other is stream:
             continue
         lines += len(other)
+        findings += [f"another stream, {name}" for name in asked_twice(other)]
         if any(all(agrees(line, noted) for line in other) for noted in journals):
             continue
         if other[0].client == stream[0].client:
@@ -64,6 +66,18 @@ def others(
         if suspect and fault:
             findings.append(f"{len(suspect)} queries from {where}, from line {suspect[0].number} on: {fault}")
     return Others(lines, tuple(findings))
+
+
+def asked_twice(stream: Sequence[Line]) -> list[str]:
+    """The steps of a named stream that were asked with different bytes."""
+    first: dict[int, Line] = {}
+    found = []
+    for line in stream:
+        before = first.setdefault(line.step, line)
+        if line.stream is not None and line.sources != before.sources:
+            both = f"lines {before.number} and {line.number}"
+            found.append(f"{line.stream}: step {line.step} was asked twice with different bytes ({both})")
+    return found
 
 
 def likeliest(models: Iterable[Planned]) -> dict[Query, float]:

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.audit import bounds, encoders, races
+from onoff.audit import bounds, drawing, encoders, races
 from onoff.audit.exactrows import ExactRows
 from onoff.audit.planrecord import Damaged, Estimate, Finding, Query, Record, Table, read
 from onoff.errors import OnoffError
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from onoff.chain import Chain
     from onoff.plans import Plan
 
-COARSE = 1e-9  # a plan that states more than this per step is not what was promised
+COARSE = 2.0**-30  # a plan that states more than this per step is not what was promised
+DRAWS = 20_000  # a tenth of them misses a race whose past is drawn without the request
 Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
@@ -72,31 +73,37 @@ def verify(
     load: Callable[[Path], Plan],
     lags: Iterable[int] = (),
     *,
-    draws: int = 2000,
+    draws: int = DRAWS,
     seconds: float = 60.0,
     randbelow: Callable[[int], int] = secrets.randbelow,
     bar: Bar = lambda total: nullcontext(lambda: None),
 ) -> Verdict:
     """Verify the plan in `file` for `chain` at its own lag and those of `lags` that are larger.
 
-    `load` gives the plan object: the exhibit. `draws` are made of a race; `seconds` bounds a proof by CP-SAT.
+    `load` gives the plan object: the exhibit. `draws` are made of a plan, at most, of a race just as many; `seconds`
+    bounds a proof by CP-SAT. A race is what a new client uses at every lag: it is always drawn at the next one, too.
     """
     try:
         record = read(file, chain)
     except Damaged as damage:
         return Verdict(str(file), (damage.finding,))
+    further = {lag for lag in lags if lag > record.lag}
+    if isinstance(record.body, Estimate):
+        further.add(record.lag + 1)
     try:
-        audit = _Audit(chain, record, [record.lag, *sorted({lag for lag in lags if lag > record.lag})])
+        audit = _Audit(chain, record, [record.lag, *sorted(further)])
     except OnoffError as error:  # a lag beyond exact integers: of this plan, not of the others
         return Verdict(str(file), (Finding("unchecked", str(error)),), record)
     audit.bound(seconds)
     if isinstance(record.body, Table):
         audit.price(record.body)
+        audit.fine(record.body)
     try:
         plan = load(file)
         if audit.is_of_the_file(plan):
             if isinstance(record.body, Table):
                 audit.encoders(plan, record.body, bar)
+                audit.drawn(plan, draws, randbelow, bar)
             else:
                 audit.race(plan, record.body, draws, randbelow, bar)
     except OnoffError as error:
@@ -169,6 +176,13 @@ class _Audit:
             )
             self.find("cost", message, None, None, up(short))
 
+    def fine(self, table: Table) -> None:
+        """The units of the law are small enough, whatever the plan states: 4 n of them are what rounding may move."""
+        units = Fraction(4 * self.chain.n, table.denominator)
+        if units > Fraction(COARSE):
+            message = f"4 n / {table.denominator} is {float(units):.1e}, more than {COARSE:.1e}: rounding would tell"
+            self.find("coarse", message, None, None, float(units))
+
     def is_of_the_file(self, plan: Plan) -> bool:
         """Whether the object says what the file says."""
         record, body = self.record, self.record.body
@@ -221,6 +235,15 @@ class _Audit:
                     message = f"rows are {up(largest):.3e} from the posterior, {stated:.3e} is stated (total variation)"
                     self.find("rounding", message, (rows.lag, *at), None, up(largest - Fraction(stated)))
 
+    def drawn(self, plan: Any, draws: int, randbelow: Callable[[int], int], bar: Bar) -> None:
+        """What `draw` itself gives for chosen random numbers, in every context if there are draws enough."""
+        if self.findings:
+            return  # its encoders are not to be relied on
+        with bar(min(draws, drawing.most(self.rows))) as advance:
+            fault = drawing.check(plan, self.rows, self.chain.names, draws, randbelow, advance)
+        if fault is not None:
+            self.add(fault)
+
     def _stated(self, plan: Plan, lag: int) -> float:
         """The rounding that the plan states, if it is small enough to mean anything."""
         stated = float(plan.rounding_at(lag))
@@ -241,7 +264,8 @@ class _Audit:
         self._raced_cost(sample, said)
         uneven = races.same_law(sample)
         if uneven is not None:
-            place, shares = uneven.place, f"{uneven.here:.3f} of the draws here, {uneven.overall:.3f} of all"
+            here = f"at lag {uneven.place.lag}" if uneven.whole else "here"
+            place, shares = uneven.place, f"{uneven.here:.3f} of the draws {here}, {uneven.overall:.3f} of all"
             message = f"{uneven.event} in {shares} (error rate {races.RATE:g})"
             context = place.lag, place.last, place.next
             self.find("race law", message, context, uneven.cut, abs(uneven.here - uneven.overall))

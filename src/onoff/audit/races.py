@@ -1,9 +1,10 @@
 """Races have no table: their draws are tested, with a stated error rate.
 
 Contexts are drawn under the chain, the request from its exact posterior, and the query from the plan. If the law is
-the same in all contexts then, for every event A of the query, the number of draws with A in one context is
-hypergeometric given the number in all of them (Fisher's exact test). Events are "q meets C" for many C, and
-"q has at least s sources".
+the same in all contexts then, for every event A of the query, the number of draws with A in one context, or in all
+contexts of one lag, is hypergeometric given the number in all of them (Fisher's exact test). Events are "q meets C" for
+many C, and "q has at least s sources". A race serves larger lags by first drawing where the reader may have been: what
+is wrong there is wrong in all contexts of a lag, so that the lags are compared as wholes, too.
 """
 
 from __future__ import annotations
@@ -52,9 +53,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Uneven:
-    """In `place` the event happens in a share `here` of the draws, in all contexts together in a share `overall`."""
+    """In `place` the event happens in a share `here` of the draws, in all contexts together in a share `overall`.
+
+    If `whole` is true it is all contexts of that lag, and `place` is the one of them that is furthest off.
+    """
 
     place: Place
+    whole: bool
     event: str
     cut: Query | None
     here: float
@@ -105,24 +110,28 @@ def same_law(sample: Sample) -> Uneven | None:
     """None, or a context and an event that one common law would show with a chance below RATE, all tests counted."""
     from scipy.stats import hypergeom
 
-    groups, each, n = sample.member.shape
+    contexts, each, n = sample.member.shape
     rng = np.random.default_rng(n)  # the events are public and need not be unpredictable
     cuts = [np.array([x]) for x in range(n)]
     cuts += [rng.choice(n, int(rng.integers(2, n // 2 + 2)), replace=False) for _ in range(COMMON if n > 2 else 0)]
     size = sample.member.sum(axis=2)
     steps = np.unique(size)[1:]
     events = [sample.member[:, :, cut].any(axis=2) for cut in cuts] + [size >= step for step in steps]
-    counts = np.array([event.sum(axis=1) for event in events])  # event, context
-    totals = counts.sum(axis=1, keepdims=True)
-    common = hypergeom(groups * each, totals, each)
+    lags = np.array([place.lag for place in sample.places])
+    groups = np.vstack([np.eye(contexts, dtype=int), *(lags == lag for lag in sorted(set(lags)) if len(set(lags)) > 1)])
+    alone = np.array([event.sum(axis=1) for event in events])  # event, context
+    counts, sizes = alone @ groups.T, each * groups.sum(axis=1)
+    totals = alone.sum(axis=1, keepdims=True)
+    common = hypergeom(contexts * each, totals, sizes)
     chance = np.minimum(1.0, 2 * np.minimum(common.cdf(counts), common.sf(counts - 1)))
     event, group = np.unravel_index(int(chance.argmin()), chance.shape)
     if chance[event, group] * chance.size >= RATE:
         return None
     cut = tuple(sorted(map(int, cuts[event]))) if event < len(cuts) else None
     name = "the query meets" if cut else f"the query has at least {steps[event - len(cuts)]} sources"
-    here, overall = counts[event, group] / each, totals[event, 0] / (groups * each)
-    return Uneven(sample.places[group], name, cut, float(here), float(overall))
+    here, overall = counts[event, group] / sizes[group], totals[event, 0] / (contexts * each)
+    off = np.where(groups[group], np.abs(alone[event] - overall * each), -1)
+    return Uneven(sample.places[int(off.argmax())], bool(group >= contexts), name, cut, float(here), float(overall))
 
 
 def _drawn(weights: Sequence[int], randbelow: RandBelow) -> int:

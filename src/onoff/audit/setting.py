@@ -77,7 +77,8 @@ class Leakage:
     `distance` is the total variation that was found (of the whole stream to an independent one) and `allowed` what the
     client's statement allows; None if it promises nothing. `whole` measures X_B at the end, `single` each private
     request by its step, and the one after the end. `bias` is what sampling alone adds to the plug-in value; it is
-    already subtracted.
+    already subtracted. `fault` says what is wrong with how queries are drawn, `tested` what else was
+    looked at and is in order.
     """
 
     scheme: str
@@ -90,6 +91,8 @@ class Leakage:
     allowed: float | None = None
     whole: Measures | None = None
     single: dict[int, Measures] = field(default_factory=dict)
+    fault: str | None = None
+    tested: str | None = None
 
 
 def parse_statuses(text: str) -> tuple[bool, ...]:

@@ -51,7 +51,7 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        return not (self.findings or self.log.verdict.succeeded)
+        return not self.findings and self.log.verdict.conclusive and not self.log.verdict.succeeded
 
 
 def planned(plans: Iterable[Plan]) -> dict[str, Planned]:
@@ -77,8 +77,11 @@ def noted(chain: Chain, steps: Sequence[Step], plans: Iterable[Plan]) -> list[As
     ]
 
 
-def pick(found: Sequence[Sequence[Line]], expected: Sequence[Asked]) -> Sequence[Line]:
-    """The stream that agrees best with what the client noted, the newest of them; by its length if it noted nothing."""
+def pick(found: Sequence[Sequence[Line]], expected: Sequence[Asked], name: str | None = None) -> Sequence[Line]:
+    """The stream of this name; else the one that agrees best with what the client noted, the newest of them.
+
+    If it noted nothing, its length decides.
+    """
 
     def agreement(stream: Sequence[Line]) -> tuple[int, int]:
         same = sum(
@@ -89,7 +92,8 @@ def pick(found: Sequence[Sequence[Line]], expected: Sequence[Asked]) -> Sequence
 
     if not found:
         raise OnoffError("there is no such client in this log")
-    return max(reversed(found), key=agreement)
+    named = [stream for stream in found if name is not None and stream[0].stream == name]
+    return named[0] if named else max(reversed(found), key=agreement)
 
 
 def audit_stream(

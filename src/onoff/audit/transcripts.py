@@ -2,19 +2,22 @@
 
 The log is what the server saw, one JSON line for each query:
 
-    {"time": 1.5, "step": 3, "sources": [0, 4], "client": "127.0.0.1"}
+    {"time": 1.5, "stream": "5f2c...", "step": 3, "sources": [0, 4], "client": "127.0.0.1"}
 
 with `sources` in the server's order of the catalogue, which a line {"catalogue": [names]} gives for all lines below
-it; without one it is the order of the chain. An observer of the wire may add `"damaged"`, whether the
-answer to this query was damaged on the way, and `"unread"`, whether the client hung up before its last byte.
+it; without one it is the order of the chain. `stream` is the random name of the journal that asked; older files lack
+it. An observer of the wire may add `"damaged"`, whether the answer to this query was damaged on the way, and
+`"unread"`, whether the client hung up before its last byte.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ from onoff.errors import OnoffError, is_whole
 if TYPE_CHECKING:
     from onoff.chain import Chain
 
-STEP_COLUMNS = "step, private, asked_private, lag, plan, query, request, next"
+STEP_COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost"
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Line:
     damaged: bool | None = None  # None: nobody observed it
     unread: bool = False
     number: int = field(default=0, compare=False)  # of the line in its file
+    stream: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` is its name."""
+    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` and `cost` are the plan's."""
 
     step: int
     private: bool
@@ -52,25 +56,48 @@ class Step:
     query: tuple[int, ...]
     request: int
     next: int | None
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Log:
+    """All queries in a server's log, oldest first; `damaged` names the lines that hold no whole record."""
+
+    lines: tuple[Line, ...]
+    damaged: tuple[str, ...]
 
 
 def read_log(file: Path, chain: Chain) -> tuple[Line, ...]:
-    """All queries in the server's log, oldest first."""
+    """All queries in the server's log, oldest first; an error if a line is damaged."""
+    log = read_transcript(file, chain)
+    if log.damaged:
+        raise OnoffError(f"{file}: {log.damaged[0]}")
+    return log.lines
+
+
+def read_transcript(file: Path, chain: Chain) -> Log:
+    """The server's log as far as it is whole.
+
+    A line that is not JSON (half a line, two lines glued together, bytes that were never written) is damage, named with
+    its number. A line that is JSON but no query is an error: the file is something else.
+    """
     order = list(range(chain.n))
-    lines = []
-    for number, text in _lines(file):
+    lines, damaged = [], []
+    for number, text in _lines(file, "replace"):
         where = f"{file}: line {number}"
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            raise OnoffError(f"{where} is not JSON: {_short(text)}") from None
+            damaged.append(f"line {number} is damaged, and what it recorded is not known: {_short(text)}")
+            continue
         if isinstance(data, dict) and "catalogue" in data:
             order = _order(data["catalogue"], chain, where)
         else:
             lines.append(_line(data, order, number, where))
     if not lines:
-        raise OnoffError(f"{file}: there are no queries in it")
-    return tuple(lines)
+        why = damaged[0] if damaged else "there are no queries in it"
+        raise OnoffError(f"{file}: {why}")
+    return Log(tuple(lines), tuple(damaged))
 
 
 def streams(
@@ -78,14 +105,21 @@ def streams(
 ) -> tuple[tuple[Line, ...], ...]:
     """The log taken apart into streams, in the order in which they began; of all clients, or just one.
 
-    A stream begins at step 0. Several streams of one address may take turns (two readers behind it, or two journals):
-    a line belongs to the newest one whose last query it repeats, else to one whose next step it is; if there is none
-    it breaks a rule, and is left to the newest. Of several whose next step it is, what a journal `noted` decides.
+    Lines that name their stream are told apart by that name alone. Of the others, a stream begins at step 0. Several of
+    one address may take turns (two readers behind it, or two journals): a line belongs to the newest one whose last
+    query it repeats, else to one whose next step it is; if there is none it breaks a rule, and is left to the newest.
+    Of several whose next step it is, what a journal `noted` decides.
     """
     of_client: dict[str | None, list[list[Line]]] = {}
+    of_stream: dict[str, list[Line]] = {}
     found: list[list[Line]] = []
     for line in lines:
         if client is not None and line.client != client:
+            continue
+        if line.stream is not None:
+            if line.stream not in of_stream:
+                found.append(of_stream.setdefault(line.stream, []))
+            of_stream[line.stream].append(line)
             continue
         known = of_client.setdefault(line.client, [])
         stream = _continued(known, line, noted)
@@ -113,19 +147,48 @@ def agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
     return line.step < len(noted) and tuple(sorted(line.sources)) == noted[line.step]
 
 
-def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:
-    """All steps of a client's journal, finished or pending, read without locking or changing it."""
+@dataclass(frozen=True)
+class Notes:
+    """What a journal says beside its steps: the name of its stream, and the lengths of messages since a step."""
+
+    stream: str | None
+    lengths: tuple[float, ...] | None
+    since: int
+
+
+def read_notes(file: Path) -> Notes:
+    """The notes of a client's journal."""
+    [meta] = _rows(file, "SELECT key, value FROM meta")
+    notes = dict(meta)
+    try:
+        lengths = json.loads(notes.get("note lengths", "null"))
+        since = int(notes.get("note lengths since", 0))
+        return Notes(notes.get("identity"), None if lengths is None else tuple(map(float, lengths)), since)
+    except (TypeError, ValueError, RecursionError):
+        noted = _short(notes.get("note lengths"))
+        raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
+
+
+def _rows(file: Path, *queries: str) -> list[list[Any]]:
+    """What these queries find in a journal, which is neither locked nor changed."""
     if not file.exists():
         raise OnoffError(f"{file}: there is no journal")
     try:
         database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            owner = database.execute("SELECT value FROM meta WHERE key = 'chain'").fetchone()
-            rows = database.execute(f"SELECT {STEP_COLUMNS} FROM steps ORDER BY step").fetchall()
+            return [database.execute(query).fetchall() for query in queries]
         finally:
             database.close()
     except sqlite3.Error as error:
         raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
+
+
+def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:
+    """All steps of a client's journal, finished or pending, read without locking or changing it."""
+    [owners, rows] = _rows(
+        file, "SELECT value FROM meta WHERE key = 'chain'", f"SELECT {STEP_COLUMNS} FROM steps ORDER BY step"
+    )
+    owner = next(iter(owners), None)
     if owner is None or owner[0] != chain.fingerprint:
         raise OnoffError(f"{file}: is the journal of another chain")
     if not rows:
@@ -137,7 +200,7 @@ def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:
 
 
 def _step(row: Sequence[Any], n: int, where: str) -> Step:
-    step, private, asked, lag, plan, text, request, following = row
+    step, private, asked, lag, plan, text, request, following, cost = row
     try:
         query = json.loads(text)
     except (TypeError, ValueError, RecursionError):
@@ -153,11 +216,12 @@ def _step(row: Sequence[Any], n: int, where: str) -> Step:
         and query == sorted({*query} & {*range(n)}) != [],
         "request": is_whole(request) and request < n,
         "next": following is None or (is_whole(following) and following < n),
+        "cost": isinstance(cost, float) and isfinite(cost),
     }
     wrong = [name for name, fitting in fits.items() if not fitting]
     if wrong:
         raise OnoffError(f"{where}: the journal is damaged: {', '.join(wrong)} cannot be what a client noted")
-    return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following)
+    return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following, cost)
 
 
 def read_truth(file: Path, chain: Chain) -> tuple[int, ...]:
@@ -185,10 +249,10 @@ def read_statuses(text: str) -> tuple[bool, ...]:
     return tuple(letter == "1" for letter in text)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
+def _lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
     """The lines of a text file that are not empty, stripped, with their numbers."""
     try:
-        with file.open(encoding="utf-8") as stream:
+        with file.open(encoding="utf-8", errors=errors) as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield number, line.strip()
@@ -221,9 +285,13 @@ def _line(data: Any, order: Sequence[int], number: int, where: str) -> Line:
         raise OnoffError(f"{where}: the client is {_short(client)}: a text is needed")
     if isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) <= float_info.max:
         raise OnoffError(f"{where}: the time is {_short(time)}: seconds are needed")
+    name = data.get("stream")
+    if not (name is None or (isinstance(name, str) and re.fullmatch("[0-9a-f]{32}", name))):
+        raise OnoffError(f"{where}: the stream is {_short(name)}: 32 hexadecimal digits are needed")
     if not isinstance(damaged, bool | None) or not isinstance(unread, bool):
         raise OnoffError(f"{where}: `damaged` and `unread` are true or false")
-    return Line(step, tuple(order[source] for source in sources), client, float(time), damaged, unread, number)
+    query = tuple(order[source] for source in sources)
+    return Line(step, query, client, float(time), damaged, unread, number, stream=name)
 
 
 def _short(value: object) -> str:

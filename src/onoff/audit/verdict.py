@@ -71,6 +71,11 @@ class Verdict:
         surprising = self.p_value is not None and self.p_value <= self.false_alarms / 2
         return self.variation > self.allowed or surprising
 
+    @property
+    def conclusive(self) -> bool:
+        """Whether the allowance leaves room for a failure: no belief can change by more than 1."""
+        return self.allowed < 1
+
 
 def judge(
     chain: Chain,

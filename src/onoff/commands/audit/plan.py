@@ -33,7 +33,7 @@ def plan(
         list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or directories that `onoff plan` made.")
     ],
     at: Annotated[str | None, typer.Option(metavar="LAGS", help="Also verify at these larger lags: 5, 2-10.")] = None,
-    draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race.")] = 2000,
+    draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race, or `draw` of a table.")] = 20_000,
     time_limit: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For a proof by CP-SAT.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of certificates.")] = False,
 ) -> None:

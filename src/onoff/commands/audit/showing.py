@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from onoff.report import print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onoff.audit.choices import ChoiceTest
     from onoff.audit.conformance import Breach
     from onoff.audit.draws import DrawTest
     from onoff.audit.stream import Audit
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
 
 
 SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is found against the rules of the client, its draws and its choices."""
+
+    breaches: Sequence[Breach]
+    drawn: DrawTest
+    chosen: ChoiceTest
+
+    @property
+    def kept(self) -> bool:
+        return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
 
 
 def print_audit(audit: Audit) -> None:
@@ -54,11 +68,12 @@ def print_audit(audit: Audit) -> None:
         print(f"naive client: {_words(audit.naive.verdict)}")
 
 
-def print_rules(breaches: Sequence[Breach], drawn: DrawTest, findings: Sequence[str] = ()) -> None:
+def print_rules(rules: Rules, findings: Sequence[str] = ()) -> None:
     """What the client did against its rules, and whether its sets are those of its plans.
 
     Where one of the findings says the same of the same step, that is enough.
     """
+    breaches, drawn, chosen = rules.breaches, rules.drawn, rules.chosen
     told = {words[1].rstrip(":") for words in map(str.split, findings) if words[0] == "step"}
     untold = [breach for breach in breaches if breach.rule not in SAID_TWICE or str(breach.step) not in told]
     for breach in untold[:10]:
@@ -67,23 +82,29 @@ def print_rules(breaches: Sequence[Breach], drawn: DrawTest, findings: Sequence[
         print(f"and {len(untold) - 10} breaches more")
     if not breaches:
         print("the rules of the client: kept")
+    follow = "do NOT look independent of" if chosen.rejected else "do not follow"
+    rate = f"p = {chosen.p_value:.2g}, false alarms at most {100 * chosen.false_alarm:g} %"
+    look = f": look at {chosen.hint}" if chosen.rejected else ""
+    print(f"statuses, announcements and plans {follow} the requests{look} ({rate})")
     rest = f", {drawn.untested} not tested" if drawn.untested else ""
     if not drawn.tested:
         print(f"0 sets tested against plans{rest}")
         return
+    raced = f", {drawn.raced} of them of races," if drawn.raced else ""
     outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
     print(
-        f"{drawn.tested} sets: {outcome} (p = {drawn.p_value:.2g}, "
+        f"{drawn.tested} sets{raced}: {outcome} (p = {drawn.p_value:.2g}, "
         f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
     )
 
 
-def rules_as_dict(breaches: Sequence[Breach], drawn: DrawTest | None) -> dict[str, Any]:
-    if drawn is None:
+def rules_as_dict(rules: Rules | None) -> dict[str, Any]:
+    if rules is None:
         return {}
     return {
-        "breaches": [asdict(breach) for breach in breaches],
-        "draws": {**asdict(drawn), "rejected": drawn.rejected},
+        "breaches": [asdict(breach) for breach in rules.breaches],
+        "draws": {**asdict(rules.drawn), "rejected": rules.drawn.rejected},
+        "choices": {**asdict(rules.chosen), "rejected": rules.chosen.rejected},
     }
 
 
@@ -93,7 +114,9 @@ def _words(verdict: Verdict, missed: int = 0) -> str:
     if verdict.p_value is not None:
         tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
     outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
-    if missed and not verdict.succeeded:
+    if not verdict.conclusive:
+        outcome = "SAYS NOTHING: an allowance of 1 or more would let any leak pass"
+    elif missed and not verdict.succeeded:
         outcome = f"the {verdict.attacked} attacked steps tell nothing about private requests"
     words = f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
     return f"{words}; {missed} OFF steps were not attacked" if missed else words
@@ -113,7 +136,12 @@ def audit_as_dict(audit: Audit) -> dict[str, Any]:
 
     def shown(verdict: Verdict) -> dict[str, Any]:
         gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
-        return {**asdict(verdict), **gains, "succeeded": verdict.succeeded}
+        return {
+            **asdict(verdict),
+            **gains,
+            "succeeded": verdict.succeeded,
+            "conclusive": verdict.conclusive,
+        }
 
     return {
         "steps": len(audit.log.asked),

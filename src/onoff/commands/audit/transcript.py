@@ -7,22 +7,24 @@ import sys
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from onoff.audit.belief import Asked
-    from onoff.audit.conformance import Breach
-    from onoff.audit.draws import DrawTest
+    from onoff.audit.draws import Raced
     from onoff.audit.models import Model
-    from onoff.audit.transcripts import Line, Step
+    from onoff.audit.transcripts import Line, Notes, Step
     from onoff.chain import Chain
+    from onoff.commands.audit.showing import Rules
     from onoff.plans import Plan
+
+MOST_LAG = 10_000  # of a race that is made here, because its client kept none
 
 
 class Scheme(StrEnum):
@@ -58,13 +60,15 @@ def transcript(
     false_alarms: Annotated[
         float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often a private log may be called leaky.")
     ] = 0.01,
+    draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race that was used.")] = 20_000,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw beliefs over time: .png, .svg, .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
 
-    With a journal the rules of the client are checked too, and whether its sets were drawn as the plans say. Exit code
-    1 if the attack succeeds on private requests, or if the log is not what such a client sends.
+    With a journal the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
+    choices follow the requests, and whether the plans are certified. Exit code 1 if the attack succeeds on private
+    requests, if it can tell nothing, or if the log is not what such a client sends.
     """
     from onoff import report
     from onoff.audit.others import others
@@ -83,15 +87,16 @@ def transcript(
     audit = audit_stream(
         case.chain, case.stream, case.expected, case.requests, false_alarms, report.progress("attacking")
     )
-    breaches, drawn = _rules(case) if scheme is Scheme.onoff and journal is not None else ((), None)
-    journals = [[step.query for step in read_journal(file, case.chain)] for file in other or []]
-    beside = others(case.found, case.stream, len(case.steps), case.chain.n, planned(case.known).values(), journals)
+    journals = [read_journal(file, case.chain) for file in other or []]
+    rules = _rules(case, journals) if scheme is Scheme.onoff and journal is not None else None
+    sets = [[step.query for step in steps] for steps in journals]
+    beside = others(case.found, case.stream, len(case.steps), case.chain.n, planned(case.known).values(), sets)
     if scheme is Scheme.onoff:
-        audit = replace(audit, findings=audit.findings + beside.findings)
+        audit = replace(audit, findings=case.findings + audit.findings + beside.findings + _certified(case, draws))
     missing = len(case.steps) - len(audit.log.asked)
     if as_json:
         unseen = {"not_in_stream": missing, "other_lines": beside.lines}
-        print(json.dumps({**audit_as_dict(audit), **unseen, **rules_as_dict(breaches, drawn)}, indent=2))
+        print(json.dumps({**audit_as_dict(audit), **unseen, **rules_as_dict(rules)}, indent=2))
     else:
         print_audit(audit)
         if missing:
@@ -99,14 +104,14 @@ def transcript(
         if beside.lines:
             advice = "; if other journals have sent them, name those with --other" if beside.findings else ""
             print(f"{beside.lines} queries of other streams are in the log: they were not attacked{advice}")
-        if drawn is not None:
-            print_rules(breaches, drawn, audit.findings)
+        if rules is not None:
+            print_rules(rules, audit.findings)
     if plot is not None:
         from onoff.audit.picture import draw
 
         draw(audit, case.chain, plot)
         print(f"drawn: {plot}", file=sys.stderr)
-    if not audit.clean or breaches or (drawn is not None and drawn.rejected):
+    if not audit.clean or (rules is not None and not rules.kept):
         raise typer.Exit(1)
 
 
@@ -121,6 +126,9 @@ class Case:
     expected: Sequence[Asked]
     requests: tuple[int, ...] | None
     known: Sequence[Plan]
+    files: Mapping[str, Path]
+    since: int
+    findings: tuple[str, ...]
 
 
 def _gather(
@@ -135,52 +143,102 @@ def _gather(
 ) -> Case:
     """Read all files, and find the stream of the client they speak of."""
     from onoff.audit.stream import pick
-    from onoff.audit.transcripts import read_journal, read_log, read_statuses, read_truth, streams
+    from onoff.audit.transcripts import (
+        Notes,
+        read_journal,
+        read_notes,
+        read_statuses,
+        read_transcript,
+        read_truth,
+        streams,
+    )
     from onoff.chain import Chain
 
     chain = Chain.load(chain_file)
-    lines = read_log(log, chain)
+    seen = read_transcript(log, chain)
     steps = read_journal(journal, chain) if journal is not None else _from_statuses(read_statuses(statuses or ""))
+    notes = read_notes(journal) if journal is not None else Notes(None, None, 0)
     ours = scheme is Scheme.onoff
-    known = _known(chain, journal, plans) if ours else []
-    found = streams(lines, client, [step.query for step in steps] if journal is not None else ())
-    its_lines = [line for one in found for line in one] or lines
+    known, files, findings = _known(chain, plans, notes, steps) if ours else ([], {}, [])
+    found = streams(seen.lines, client, [step.query for step in steps] if journal is not None else ())
+    its_lines = [line for one in found for line in one] or seen.lines
     expected = _ours(chain, steps, journal, known) if ours else _leaky(chain, steps, its_lines, scheme)
     requests = read_truth(truth, chain) if truth is not None else None
     if requests is None and journal is not None:
         requests = tuple(step.request for step in steps)
-    stream = pick(found, expected)
+    stream = pick(found, expected, notes.stream)
+    if journal is not None and stream[0].stream not in (None, notes.stream):
+        findings.append(f"the journal's stream {notes.stream} is not in the log; {stream[0].stream} is most like it")
     if ours and not known and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
         raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
-    return Case(chain, found, stream, steps, expected, requests, known)
+    findings = [*seen.damaged, *findings]
+    return Case(chain, found, stream, steps, expected, requests, known, files, notes.since, tuple(findings))
 
 
-def _rules(case: Case) -> tuple[tuple[Breach, ...], DrawTest]:
-    """Whether the client kept to its rules, and whether its sets are those of its plans."""
+def _rules(case: Case, journals: Sequence[Sequence[Step]]) -> Rules:
+    """Whether the client kept to its rules, whether its sets are those of its plans, and what its choices follow."""
+    from onoff.audit.choices import choices
     from onoff.audit.conformance import conformance
     from onoff.audit.draws import draws
     from onoff.audit.stream import planned
+    from onoff.commands.audit.showing import Rules
 
     models = planned(case.known)
-    return conformance(case.chain, _until(case.found, case.stream), case.steps, models), draws(case.steps, models)
+    races = {plan.name: cast("Raced", plan) for plan in case.known if plan.scheme == "race"}
+    breaches = conformance(case.chain, _until(case.found, case.stream), case.steps, models, case.since)
+    other = journals[0] if journals else None
+    return Rules(breaches, draws(case.steps, models, races=races, other=other), choices(case.steps))
 
 
-def _known(chain: Chain, journal: Path | None, plans: Path | None) -> list[Plan]:
-    """The plans that are kept for the chain, with the lengths that the journal's client had."""
-    from onoff.journal import snapshot
+def _certified(case: Case, draws: int) -> tuple[str, ...]:
+    """What `onoff audit plan` would find in the plans that were used."""
+    import tempfile
+
+    from onoff.audit.certifying import uncertified, uses
+    from onoff.plans import Plan
+    from onoff.report import progress
+
+    used = uses(case.steps)
+    assumed = {step.model.name for step in case.expected if step.model is not None}  # without a journal
+    with tempfile.TemporaryDirectory() as directory:
+        files = {}
+        for i, plan in enumerate(plan for plan in case.known if plan.name in used or plan.name in assumed):
+            if plan.name not in case.files:
+                plan.save(Path(directory) / f"{i}.json")
+            files[plan.name] = case.files.get(plan.name, Path(directory) / f"{i}.json")
+        return tuple(uncertified(case.chain, files, used, Plan.load, draws, progress("certifying plans")))
+
+
+def _known(
+    chain: Chain, directory: Path | None, notes: Notes, steps: Sequence[Step]
+) -> tuple[list[Plan], dict[str, Path], list[str]]:
+    """The plans kept for the chain, with the lengths that the journal's client had; their files; what cannot be used.
+
+    A race has no file of its own where a client had no other plan: it is what the chain and its lag make it.
+    """
+    from onoff.audit.conformance import plan_lag
+    from onoff.errors import PlanError
     from onoff.planstore import PlanStore
+    from onoff.raceplan import race_plan
 
-    if plans is not None and not plans.is_dir():
-        raise OnoffError(f"{plans}: there is no such directory of plans")
-    note = "null" if journal is None else snapshot(journal).notes.get("lengths", "null")
-    try:
-        lengths = None if note == "null" else tuple(json.loads(note))
-    except (TypeError, ValueError, RecursionError):
-        raise OnoffError(f"{journal}: the lengths noted in this journal cannot be read: {note[:40]!r}") from None
-    store = PlanStore(chain, plans, lengths, make=False)
-    return [store.load(lag) for lag in sorted(store.lags())]
+    if directory is not None and not directory.is_dir():
+        raise OnoffError(f"{directory}: there is no such directory of plans")
+    store = PlanStore(chain, directory, notes.lengths, make=False)
+    known: list[Plan] = []
+    files, findings = {}, []
+    for lag in sorted(store.lags()):
+        try:
+            known.append(store.load(lag))
+            files[known[-1].name] = store.path(lag)
+        except PlanError as error:
+            findings.append(f"a plan cannot be used: {error}")
+    for name in sorted({step.plan for step in steps if step.plan.startswith("race, ")} - files.keys()):
+        raced = plan_lag(name)
+        if raced is not None and 0 < raced <= MOST_LAG:
+            known.append(race_plan(chain, raced, store.lengths))
+    return known, files, findings
 
 
 def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:
