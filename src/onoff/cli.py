@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onoff.commands import audit, client, fit, page, plan, play, serve, sweep
+from onoff.commands import audit, check, client, fit, page, plan, play, serve, sweep
 from onoff.commands.parsing import parse_lags
 from onoff.errors import OnoffError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 audit.register(app)
+check.register(app)
 client.register(app)
 fit.register(app)
 page.register(app)

@@ -125,6 +125,8 @@ def status(
     from onoff import report
     from onoff.chain import Chain
     from onoff.journal import snapshot
+    from onoff.logs.following import follows
+    from onoff.logs.requests import of_journal
     from onoff.planner import cheapest
     from onoff.planstore import PlanStore
 
@@ -141,6 +143,7 @@ def status(
     lag = found.state.answered.lag + 1
     ready = [store.load(made) for made in store.lags() if 1 <= made <= lag]
     report.print_status(found, known, cheapest(ready) if ready else None, lengths, since)
+    print(follows(known, of_journal(path, known).indices).words())
 
 
 def measure(
