@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onoff.exact import ExactPosterior
     from onoff.limits import Bounds, bounds
     from onoff.logs.fitting import Fit, fit
+    from onoff.logs.following import Following, follows
     from onoff.planner import Planner
     from onoff.planning import plan
     from onoff.plans import Plan
@@ -34,6 +35,7 @@ _HOME = {
     "ContextError": "errors",
     "ExactPosterior": "exact",
     "Fit": "logs.fitting",
+    "Following": "logs.following",
     "HttpTransport": "transport.http",
     "Message": "client",
     "NotUnique": "errors",
@@ -50,6 +52,7 @@ _HOME = {
     "symmetric_outer": "symmetric",
     "bounds": "limits",
     "fit": "logs.fitting",
+    "follows": "logs.following",
 }
 
 __all__ = [
@@ -60,6 +63,7 @@ __all__ = [
     "ContextError",
     "ExactPosterior",
     "Fit",
+    "Following",
     "HttpTransport",
     "Message",
     "NotUnique",
@@ -73,6 +77,7 @@ __all__ = [
     "TablePlan",
     "bounds",
     "fit",
+    "follows",
     "plan",
     "symmetric_inner",
     "symmetric_outer",

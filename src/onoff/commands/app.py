@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.commands import audit, client, fit, page, plan, play, serve, sweep
+from onoff.commands import audit, check, client, fit, page, plan, play, serve, sweep
 from onoff.commands.parsing import parse_lags
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 audit.register(app)
+check.register(app)
 client.register(app)
 fit.register(app)
 page.register(app)

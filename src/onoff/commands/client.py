@@ -132,6 +132,8 @@ def status(
     from onoff import report
     from onoff.chain import Chain
     from onoff.journal import snapshot
+    from onoff.logs.following import follows
+    from onoff.logs.requests import of_journal
     from onoff.planner import Planner
 
     path = journal or default_journal()
@@ -147,6 +149,7 @@ def status(
     if found.state.answered.last is not None:
         used = Planner(known, plans, lengths, background=False).best(found.state.answered.lag + 1)
     report.print_status(found, known, used, lengths, since)
+    print(follows(known, of_journal(path, known).indices).words())
 
 
 def measure(

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,15 +21,13 @@ from onoff.extras import need
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Engine, Spark
-from onoff.logs.opening import opened, told
+from onoff.logs.opening import columns_of, opened
 from onoff.logs.quality import Cost, HeldOut
 from onoff.logs.reading import (
     FORMATS,
     TICKS,
     Columns,
-    choose,
     refuse_dates_as_numbers,
-    refuse_unreadable_times,
     ticks_per_second,
 )
 from onoff.logs.resampling import Interval
@@ -160,18 +158,12 @@ def fit(
             notes = list(ready.notes)
             chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
         with closing(chosen), chosen.explained(file):
-            if ready.columns is None:
-                samples = chosen.samples(ready.file, ready.readable)
-                columns, guesses = choose({"user": user, "time": time, "source": source}, samples, one_user)
-                notes += guesses
-                if columns.time is not None and time_format is None:
-                    refuse_unreadable_times(columns.time, samples[columns.time])
-                columns = replace(columns, time_format=time_format)
-            else:
-                columns = told(ready.columns, ready.kind, user, source, one_user)
+            wanted = {"user": user, "time": time, "source": source}
+            columns, samples, guesses = columns_of(ready, chosen, wanted, one_user, time_format)
+            notes += guesses
             if gap is not None and (columns.time is None or ready.kind == "text"):
                 raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
-            if gap is not None and columns.time is not None and ready.columns is None and time_format is None:
+            if gap is not None and columns.time is not None and columns.time in samples and time_format is None:
                 refuse_dates_as_numbers(columns.time, samples[columns.time])
                 if (ticks := ticks_per_second(samples[columns.time])) > 1:
                     gap *= ticks

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onoff.errors import LogError, OnoffError
 from onoff.logs import access
+from onoff.logs.engines import Engine
 from onoff.logs.look import by_look
-from onoff.logs.reading import Columns, kind_of, unpacked, write_sequences
+from onoff.logs.reading import Columns, choose, kind_of, refuse_unreadable_times, unpacked, write_sequences
 
 EVENTS = Columns("user", "time", "source")
 
@@ -55,7 +57,20 @@ def opened(file: Path, kind: str | None, directory: Path) -> Opened:
     return Opened(table, found, "parquet", Columns(None, None, "source"), tuple(notes))
 
 
-def told(columns: Columns, kind: str, user: str | None, source: str | None, one_user: bool) -> Columns:
+def columns_of(
+    ready: Opened, engine: Engine, wanted: Mapping[str, str | None], one_user: bool, time_format: str | None
+) -> tuple[Columns, Mapping[str, Sequence[object]], list[str]]:
+    """The columns to use, samples of them if there was a choice, and notes on what was guessed."""
+    if ready.columns is not None:
+        return _told(ready.columns, ready.kind, wanted["user"], wanted["source"], one_user), {}, []
+    samples = engine.samples(ready.file, ready.readable)
+    columns, notes = choose(wanted, samples, one_user)
+    if columns.time is not None and time_format is None:
+        refuse_unreadable_times(columns.time, samples[columns.time])
+    return replace(columns, time_format=time_format), samples, notes
+
+
+def _told(columns: Columns, kind: str, user: str | None, source: str | None, one_user: bool) -> Columns:
     """The columns of a table that was made here, as far as the caller wants others."""
     known = access.NAMES if kind == "access" else ()
     for role, name in (("user", user), ("source", source)):

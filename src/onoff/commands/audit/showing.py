@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onoff.audit.draws import DrawTest
     from onoff.audit.stream import Audit
     from onoff.audit.verdict import Gain, Verdict
+    from onoff.logs.following import Following
 
 
 SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
@@ -34,8 +35,8 @@ class Rules:
         return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
 
 
-def print_audit(audit: Audit) -> None:
-    """What the server gained, ours beside naive, and the verdict in words."""
+def print_audit(audit: Audit, following: Following | None = None) -> None:
+    """What the server gained, ours beside naive, and the verdict in words; none if the requests refute the chain."""
     log, verdict = audit.log, audit.log.verdict
     columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
     for kind, gains in (
@@ -62,8 +63,12 @@ def print_audit(audit: Audit) -> None:
     missed = sum(step.query is None or step.model is None for step in off)
     if off and missed == len(off):
         print("this log: no OFF step could be attacked: this says nothing")
+    elif following is not None and following.refuted and not verdict.succeeded:
+        print("this log: NO VERDICT: a server that knows these habits better than the chain may learn more")
     else:
         print(f"this log: {_words(verdict, missed)}")
+    if following is not None:
+        print(following.words())
     if audit.naive is not None:
         print(f"naive client: {_words(audit.naive.verdict)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -68,13 +68,15 @@ def transcript(
 
     With a journal the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
     choices follow the requests, and whether the plans are certified. Exit code 1 if the attack succeeds on private
-    requests, if it can tell nothing, or if the log is not what such a client sends.
+    requests, if it can tell nothing, if the log is not what such a client sends, or if the requests do not follow the
+    chain, which the attack takes for granted.
     """
     from onoff import report
     from onoff.audit.others import others
     from onoff.audit.stream import audit_stream, planned
     from onoff.audit.transcripts import read_journal
     from onoff.commands.audit.showing import audit_as_dict, print_audit, print_rules, rules_as_dict
+    from onoff.logs.following import follows
     from onoff.plots import check_picture
 
     if plot is not None:
@@ -87,6 +89,7 @@ def transcript(
     audit = audit_stream(
         case.chain, case.stream, case.expected, case.requests, false_alarms, report.progress("attacking")
     )
+    following = None if case.requests is None else follows(case.chain, case.requests)
     journals = [read_journal(file, case.chain) for file in other or []]
     rules = _rules(case, journals) if scheme is Scheme.onoff and journal is not None else None
     sets = [[step.query for step in steps] for steps in journals]
@@ -96,9 +99,10 @@ def transcript(
     missing = len(case.steps) - len(audit.log.asked)
     if as_json:
         unseen = {"not_in_stream": missing, "other_lines": beside.lines}
-        print(json.dumps({**audit_as_dict(audit), **unseen, **rules_as_dict(rules)}, indent=2))
+        habits = {} if following is None else {"following": {**asdict(following), "refuted": following.refuted}}
+        print(json.dumps({**audit_as_dict(audit), **unseen, **rules_as_dict(rules), **habits}, indent=2))
     else:
-        print_audit(audit)
+        print_audit(audit, following)
         if missing:
             print(f"{missing} steps more are in the journal and not in this stream: they were not looked at")
         if beside.lines:
@@ -111,7 +115,8 @@ def transcript(
 
         draw(audit, case.chain, plot)
         print(f"drawn: {plot}", file=sys.stderr)
-    if not audit.clean or (rules is not None and not rules.kept):
+    refuted = following is not None and following.refuted
+    if not audit.clean or refuted or (rules is not None and not rules.kept):
         raise typer.Exit(1)
 
 

@@ -1,0 +1,124 @@
+"""Requests in the order in which they were made, as indices of a chain: from a journal, a list or a log."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onoff.chain import Chain
+from onoff.errors import LogError, is_whole
+from onoff.logs.engines import DuckDB
+from onoff.logs.opening import columns_of, opened
+
+MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
+JOURNAL = b"SQLite format 3\0"
+NOBODY: Mapping[str, str | None] = {"user": None, "time": None, "source": None}
+
+
+@dataclass(frozen=True)
+class Requests:
+    """`indices` in order. At the places in `begins` another sequence begins: another user's, or after a break.
+
+    `unknown` requests are for no source of the chain.
+    """
+
+    indices: tuple[int, ...]
+    begins: tuple[int, ...] = ()
+    unknown: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def is_journal(file: Path) -> bool:
+    """Whether the file is a database, as journals are."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(JOURNAL)) == JOURNAL
+    except OSError as error:
+        raise LogError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def of_journal(file: Path, chain: Chain) -> Requests:
+    """The requests of all steps of a journal, read without locking or changing it."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            owner = database.execute("SELECT value FROM meta WHERE key = 'chain'").fetchone()
+            rows = database.execute("SELECT request FROM steps ORDER BY step").fetchall()
+    except sqlite3.Error as error:
+        raise LogError(f"{file}: cannot be read as a journal ({error})") from None
+    if owner is None or owner[0] != chain.fingerprint:
+        raise LogError(f"{file}: is the journal of another chain")
+    indices = tuple(request for (request,) in rows)
+    if not all(is_whole(request) and request < chain.n for request in indices):
+        raise LogError(f"{file}: the journal is damaged: it has requests for no source of the chain")
+    return Requests(indices)
+
+
+def of_log(
+    file: Path,
+    chain: Chain,
+    wanted: Mapping[str, str | None] = NOBODY,
+    *,
+    one_user: bool = False,
+    time_format: str | None = None,
+    kind: str | None = None,
+) -> Requests:
+    """The requests of a log that `onoff.fit` can read, or of a list: one name in a line, or `on NAME` and `off NAME`.
+
+    Each user is a sequence. Pauses are not taken for ends: to a client they are not.
+    """
+    if kind is None and (listed := _listed(file, chain)) is not None:
+        return Requests(tuple(listed))
+    with TemporaryDirectory(prefix="onoff-check-") as name:
+        ready = opened(file, kind, Path(name))
+        engine = DuckDB("1GB", Path(name))
+        with closing(engine), engine.explained(file):
+            columns, _, notes = columns_of(ready, engine, wanted, one_user, time_format)
+            table = engine.table(ready.file, ready.readable, columns)
+            rows = table.filter(table.user.notnull() & table.time.notnull()).order_by(["user", "time", "row"])
+            events = rows.select("user", "source").to_pyarrow().to_pydict()
+    return _sequenced(file, chain, zip(events["user"], events["source"], strict=True), (*ready.notes, *notes))
+
+
+def _sequenced(
+    file: Path, chain: Chain, events: Iterator[tuple[object, str | None]], notes: tuple[str, ...]
+) -> Requests:
+    known = {name: i for i, name in enumerate(chain.names)}
+    merged = next((known[name] for name in MERGED if name in known), None)
+    indices: list[int] = []
+    begins: list[int] = []
+    before: object = None
+    unknown, broken = 0, False
+    for user, source in events:
+        index = known.get(source, merged) if source is not None else None
+        if index is None:
+            unknown, broken = unknown + (source is not None), True
+            continue
+        if broken or user != before:
+            begins.append(len(indices))
+        indices.append(index)
+        before, broken = user, False
+    if not indices:
+        raise LogError(f"{file}: none of its requests is for a source of the chain ({', '.join(chain.names[:6])}, ...)")
+    return Requests(tuple(indices), tuple(begins), unknown, notes)
+
+
+def _listed(file: Path, chain: Chain) -> list[int] | None:
+    """The requests of a list; None if it is none: every line names one source of the chain."""
+    found = []
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            for line in map(str.strip, lines):
+                if not line or line.startswith("#"):
+                    continue
+                word, _, rest = line.partition(" ")
+                name = rest.strip() if line not in chain.names and word in ("on", "off") else line
+                if name not in chain.names:
+                    return None
+                found.append(chain.index(name))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return found or None
