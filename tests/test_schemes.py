@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onoff import Plan, plan
-from onoff.cli import app
+from onoff.commands.app import app
 from onoff.schemes import SCHEMES, Scheme, listed, tables
 from onoff.sweep import Grid, Sweep
 from oracles import check_encoder, random_chain
@@ -95,7 +95,7 @@ def test_the_command_line_plans_and_audits_a_new_scheme(chain_file, tmp_path):
     ],
 )
 def test_the_help_lists_the_schemes(words, names):
-    code = "import sys; from onoff.cli import app; sys.argv = ['onoff', *sys.argv[1:], '--help']; app()"
+    code = "import sys; from onoff.commands.app import app; sys.argv = ['onoff', *sys.argv[1:], '--help']; app()"
     told = subprocess.run(
         [sys.executable, "-c", code, *words.split()],
         capture_output=True,
