@@ -267,8 +267,12 @@ def _checksum(meta: dict[str, str]) -> str:
 
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-        database.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            database.execute(f"PRAGMA {pragma}")
+    except BaseException:  # a damaged file: Python 3.13 warns of a connection that nobody closes
+        database.close()
+        raise
     return database
 
 
