@@ -77,8 +77,12 @@ def explained(path: Path) -> Iterator[None]:
 def connect(path: Path) -> sqlite3.Connection:
     """Open for use: what is committed is on disk, and what is deleted is overwritten."""
     database = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-        database.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            database.execute(f"PRAGMA {pragma}")
+    except BaseException:  # a damaged file: Python 3.13 warns of a connection that nobody closes
+        database.close()
+        raise
     return database
 
 
