@@ -146,7 +146,38 @@ def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
     bounds = region.region_bound(used, radii, most)
     for lag in range(1, most + 1):
-        assert misfit(true, used, lag).max() <= bounds[lag - 1] + 1e-11
+        assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
+
+
+def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_rarely_asked_for():
+    """Without its second part, the distance of the laws of the next request, it would be half of that: too little."""
+    rows = [
+        [0.005, 0.005, 0.005, 0.985],
+        [0.006, 0.005, 0.984, 0.005],
+        [0.005, 0.985, 0.005, 0.005],
+        [0.126, 0.005, 0.864, 0.005],
+    ]
+    used = Chain(rows)
+    rows[1] = [0.984, 0.005, 0.006, 0.005]
+    true = Chain(rows)
+    radii = np.abs(true.P - used.P).sum(axis=1) / 2
+    found, [bound] = misfit(true, used, 1), region.region_bound(used, radii, 1)
+    assert (found <= bound).all()
+    assert (found / bound).max() > 0.95
+
+
+def test_the_law_of_the_last_private_request_is_that_of_its_step():
+    """Streams that start anywhere, not in the stationary law: it moves on until privacy was last ON."""
+    used = Chain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
+    true = Chain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.5, 0.2, 0.3]])
+    statuses = parse_statuses("1101")
+    tables = Plans("optimal", 3, [Planned(plan(used, 1))])
+    uniform = np.full(3, 1 / 3)
+    found = mistaken(true, used, statuses, tables, uniform, tables.rounding_at)
+    expected = float(uniform @ true.P @ misfit(true, used, 1))
+    assert found.holds
+    assert found.distances[-1] == pytest.approx(expected, rel=1e-9)
+    assert abs(float(uniform @ misfit(true, used, 1)) - expected) > 0.001
 
 
 def fitted(true, steps, rng, smoothing=1.0):

@@ -47,7 +47,7 @@ def misfits(
     bounds = region_bound(chain, row_radii(chain, counts), max(lags, default=0))
     plausible = _drawn(chain, counts, smoothing, rng)
     return tuple(
-        Misfit(lag, float(bounds[lag - 1]), _exceeded_rarely(chain, plausible, lag) if plausible else None)
+        Misfit(lag, float(bounds[lag - 1].max()), _exceeded_rarely(chain, plausible, lag) if plausible else None)
         for lag in lags
     )
 
@@ -77,7 +77,7 @@ def _mixture(counts: Counts, strength: float) -> Floats:
 
 
 def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
-    """What D of `onoff.misfit` is at most, for every chain whose rows are within `radii`, at the lags 1 to `most`.
+    """What D(i) of `onoff.misfit` is at most if rows are off by at most `radii`: [lag - 1, i], for lags up to `most`.
 
     With e the distance between P^d[i] and its fitted twin, a = sum over x of P̂^d[i, x] radii[x], and c the largest
     distance between two rows: D <= (e + a) + (c e + a), and the next e is at most c e + a.
@@ -89,9 +89,9 @@ def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
     for _ in range(most):
         step = walk @ radii
         further = np.minimum(1.0, contraction * apart + step)
-        found.append(min(1.0, float((apart + step + further).max()) * (1 + 1e-9)))
+        found.append(np.minimum(1.0, (apart + step + further) * (1 + 1e-9)))
         apart, walk = further, walk @ chain.P
-    return np.array(found)
+    return np.array(found).reshape(most, n)
 
 
 def _drawn(chain: Chain, counts: Counts, smoothing: float, rng: np.random.Generator) -> list[Chain]:
