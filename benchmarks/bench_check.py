@@ -54,7 +54,7 @@ def main() -> None:
     }
     rows = []
     for name, walk in readers.items():
-        found: dict[str, list[int]] = {"ours": [], "rival": []}
+        found: dict[str, list[float]] = {"ours": [], "rival": []}
         for _ in range(READERS):
             chain = Chain(rng.dirichlet(np.full(N, 20.0), N))
             path = chain.simulate(LENGTH, rng) if walk is None else walk(rng)

@@ -30,6 +30,7 @@ from onoff.logs.reading import (
     refuse_dates_as_numbers,
     ticks_per_second,
 )
+from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
 
 OTHER = "other"
@@ -82,6 +83,7 @@ class Report:
     held_out: HeldOut | None
     second_eigenvalue: float
     second_order_gain: Interval | None
+    misfit: tuple[Misfit, ...]
     costs: tuple[Cost, ...]
     saving: float
     verdict: str
@@ -244,6 +246,12 @@ def _names(file: Path, sources: Sources) -> tuple[list[str], int | None]:
     return names, other
 
 
+def _ends(lags: Sequence[int]) -> list[int]:
+    """The first and the last lag, of those up to 100."""
+    near = [lag for lag in lags if lag <= 100]
+    return sorted({min(near), max(near)}) if near else []
+
+
 def _fitted(
     file: Path,
     names: list[str],
@@ -304,6 +312,7 @@ def _fitted(
         held_out=quality.held_out(chain, counts, counted.pairs[held].sum(axis=0)),
         second_eigenvalue=quality.mixing(chain),
         second_order_gain=gain,
+        misfit=misfits(chain, counts, smoothing, _ends(lags), rng),
         costs=rows,
         saving=quality.saving(rows, n),
         verdict=quality.verdict(rows, n, int(counts.sum())),

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onoff.chain import Chain
 from onoff.errors import OnoffError
@@ -65,7 +67,11 @@ class Following:
 
 
 def follows(
-    chain: Chain, requests: Sequence[int], *, begins: Collection[int] = (), false_alarms: float = FALSE_ALARMS
+    chain: Chain,
+    requests: Sequence[int] | NDArray[np.integer[Any]],
+    *,
+    begins: Collection[int] = (),
+    false_alarms: float = FALSE_ALARMS,
 ) -> Following:
     """Whether requests, indices of sources in the order in which they were made, follow the chain.
 
@@ -75,7 +81,11 @@ def follows(
 
 
 def bet(
-    chain: Chain, requests: Sequence[int], begins: Collection[int], false_alarms: float, against: Predictors
+    chain: Chain,
+    requests: Sequence[int] | NDArray[np.integer[Any]],
+    begins: Collection[int],
+    false_alarms: float,
+    against: Predictors,
 ) -> Following:
     """The bet of `follows` with any predictors whose q sums to 1 (or less) over the requests.
 
@@ -130,7 +140,7 @@ def bet(
     )
 
 
-def _checked(chain: Chain, requests: Sequence[int]) -> Indices:
+def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Indices:
     path = np.asarray(requests, dtype=np.int64) if len(requests) else np.zeros(0, np.int64)
     if path.ndim != 1 or ((path < 0) | (path >= chain.n)).any():
         raise OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1}")

@@ -16,6 +16,7 @@ def print_fit(report: Report) -> None:
     """All that was counted, then what the chain is worth, then what privacy costs."""
     _print_counts(report)
     _print_worth(report)
+    _print_misfit(report)
     print()
     print(f"least cost of a request (outer bound), of {report.n} messages, by steps since privacy was last ON")
     for row in report.costs:
@@ -83,6 +84,13 @@ def _print_worth(report: Report) -> None:
             f"distance from first order: two requests back tell {bits:.4f} bits per transition more than one "
             f"({low:.4f} to {high:.4f})"
         )
+
+
+def _print_misfit(report: Report) -> None:
+    for row in report.misfit:
+        proved = f"is within {row.bound:.3f} of private" if row.bound < 1 else "may tell anything: too few transitions"
+        told = "" if row.estimate is None else f"; estimated, on average over requests: {row.estimate:.3f}"
+        print(f"if the true chain is another one in the 95 % region, an OFF step at lag {row.lag} {proved}{told}")
 
 
 def plot_costs(report: Report, file: Path) -> None:

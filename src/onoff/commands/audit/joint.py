@@ -63,6 +63,9 @@ def joint(
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the bits: .png, .svg or .pdf.")] = None,
+    true_chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
+    ] = None,
 ) -> None:
     """The information between the hidden requests and all queries so far, at every step, for each scheme.
 
@@ -87,6 +90,14 @@ def joint(
             raise OnoffError(f"a plan of the scheme {found.scheme!r} is given, which is not audited: add --scheme")
     count = max(1, min(3, loaded.n - 2)) if decoys is None else decoys
     setting = Setting(loaded, parsed, start_law(loaded, uniform), given, count, draws, tried, streams, seed)
+    if true_chain is not None:
+        from onoff.commands.audit.mistaken import audit_mistaken
+
+        if plot is not None:
+            raise OnoffError("--plot draws streams of the chain itself: leave it out, or --true-chain")
+        if not audit_mistaken(setting, Chain.load(true_chain), wanted, uniform, as_json):
+            raise typer.Exit(1)
+        return
     findings = [_audited(name, setting) for name in wanted]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
