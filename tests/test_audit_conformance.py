@@ -149,9 +149,9 @@ def cheaper_and_dearer():
 def stream(*plans):
     """OFF steps of lag 1 made with these plans in turn, with what each of them costs."""
     steps = []
-    for t, (plan, cost) in enumerate(plans):
+    for t, (name, cost) in enumerate(plans):
         steps.append(Step(2 * t, True, True, 0, "everything", FULL, 0, 0, 4.0))
-        steps.append(Step(2 * t + 1, False, False, 1, plan, FULL, 0, 0, cost))
+        steps.append(Step(2 * t + 1, False, False, 1, name, FULL, 0, 0, cost))
     return steps
 
 
