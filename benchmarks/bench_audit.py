@@ -1,13 +1,17 @@
-"""The audit of a transcript: 10,000 queries of 17 sources, against a textbook forward-backward.
+"""The audit of a transcript: 10,000 queries of 17 sources, against a textbook forward-backward; and its power.
 
-    .venv/bin/python benchmarks/bench_audit.py [--msnbc FILE] [--steps 10000]
+    .venv/bin/python benchmarks/bench_audit.py [--msnbc FILE] [--steps 10000] [--power | --full]
 
-`--msnbc` takes the MSNBC page-view sequences (UCI) as a zip or text file.
+`--msnbc` takes the MSNBC page-view sequences (UCI) as a zip or text file. `--power` prints only how many logs with a
+planted mistake are found, beside the learning gamblers alone, which were the whole test before mistakes had names;
+`--full` does so with the numbers of logs that are in docs/audit.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +21,13 @@ from bench_plan import msnbc
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, TablePlan, plan, report
 from onoff.audit.belief import Asked, attack
-from onoff.audit.models import Everything, Planned
+from onoff.audit.draws import FALSE_ALARM, draws
+from onoff.audit.draws import _drawn as drawn_by
+from onoff.audit.gambling import Drawn, gamblers
+from onoff.audit.models import Everything, Model, Planned
 from onoff.audit.setting import start_law
 from onoff.audit.stream import audit_stream
-from onoff.audit.transcripts import Line
+from onoff.audit.transcripts import Line, Step
 
 SWITCHING = 0.12
 LAGS = (1, 2, 3, 5, 8, 13, 21)
@@ -30,7 +37,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--msnbc", type=Path)
     parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--power", action="store_true", help="only the table of power")
+    parser.add_argument("--full", action="store_true", help="only the table of power, with all its logs")
     options = parser.parse_args()
+    power(options.full)
+    if options.power or options.full:
+        return
     chains = {"Dirichlet(1)": dirichlet(17, 1)}
     if options.msnbc:
         chains["MSNBC"] = msnbc(options.msnbc)
@@ -40,6 +52,113 @@ def main() -> None:
         rows += against_the_textbook(name, chain, asked[: options.steps // 10])
     headings = ["chain", "what", "queries", "largest lag", "seconds", "peak GB so far", "to reach"]
     show("Attacking a transcript of 17 sources", headings, rows)
+
+
+Draw = Callable[[TablePlan, int, int, int, int], tuple[int, ...]]
+
+
+def openly(rate: float) -> Draw:
+    return lambda plan, x, last, k, lag: (x,) if random.random() < rate else plan.draw(x, last, k, lag)
+
+
+def everything(rate: float) -> Draw:
+    return lambda plan, x, last, k, lag: tuple(range(plan.n)) if random.random() < rate else plan.draw(x, last, k, lag)
+
+
+def without_request(rate: float) -> Draw:
+    """A set is drawn for a request of its own making until it has the true one."""
+
+    def draw(plan: TablePlan, x: int, last: int, k: int, lag: int) -> tuple[int, ...]:
+        if random.random() >= rate:
+            return plan.draw(x, last, k, lag)
+        law = {query: mass for query, mass in zip(plan.sets, plan.masses, strict=True) if x in query}
+        [query] = random.choices(list(law), list(law.values()))
+        return query
+
+    return draw
+
+
+def redrawn(rate: float) -> Draw:
+    """A set of one source is drawn again, once."""
+
+    def draw(plan: TablePlan, x: int, last: int, k: int, lag: int) -> tuple[int, ...]:
+        query = plan.draw(x, last, k, lag)
+        return plan.draw(x, last, k, lag) if len(query) == 1 and random.random() < rate else query
+
+    return draw
+
+
+def remembered(rate: float) -> Draw:
+    """Draws are kept for their context and sent again."""
+    kept: dict[object, tuple[int, ...]] = {}
+
+    def draw(plan: TablePlan, x: int, last: int, k: int, lag: int) -> tuple[int, ...]:
+        fresh = plan.draw(x, last, k, lag)
+        return kept.setdefault((plan.name, x, last, k, lag), fresh) if random.random() < rate else fresh
+
+    return draw
+
+
+PLANTED: list[tuple[str, Callable[[float], Draw], float, tuple[tuple[int, int], ...]]] = [
+    ("none", openly, 0.0, ((600, 60),)),
+    ("asked openly", openly, 0.01, ((600, 12), (3000, 12), (10_000, 4))),
+    ("asked openly", openly, 0.003, ((10_000, 2),)),
+    ("full set instead", everything, 0.01, ((600, 12),)),
+    ("drawn without the request", without_request, 0.1, ((600, 12), (3000, 4))),
+    ("one source redrawn", redrawn, 1.0, ((600, 12), (3000, 4))),
+    ("draw remembered", remembered, 0.1, ((600, 12), (3000, 4))),
+]
+
+
+def power(full: bool) -> None:
+    """How many logs with a planted mistake are found: by all bets, and by those that learn."""
+    chain = dirichlet(8, 1)
+    plans = [made for made in (plan(chain, lag) for lag in (1, 2, 3, 5)) if isinstance(made, TablePlan)]
+    models = {made.name: Planned(made) for made in plans}
+    rows: list[list[object]] = []
+    with report.progress("planting")(len(PLANTED)) as advance:
+        for name, mistake, rate, sizes in PLANTED:
+            for length, logs in sizes if full else ((600, 2),):
+                random.seed(f"{name} {rate} {length}")
+                found = learned = 0
+                for seed in range(logs):
+                    steps = journal(chain, plans, length, seed, mistake(rate))
+                    found += draws(steps, models).rejected
+                    learned += by_learning(steps, models)
+                rows.append([name, f"{rate:g}", length, logs, f"{found} of {logs}", f"{learned} of {logs}"])
+            advance()
+    headings = ["mistake", "share of OFF steps", "steps", "logs", "found", "by learning alone"]
+    show("Power of the test of draws, 8 sources, false alarms at most 1e-4", headings, rows)
+
+
+def by_learning(steps: Sequence[Step], models: Mapping[str, Model]) -> bool:
+    """The rival: gamblers that know no mistake by its name."""
+    table, most = gamblers(), 0.0
+    for drawn in drawn_by(steps, models, {}, random.randrange):
+        if not isinstance(drawn, Drawn) or drawn.weights[drawn.index] == 0:
+            return True
+        for gambler in table:
+            gambler.bet(drawn)
+        most = max(most, np.logaddexp.reduce([gambler.log_capital for gambler in table]) - np.log(len(table)))
+    return bool(most >= -np.log(FALSE_ALARM))
+
+
+def journal(chain: Chain, plans: Sequence[TablePlan], steps: int, seed: int, draw: Draw) -> list[Step]:
+    """The steps of a client that draws like this; every fourth one or so is ON."""
+    rng = np.random.default_rng(seed)
+    path = [int(x) for x in chain.simulate(steps + 1, rng)]
+    private = rng.random(steps) < 0.25
+    found, last, lag = [], path[0], 0
+    for t in range(steps):
+        on = bool(private[t]) or t == 0
+        lag = 0 if on else lag + 1
+        made = None if on else min((one for one in plans if one.lag <= lag), key=lambda one: one.cost)
+        query = tuple(range(chain.n)) if made is None else draw(made, path[t], last, path[t + 1], lag)
+        name = "everything" if made is None else made.name
+        found.append(Step(t, on, on, lag, name, query, path[t], path[t + 1]))
+        if on:
+            last = path[t]
+    return found
 
 
 def whole(name: str, chain: Chain, asked: list[Asked], truth: list[int]) -> list[object]:

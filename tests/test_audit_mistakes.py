@@ -24,6 +24,7 @@ from onoff.audit.choices import Orders, choices
 from onoff.audit.draws import draws
 from onoff.audit.gambling import Drawn, racers
 from onoff.audit.mistakes import RATES, generators, mistakes
+from onoff.audit.models import Planned
 from onoff.audit.planproof import verify
 from onoff.audit.transcripts import Line, Step, read_transcript, streams
 from onoff.raceplan import RacePlan, _integers
@@ -183,23 +184,30 @@ def test_an_allowance_of_one_or_more_is_a_failure(tmp_path, monkeypatch):
     assert "tells nothing about private requests" not in done.stdout.split("naive client:")[0]
 
 
-def test_a_full_set_in_a_context_without_an_encoder_is_proof():
-    """PlanError turned into the full set: the plan cannot have drawn anything there."""
-    honest = models()
+def refusing_plan():
+    """The law of a larger lag: some contexts have no encoder."""
+    made = plans()[2]
+    return replace(made, lag=1, certificate=replace(made.certificate, bound=1.0))
 
-    def encoder(model):
-        def of(last, next, lag):
-            if (last, next) == (HONEST[victim].request, HONEST[victim + 1].next):
-                raise PlanError("the law of this plan is not realisable")
-            return model.encoder(last, next, lag)
 
-        return SimpleNamespace(encoder=of, chain=CHAIN)
+def test_a_plan_error_turned_into_the_full_set_is_proof(tmp_path):
+    """In a context without an encoder the plan cannot have drawn anything."""
+    made, refused = refusing_plan(), []
 
-    victim = next(step.step for step in HONEST[2:] if step.asked_private and not HONEST[step.step + 1].asked_private)
-    steps = [*HONEST[: victim + 1], replace(HONEST[victim + 1], query=FULL), *HONEST[victim + 2 :]]
-    found = draws(steps, {name: encoder(model) for name, model in honest.items()})
-    assert found.rejected
-    assert victim + 1 in found.impossible
+    def draw(plan, request, last, next, lag, below, step):
+        try:
+            return plan.draw(request, last, next, lag, below)
+        except PlanError:
+            refused.append(step)
+            return FULL
+
+    steps = steps_of(60, 1, choose=lambda lag, request: made, draw=draw)
+    assert 0 < len(refused) < 40
+    found = draws(steps, {made.name: Planned(made)})
+    assert (found.impossible, found.rejected) == (tuple(refused), True)
+    code, told = audited(tmp_path, steps, kept=[made])
+    assert code == 1
+    assert any("not certified" in text or "cannot be used" in text for text in told["findings"])
 
 
 # `draw` itself, with injected bits.
@@ -295,7 +303,7 @@ OTHER = Drawn(HONEST[9], 0, 1, np.array([1, 2]), np.array([1, 1]), 1, 0, ((0,), 
 
 
 @pytest.mark.parametrize(
-    "table", [mistakes, generators, lambda: mistakes({9: OTHER})[-4:]], ids=["named", "seeds", "other"]
+    "table", [mistakes, generators, lambda: mistakes([{9: OTHER}])[-4:]], ids=["named", "seeds", "other"]
 )
 def test_no_bet_on_a_named_mistake_expects_to_gain(table):
     """The exact expectation of the second draw in a context, after the likeliest set has come: no more than before."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -81,19 +81,20 @@ def draws(
     models: Mapping[str, Model],
     false_alarm: float = FALSE_ALARM,
     races: Mapping[str, Raced] | None = None,
-    other: Sequence[Step] | None = None,
+    others: Iterable[Sequence[Step]] = (),
     randbelow: RandBelow = secrets.randbelow,
 ) -> DrawTest:
     """Test the sets in a journal against its plans, `models` and `races` by name.
 
-    Contexts are recomputed from what was asked. `other` is another journal of the same plans: its numbers must not come
-    again here. `randbelow` is for the fresh draws of races.
+    Contexts are recomputed from what was asked. `others` are other journals of the same plans: their numbers must not
+    come again here. `randbelow` is for the fresh draws of races.
     """
     if not 0 < false_alarm < 1:
         raise OnoffError(f"the rate of false alarms is {false_alarm}: a probability between 0 and 1 is needed")
-    beside = None
-    if other is not None:
-        beside = {drawn.step.step: drawn for drawn in _drawn(other, models, {}, randbelow) if isinstance(drawn, Drawn)}
+    beside = [
+        {drawn.step.step: drawn for drawn in _drawn(other, models, {}, randbelow) if isinstance(drawn, Drawn)}
+        for other in others
+    ]
     groups: list[Sequence[_Bets]] = [gamblers(), racers(), mistakes(beside), generators()]
     of_tables: list[_Bets] = [*groups[0], *groups[2], *groups[3]]
     of_races: list[_Bets] = [*groups[1], *groups[2], *groups[3]]

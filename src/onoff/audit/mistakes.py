@@ -9,7 +9,7 @@ the capital is spread evenly over `RATES`. No other bet grows faster against a c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -47,8 +47,8 @@ class Suspicion:
         return top + float(np.log(np.exp(self._logs - top).mean()))
 
 
-def mistakes(other: Mapping[int, Drawn] | None = None) -> list[Suspicion]:
-    """All that have a name. `other` are the draws of another journal, by their steps."""
+def mistakes(journals: Sequence[Mapping[int, Drawn]] = ()) -> list[Suspicion]:
+    """All that have a name. `journals` are the draws of other journals, by their steps."""
     found = [
         Suspicion("steps asked openly", lambda drawn: drawn.surely((drawn.step.request,))),
         Suspicion("full sets in place of drawn ones", _full),
@@ -66,12 +66,12 @@ def mistakes(other: Mapping[int, Drawn] | None = None) -> list[Suspicion]:
         _Number("the random number of the request's last draw", lambda d: d.step.request),
         _Number("the random number of the draw before", lambda d: None),
     ]
-    if other is not None:
+    for other in journals:
         found += [
-            Suspicion("the random numbers of the other journal", lambda d: _as_in(other, d)),
-            Suspicion("the random numbers of the other journal by request", lambda d: _as_in(other, d, same=True)),
-            Suspicion("the random bits of the other journal", lambda d: _as_in(other, d, bits=True)),
-            Suspicion("the random bits of the other journal by request", lambda d: _as_in(other, d, True, True)),
+            Suspicion("the random numbers of the other journal", partial(_as_in, other)),
+            Suspicion("the random numbers of the other journal by request", partial(_as_in, other, same=True)),
+            Suspicion("the random bits of the other journal", partial(_as_in, other, bits=True)),
+            Suspicion("the random bits of the other journal by request", partial(_as_in, other, bits=True, same=True)),
         ]
     return found
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import ContextError, OnoffError
+from onoff.errors import ContextError, OnoffError, PlanError
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -160,16 +160,21 @@ class Planned:
         return cube.transpose(0, 2, 1)
 
     def _table(self, lag: int) -> Any:
-        """All encoders of a lag below each other, as probabilities: row (last, next, request), column the set."""
+        """All encoders of a lag below each other, as probabilities: row (last, next, request), column the set.
+
+        A context for which the plan has no encoder sends nothing: what was sent there cannot come from the plan.
+        """
         from scipy.sparse import csr_array, vstack
 
         n = self.plan.n
+        if lag < self.plan.lag:
+            raise PlanError(f"a plan for lag {self.plan.lag} does not serve lag {lag}")
         blocks = []
         for last in range(n):
             for following in range(n):
                 try:
                     joint = self.plan.encoder(last, following, lag).astype(np.float64)
-                except ContextError:  # the chain calls it impossible
+                except (ContextError, PlanError):  # the chain calls it impossible, or the law is not realisable there
                     blocks.append(csr_array((n, len(self.plan.sets))))
                     continue
                 joint.eliminate_zeros()  # most edges carry nothing: keeping them would take gigabytes at 60 sources

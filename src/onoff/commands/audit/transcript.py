@@ -193,8 +193,7 @@ def _rules(case: Case, journals: Sequence[Sequence[Step]]) -> Rules:
     models = planned(case.known)
     races = {plan.name: cast("Raced", plan) for plan in case.known if plan.scheme == "race"}
     breaches = conformance(case.chain, _until(case.found, case.stream), case.steps, models, case.since)
-    other = journals[0] if journals else None
-    return Rules(breaches, draws(case.steps, models, races=races, other=other), choices(case.steps))
+    return Rules(breaches, draws(case.steps, models, races=races, others=journals), choices(case.steps))
 
 
 def _certified(case: Case, draws: int) -> tuple[str, ...]:
