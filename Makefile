@@ -1,13 +1,15 @@
 # make demo   run the main job        make test    run the tests
 # make check  ruff and mypy --strict  make bench   run every benchmark
 # make page   see it in the browser   make docs    build the documentation into site/
+# make stress SHARE=0.1  run campaigns of kills, corruptions, full disks and hostile bytes; the whole takes 25 minutes
 # make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
+SHARE ?= 1.0
 BIN := .venv/bin
 # With the directories: a file that is deleted changes nothing but the date of its directory.
 SOURCES := $(shell find src -not -path '*/__pycache__*')
 
-.PHONY: demo page test check bench docs pictures clean
+.PHONY: demo page test stress check bench docs pictures clean
 
 demo: .venv/installed
 	@$(BIN)/onoff demo
@@ -17,6 +19,9 @@ page: .venv/installed
 
 test: .venv/installed
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+
+stress: .venv/installed
+	ONOFF_STRESS=$(SHARE) $(BIN)/pytest -m stress -n 2 --dist load
 
 check: .venv/installed
 	$(BIN)/ruff check .
