@@ -76,7 +76,7 @@ def campaign(request, record_property, capfd):
 
 def pytest_terminal_summary(terminalreporter):
     """The table of the campaigns."""
-    reports = [each for some in terminalreporter.stats.values() for each in some if hasattr(each, "user_properties")]
+    reports = [each for some in terminalreporter.stats.values() for each in some if isinstance(each, pytest.TestReport)]
     failed = {report.nodeid for report in reports if report.failed}
     table = {}
     for report in reports:

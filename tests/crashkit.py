@@ -46,9 +46,9 @@ class Driver:
         self.process.stdin.write(json.dumps({**order, "deadly": deadly}) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
-        assert answer, f"the driver has ended: {self.errors.read_text()}"
+        assert answer, f"the driver has ended: {self.errors.read_text()[-5000:]}"
         result = json.loads(answer)
-        assert result["killed"] or result["code"] in codes, self.errors.read_text()
+        assert result["killed"] or result["code"] in codes, self.errors.read_text()[-5000:]
         return result
 
 

@@ -168,7 +168,7 @@ def one_corruption(place, reach, kind, server, driver, rng, campaign):
         server.reset()
     what = corrupt(place, rng)
     ended = []
-    for command in (play, ["status", *common], ["resume", *common], play):
+    for command in (play, ["status", *common], ["resume", *common], [*play, *reach]):
         before = driver.errors.stat().st_size
         result = driver.run({**order, "command": command}, codes=(0, 2))
         told = said(driver.errors, before)
