@@ -1,8 +1,10 @@
 # make demo   run the main job        make test    run the tests
 # make check  ruff and mypy --strict  make bench   run every benchmark
 # make page   see it in the browser   make docs    build the documentation into site/
+# make stress SHARE=0.1  run campaigns of kills, corruptions, full disks and hostile bytes; the whole takes 25 minutes
 # make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
+SHARE ?= 1.0
 BIN := .venv/bin
 # The pins hold for libraries and for what builds them. pip of 25.3 or later reads them for builds from the second name.
 PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
@@ -13,7 +15,7 @@ SOURCES := $(shell find src -not -path '*/__pycache__*')
 RUNTIME := .venv/runtime .venv/installed
 DEVELOPMENT := .venv/development .venv/installed
 
-.PHONY: demo page test check bench docs pictures clean
+.PHONY: demo page test stress check bench docs pictures clean
 
 demo: $(RUNTIME)
 	@$(BIN)/onoff demo
@@ -23,6 +25,9 @@ page: $(RUNTIME)
 
 test: $(DEVELOPMENT)
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+
+stress: $(DEVELOPMENT)
+	ONOFF_STRESS=$(SHARE) $(BIN)/pytest -m stress -n 2 --dist load
 
 check: $(DEVELOPMENT)
 	$(BIN)/ruff check .

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from stresskit import SHARE, Campaign, say
 
 # A job in the background is handed "ignore", and would hand it down to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,3 +61,42 @@ def in_memory(tmp_path):
     else:
         with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onoff-test-") as name:
             yield Path(name)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "stress: a campaign of many random runs; ONOFF_STRESS is the share of it")
+
+
+@pytest.fixture
+def campaign(request, record_property, capfd):
+    """The counts of a campaign, named after its file; they are told at the end, also if it fails."""
+
+    def aloud(words):
+        with capfd.disabled():
+            say(words)
+
+    found = Campaign(request.path.stem.removeprefix("test_stress_"), aloud)
+    yield found
+    record_property("stress", [found.name, dict(found.counts), found.seconds])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of the campaigns."""
+    reports = [each for some in terminalreporter.stats.values() for each in some if isinstance(each, pytest.TestReport)]
+    failed = {report.nodeid for report in reports if report.failed}
+    table = {}
+    for report in reports:
+        for key, value in report.user_properties:
+            if key == "stress" and report.when == "teardown":
+                table.setdefault(value[0], []).append((report.nodeid in failed, *value[1:]))
+    if table:
+        terminalreporter.section(f"stress: {SHARE:g} of the whole campaigns")
+    for name, parts in sorted(table.items()):
+        counts = Counter()
+        for _, part, _ in parts:
+            counts.update(part)
+        wrong = sum(broken for broken, _, _ in parts)
+        verdict = f"{wrong} of {len(parts)} parts FAILED" if wrong else "all held"
+        terminalreporter.line(f"{name}: {counts.pop('runs', 0)} runs, {sum(s for *_, s in parts):.0f} s, {verdict}")
+        for what, number in sorted(counts.items()):
+            terminalreporter.line(f"    {number:>8}  {what}")

@@ -1,8 +1,9 @@
 """A client that kills itself (`kill -9`) right before a given action on disk or network: a driver for tests.
 
 It reads orders from stdin, one JSON object in a line, and carries out each in a process of its own, forked from this
-one, which has imported everything already; an order that says "warm" it carries out itself, so that what is done at
-first use is not done again in every process. What it says: {"killed": bool, "code": exit code, "actions": [...]}.
+one, which has imported everything already. An order with "patience" is killed after so many seconds, whatever it does.
+One that says "warm" it carries out itself, so that what is done at first use is not done again in every process.
+What it says: {"killed": bool, "code": exit code, "actions": [...]}.
 
 Actions are whatever the world outside the process can see: creating, writing, renaming a file of the journal, every
 commit of SQLite, connecting, sending, receiving, and handing a message to the application. Dying right before one
@@ -19,6 +20,7 @@ import secrets
 import signal
 import sqlite3
 import sys
+import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +36,7 @@ import onoff.witness
 from onoff.chain import Chain
 from onoff.cli import main as command_line
 from onoff.client import Client, Message
-from onoff.errors import JournalError
+from onoff.errors import JournalError, OnoffError
 from onoff.planner import Planner
 from onoff.transport.http import HttpTransport
 from onoff.transport.onoff import OnoffTransport
@@ -54,6 +56,7 @@ class Actions:
 
 
 about_to = Actions()
+background = SimpleNamespace(allowed=False)
 
 
 class WatchedConnection(sqlite3.Connection):
@@ -124,7 +127,9 @@ def watch() -> None:
     stream.read, stream.write, backend.connect_tcp = watched_read, watched_write, watched_connect
     context = httpx.create_ssl_context()  # takes longer than all the rest, and is never used here
     httpx._transports.default.create_ssl_context = lambda *_, **__: context
-    Planner._compute = lambda self, lag: None  # no process in the background: what is in the directory serves
+    compute = Planner._compute
+    # No process in the background unless the order says so: what is in the directory serves.
+    Planner._compute = lambda self, lag: compute(self, lag) if background.allowed else None
 
 
 def connect(path, **options):
@@ -155,10 +160,8 @@ class Pairs:
 async def play(order) -> None:
     """Go through the items from where the journal stands; what was begun comes first."""
     chain = Chain.load(order["chain"])
-    if "server" in order:
-        transport, planner = OnoffTransport(order["server"]), Planner(chain, order["plans"])
-    else:
-        transport, planner = HttpTransport(order["urls"]), Pairs(chain)
+    transport = OnoffTransport(order["server"]) if "server" in order else HttpTransport(order["urls"])
+    planner = Planner(chain, order["plans"]) if "plans" in order else Pairs(chain)
     received = os.open(order["received"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def deliver(message: Message) -> None:
@@ -181,6 +184,7 @@ def obey(order) -> int:
     """One run, in this process; its exit code."""
     about_to.log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     about_to.deadly, about_to.count = order["deadly"], 0
+    background.allowed = order.get("background", False)
     try:
         if "command" in order:
             sys.argv[1:] = order["command"]
@@ -189,8 +193,9 @@ def obey(order) -> int:
             asyncio.run(play(order))
     except SystemExit as error:
         return error.code or 0
-    except JournalError:
-        return 3
+    except OnoffError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return 3 if isinstance(error, JournalError) else 2
     except BaseException:
         traceback.print_exc()
         return 1
@@ -204,6 +209,13 @@ def obey_apart(order) -> int | None:
         if "largest" in order:  # no file may grow beyond that: to a process, a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest"], order["largest"]))
         os._exit(obey(order))
+    if "patience" in order:  # seconds until it is killed, whatever it is doing then
+        end = time.monotonic() + order["patience"]
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                break
+            time.sleep(0.001)
     _, status = os.waitpid(child, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     return None if killed else os.waitstatus_to_exitcode(status)

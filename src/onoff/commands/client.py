@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onoff.commands.notes import SINCE, chain_from, lengths_from, since_from
 from onoff.commands.settings import (
     RESUME,
-    SINCE,
     Background,
     ChainFile,
     Delay,
@@ -20,11 +20,9 @@ from onoff.commands.settings import (
     Plans,
     Server,
     Urls,
-    chain_from,
     client_of,
     default_journal,
     explained,
-    lengths_from,
     note,
     note_planner,
     note_unpublished,
@@ -141,7 +139,7 @@ def status(
     if chain is None and "chain" not in notes:
         raise OnoffError(f"{path}: no command has noted its chain here yet (`onoff get` or `play` does): give --chain")
     known = Chain.load(chain) if chain is not None else chain_from(notes["chain"])
-    lengths, since = lengths_from(notes), int(notes.get(SINCE, 0))
+    lengths, since = lengths_from(notes), since_from(notes.get(SINCE))
     found = snapshot(path, lengths, since)
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path} is the journal of another chain than {chain}")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onoff.commands.notes import SINCE, Progress, progress_from, since_from
 from onoff.commands.settings import (
-    SINCE,
     Background,
     ChainFile,
     Delay,
@@ -94,7 +94,7 @@ async def _play(
     from onoff import report
 
     async with asked as client:
-        played = Played.recall(client, items, file)
+        played = Played(client, items, file, restart)
         begun = 0 if restart else played.begun()
         if begun == 0:
             _check_free_to_begin(client, file, items[0][0])
@@ -119,33 +119,36 @@ async def _play(
             _note_made_on(client, first, len(items))
         else:
             note(f"{file} was played to its end: nothing was asked for now. --restart makes its requests again")
-        since = int(client.journal.recall(SINCE) or 0)
+        since = since_from(client.journal.recall(SINCE))
         return client.journal.totals(settings["lengths"], since), since
 
 
 class Played:
     """How far the file that was played last has come, and whether it is this one."""
 
-    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path, known: dict[str, Any]) -> None:
+    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path, forget: bool) -> None:
+        """With `forget` it does not matter what was played before, nor whether that can still be read."""
         self._client, self._items, self._file = client, items, file
         self._digest = _digest(items)
-        self._known = known
-
-    @classmethod
-    def recall(cls, client: Client, items: list[tuple[str, bool]], file: Path) -> Played:
-        return cls(client, items, file, json.loads(client.journal.recall("play") or "{}"))
+        self._known: Progress | None = None
+        try:
+            self._known = progress_from(client.journal.recall("play"))
+        except OnoffError:
+            if not forget:
+                raise
 
     @property
     def first(self) -> int:
         """The step of the first request."""
-        return int(self._known["first"])
+        assert self._known is not None
+        return self._known.first
 
     def begun(self) -> int:
         """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
         if self._client.journal.recall(f"played {self._digest}") is not None and not self._is_last:
             raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
-        made = self._made() if self._known else []
-        if not made:
+        known, made = self._known, self._made()
+        if known is None or not made:
             return 0
         if self._is_last:
             if made == self._items[: len(made)]:
@@ -155,35 +158,37 @@ class Played:
             )
         if self._at_its_end(made):
             return 0
-        unfinished = f"{self._known['file']} was not played to its end"
-        if len(made) < self._known["count"]:
-            unfinished += f" ({self._known['count'] - len(made)} of {self._known['count']} requests left)"
-        if self._known["file"] == str(self._file):
+        unfinished = f"{known.file} was not played to its end"
+        if len(made) < known.count:
+            unfinished += f" ({known.count - len(made)} of {known.count} requests left)"
+        if known.file == str(self._file):
             raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
         """Note that the next step is the first of this file, and which other one is at its end; that step."""
-        if self._known and self._at_its_end(self._made()):
-            self._client.journal.note(f"played {self._known['digest']}", "")
-        count = len(self._items)
-        self._known = {"digest": self._digest, "first": step, "file": str(self._file), "count": count}
-        self._client.journal.note("play", json.dumps(self._known))
+        if self._known is not None and self._at_its_end(self._made()):
+            self._client.journal.note(f"played {self._known.digest}", "")
+        self._known = Progress(self._digest, step, str(self._file), len(self._items))
+        self._client.journal.note("play", self._known.text())
         return step
 
     @property
     def _is_last(self) -> bool:
-        return bool(self._known) and self._known["digest"] == self._digest
+        return self._known is not None and self._known.digest == self._digest
 
     def _made(self) -> list[tuple[str, bool]]:
         """The requests made since the file was begun, the pending one too, but no more than it has."""
-        names, steps = self._client.chain.names, self._client.journal.steps(since=self.first)
-        return [(names[s["request"]], bool(s["asked_private"])) for s in islice(steps, self._known["count"])]
+        if self._known is None:
+            return []
+        names, steps = self._client.chain.names, self._client.journal.steps(since=self._known.first)
+        return [(names[s["request"]], bool(s["asked_private"])) for s in islice(steps, self._known.count)]
 
     def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
         """Whether all requests of the file that was played last were made and answered."""
-        answered = self._client.journal.state.step >= self.first + self._known["count"]
-        return answered and bool(_digest(made) == self._known["digest"])
+        assert self._known is not None
+        answered = self._client.journal.state.step >= self._known.first + self._known.count
+        return answered and _digest(made) == self._known.digest
 
 
 def _digest(items: list[tuple[str, bool]]) -> str:

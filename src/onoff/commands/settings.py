@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onoff.commands.notes import SINCE, chain_from, chain_text, lengths_from
 from onoff.errors import JournalError, OnoffError, RefusedByServer, StaleStep, TransportError
 from onoff.foreign import LONG, plain, plain_text
 from onoff.places import told
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 TOKEN = "ONOFF_TOKEN"
 RESUME = "`onoff resume` finishes it"
-SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
 
 JournalFile = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
@@ -127,11 +127,6 @@ def _is_text(words: str) -> bool:
     return True
 
 
-def lengths_from(notes: dict[str, str]) -> tuple[float, ...] | None:
-    remembered = json.loads(notes.get("lengths", "null"))
-    return None if remembered is None else tuple(remembered)
-
-
 def client_of(settings: dict[str, Any], plans: Path | None, delay: float, background: bool) -> Client:
     from onoff.client import Client
     from onoff.planner import Planner
@@ -156,7 +151,7 @@ def remember(client: Client, settings: dict[str, Any]) -> None:
         "server": settings["server"] or "",
         "urls": str(settings["urls"] or ""),
         "lengths": json.dumps(settings["lengths"]),
-        "chain": _chain_text(settings["chain"]),  # the last: where it is noted, all are
+        "chain": chain_text(settings["chain"]),  # the last: where it is noted, all are
     }
     known = client.journal.recall("lengths")
     if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
@@ -165,17 +160,6 @@ def remember(client: Client, settings: dict[str, Any]) -> None:
     for key, value in wanted.items():
         if client.journal.recall(key) != value:
             client.journal.note(key, value)
-
-
-def _chain_text(chain: Chain) -> str:
-    return json.dumps({"names": chain.names, "matrix": chain.P.tolist()})
-
-
-def chain_from(text: str) -> Chain:
-    from onoff.chain import Chain
-
-    data = json.loads(text)
-    return Chain(data["matrix"], data["names"])
 
 
 def note_planner(planner: Planner) -> None:
