@@ -252,7 +252,9 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             ([*store, "--watch", tmp_path / "feeds"], "2 to"),
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),
             ([*store, "--host", "no.such.host.invalid"], "not an address"),
-            ([*store, "--transcript", tmp_path / "none" / "transcript"], "No such file"),
+            ([*store, "--transcript", tmp_path / "text"], "not a transcript"),
+            ([*store, "--transcript", tmp_path], "transcript cannot be written (Is a directory"),
+            ([*store, "--transcript", tmp_path / "none" / "transcript"], "transcript cannot be written (No such file"),
             (["--store", tmp_path / "new.db", *two[2:], "--port", server.port], "already in use"),
         ]:
             done = call("serve", *arguments, cwd=tmp_path)
