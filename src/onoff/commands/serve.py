@@ -51,12 +51,15 @@ def serve(
     from onoff.server.process import serve as run
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
+    from onoff.server.watch import check_files
 
     # A path that cannot be written is the operator's error, not the workers'.
     kept = Transcript(transcript) if transcript is not None else None
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
     with reserved(host, port) as listening, closing(_open(store, names, length)) as opened:
+        if watch is not None:
+            check_files(watch, opened.catalogue)
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
