@@ -26,7 +26,6 @@ from onoff.commands.settings import (
     explained,
     lengths_from,
     note,
-    note_unpublished,
     remember,
     settings_of,
 )
@@ -75,7 +74,7 @@ async def _get(
             remember(client, settings)
             message = await client.get(source, next, private)
             _tell(client, message)
-    sys.stdout.buffer.write(message.body)
+    _write(message)
 
 
 def resume(
@@ -89,7 +88,7 @@ def resume(
 
     settings = settings_of(journal, chain, server, urls, None)
 
-    async def finish() -> bytes:
+    async def finish() -> Message:
         async with client_of(settings, plans, 0.0) as client:
             pending = client.journal.state.pending
             message = await client.resume()
@@ -98,17 +97,22 @@ def resume(
             if pending is None:
                 note("nothing was pending; this is the last message again")
             _tell(client, message)
-            return message.body
+            return message
 
     with explained(settings, RESUME):
-        body = asyncio.run(finish())
-    sys.stdout.buffer.write(body)
+        message = asyncio.run(finish())
+    _write(message)
+
+
+def _write(message: Message) -> None:
+    """Write the message, if there is one: a script must not take nothing for an empty message."""
+    if message.round == 0:
+        raise OnoffError(f"{message.source}: nothing has been published yet; the request is finished")
+    sys.stdout.buffer.write(message.body)
 
 
 def _tell(client: Client, message: Message) -> None:
     """What is worth knowing about a message that has arrived."""
-    if message.round == 0:
-        note_unpublished(message.source)
     if message.made_private:
         step = next(client.journal.steps(since=message.step))
         without = "no --next was given, and the query must hide the next request"
