@@ -295,17 +295,21 @@ def test_readers_may_need_a_token_too(tmp_path):
     hashes = read_hashes(f"{hash_line(other)}\n{hash_line(token)}", "here")
     query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
     shown = {"Authorization": f"Bearer {token}"}
-    *refused, catalogue, answer = answers(
+    *refused, described, catalogue, answer = answers(
         make_app(tmp_path, readers=hashes),
         ("GET", "/v1/catalogue", {}),
         ("POST", "/v1/query", {"content": query, "headers": JSON}),
         ("PUT", "/v1/messages/a", {"content": b"x", "headers": shown}),
+        ("GET", "/openapi.json", {}),
+        ("GET", "/openapi.json", {"headers": shown}),
         ("GET", "/v1/catalogue", {"headers": shown}),
         ("POST", "/v1/query", {"content": query, "headers": JSON | shown}),
     )
     for response in refused:
         assert_problem(response, 401, "wrong-token")
-    assert catalogue.status_code == answer.status_code == 200
+        assert '"b"' not in response.text, "a name of a source"
+    assert described.status_code == catalogue.status_code == answer.status_code == 200
+    assert '"401"' in json.dumps(described.json()["paths"]["/openapi.json"])
 
 
 def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
@@ -341,6 +345,31 @@ def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path)
             assert (await http.get("/health")).json()["round"] == 20
 
     asyncio.run(run())
+    other.close()
+
+
+def test_publishers_that_wait_for_a_locked_store_are_refused_soon_and_not_one_after_the_other(tmp_path):
+    """Each may wait for the lock itself; those behind the first must not wait for all before them."""
+    token = new_token()
+    app = make_app(tmp_path, publishers=read_hashes(hash_line(token), "here"))
+    other = sqlite3.connect(tmp_path / "messages.db", isolation_level=None)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [http.put("/v1/messages/a", content=b"x", headers=headers) for _ in range(12)]
+            refused = await asyncio.wait_for(asyncio.gather(*waiting), 20)  # 12 locks in turn would take 24 seconds
+            other.execute("ROLLBACK")
+            assert (await http.put("/v1/messages/a", content=b"x", headers=headers)).json() == {"round": 1}
+            return refused
+
+    for response in asyncio.run(run()):
+        assert_problem(response, 503, "store-unavailable")
     other.close()
 
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -237,6 +238,14 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("onoff.server.process.MPServer.serve", lambda *_, **__: pytest.fail("it did start"))
     (tmp_path / "feeds").mkdir()
     (tmp_path / "text").write_text("not a token")
+    (tmp_path / "latin").write_bytes(b"\xe9\n")
+    (tmp_path / "chain.csv").write_text("a,b\n0.5,0.5\n0.25,0.75\n")
+    (tmp_path / "chain.json").write_text('{"names": ["a", "b"]}')
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "a").symlink_to(tmp_path / "text")
+    (tmp_path / "long").mkdir()
+    for name in "abc":
+        (tmp_path / "long" / name).write_bytes(b"x" * 65)
     store = ["--store", tmp_path / "messages.db"]
     two = [*store, "--source", "a", "--source", "b"]
     with ServerProcess(tmp_path, names=["a", "b", "c"]) as server:
@@ -247,12 +256,23 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             ([*store, "--source", "a"], "2 to"),
             ([*store, "--source", "a", "--source", "a"], "twice"),
             ([*two, "--sources", tmp_path / "text"], "not by both"),
-            ([*store, "--sources", tmp_path / "none"], "No such file"),
+            ([*store, "--sources", tmp_path / "none"], "cannot be read (No such file"),
+            ([*store, "--sources", tmp_path], "cannot be read (Is a directory"),
+            ([*store, "--sources", tmp_path / "latin"], "not UTF-8"),
+            ([*store, "--sources", tmp_path / "chain.csv"], "is a chain file"),
+            ([*store, "--sources", tmp_path / "chain.json"], "is a chain file"),
+            ([*store, "--publishers", tmp_path / "none"], "cannot be read (No such file"),
+            ([*store, "--watch", tmp_path / "links"], "symbolic link"),
+            (["--store", tmp_path / "messages.db", "--length", "64", "--watch", tmp_path / "long"], "has 65 bytes"),
+            (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
+            (["--store", "unix:///x?password=secret", *two[2:]], "ONOFF_STORE"),
             ([*store, "--watch", tmp_path / "none"], "cannot be watched"),
             ([*store, "--watch", tmp_path / "feeds"], "2 to"),
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),
             ([*store, "--host", "no.such.host.invalid"], "not an address"),
-            ([*store, "--transcript", tmp_path / "none" / "transcript"], "No such file"),
+            ([*store, "--transcript", tmp_path / "text"], "not a transcript"),
+            ([*store, "--transcript", tmp_path], "transcript cannot be written (Is a directory"),
+            ([*store, "--transcript", tmp_path / "none" / "transcript"], "transcript cannot be written (No such file"),
             (["--store", tmp_path / "new.db", *two[2:], "--port", server.port], "already in use"),
         ]:
             done = call("serve", *arguments, cwd=tmp_path)
@@ -261,6 +281,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
             assert line.startswith("onoff: error: ")
             assert words in line
+            assert "secret" not in line
         assert server.ask([0])[0].round == 0
 
 
@@ -277,3 +298,41 @@ def test_a_store_knows_its_sources_and_a_file_of_names_gives_them(tmp_path):
             assert httpx.put(url + "/v1/messages/sports", content=b"x", headers=headers).status_code == 200
             process.terminate()
         assert (found["names"], found["length"]) == (["news", "sports"], 9)
+
+
+def test_the_store_may_come_from_the_environment(tmp_path):
+    environment = {**os.environ, "ONOFF_STORE": str(tmp_path / "here.db")}
+    command = [ONOFF, "serve", "--port", "0", "--source", "a", "--source", "b"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
+        assert process.stdout.readline()
+        process.terminate()
+    assert (tmp_path / "here.db").exists()
+    assert not (tmp_path / "onoff.db").exists()
+
+
+@pytest.mark.parametrize("place", ["none/tokens", ".", "/dev/full"])
+def test_a_token_that_cannot_be_noted_is_not_printed(tmp_path, place):
+    done = call("token", place, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the hash of the token cannot be written (" in done.stderr
+    assert "Errno" not in done.stderr
+
+
+def test_an_interrupt_while_the_server_starts_is_answered_in_one_line(tmp_path):
+    """Sent as a terminal does, to all its processes, as soon as the workers are being started."""
+    command = [ONOFF, "serve", "--port", "0", "--store", tmp_path / "m.db", "--workers", "3"]
+    for pause in (0, 0.2, 0.5):
+        with subprocess.Popen(
+            [*command, "--source", "a", "--source", "b"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            within(60, lambda children=children: children.read_text() != "")
+            time.sleep(pause)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said
+        assert process.returncode in (0, 130)

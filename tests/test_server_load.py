@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import resource
 import secrets
+import shutil
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,9 @@ from ports import free_port
 from serverprocess import ONOFF, ServerProcess
 
 IDLE, UNREAD, LONG = 3000, 200, 2**21
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +44,13 @@ def idle(port, count):
     """So many connections that never send anything."""
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            with suppress(ConnectionResetError):  # of a proxy that has enough of us
+                stack.enter_context(connected(port))
         yield
+
+
+def connected(port, address="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(address, 0))
 
 
 def healthy(url, address="127.0.0.1"):
@@ -66,13 +75,13 @@ def megabytes(pids):
 
 
 @contextmanager
-def unread(server, port, count):
+def unread(server, port, count, addresses=("127.0.0.1",)):
     """So many queries for everything whose answers nobody reads."""
     sources = tuple(range(server.catalogue.n))
     head = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with ExitStack() as stack:
-        for _ in range(count):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        for number in range(count):
+            connection = stack.enter_context(connected(port, addresses[number % len(addresses)]))
             body = Query(server.catalogue.fingerprint, secrets.token_hex(16), 0, sources).encode()
             connection.sendall(head % len(body) + body)
         yield
@@ -107,6 +116,65 @@ def test_the_system_ends_connections_whose_other_side_does_not_read():
         listening.accept()[0] as accepted,
     ):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_MILLISECONDS
+
+
+@contextmanager
+def proxied(server, directory):
+    """HAProxy in front of a server, as the example has it; its process and port."""
+    port = free_port()
+    text = (EXAMPLES / "haproxy.cfg").read_text()
+    for theirs, ours in ((":8701", f":{port}"), (":8700", f":{server.port}")):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    (directory / "haproxy.cfg").write_text(text)
+    process = subprocess.Popen([HAPROXY, "-db", "-f", directory / "haproxy.cfg"], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60
+        while not healthy(f"http://127.0.0.1:{port}"):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+        yield process, port
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
+
+
+@needs_haproxy
+def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notice(tmp_path):
+    with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port), idle(port, IDLE):
+        url = f"http://127.0.0.1:{port}"
+        assert not healthy(url)  # from the address that has too many
+        assert [healthy(url, "127.0.0.2") for _ in range(13)] == [True] * 13
+        assert len(server.workers()) == 1
+
+
+@needs_haproxy
+def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
+    with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
+        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
+        everyone = [*server.workers(), process.pid]
+        before = megabytes(everyone)
+        addresses = [f"127.0.0.{i}" for i in range(2, 7)]
+        with unread(server, port, UNREAD, addresses):
+            settled(server)
+            assert megabytes(everyone) - before < 150
+            assert healthy(f"http://127.0.0.1:{port}")
+
+
+@needs_haproxy
+def test_behind_the_proxy_answers_are_the_same(tmp_path):
+    with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port):
+        server.publish(dict.fromkeys(server.catalogue.names, b"x"))
+        direct = server.query([0, 2], stream="1" * 32)
+        server.http.close()
+        server.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        passed = server.query([0, 2], stream="1" * 32)
+        assert server.http.get("/metrics").status_code == 404
+        assert passed.content == direct.content
+        assert {k: v for k, v in passed.headers.items() if k != "date"} == {
+            k: v for k, v in direct.headers.items() if k != "date"
+        }
 
 
 @pytest.mark.parametrize("size", [1, 7, 10, 16, 1000])

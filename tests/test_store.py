@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -267,3 +268,11 @@ def test_a_wrong_redis_url_is_a_clear_error():
 
 def test_redis_server_is_installed_where_nothing_may_be_skipped():
     assert REDIS_SERVER or os.environ.get("CI") != "true", "apt-get install redis-server"
+
+
+def test_the_files_of_a_store_are_its_owners_alone(tmp_path):
+    store = open_store(str(tmp_path / "messages.db"), CATALOGUE)
+    store.publish({0: b"secret"})
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {"messages.db": 0o600, "messages.db-wal": 0o600, "messages.db-shm": 0o600}
+    store.close()

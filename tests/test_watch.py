@@ -10,7 +10,7 @@ import pytest
 
 from onoff.errors import OnoffError
 from onoff.server import watch
-from onoff.server.watch import Watcher, source_names
+from onoff.server.watch import Watcher, check_files, source_names
 from onoff.store import Message, open_store
 from onoff.wire import Catalogue
 
@@ -76,20 +76,20 @@ def test_a_file_that_never_rests_does_not_hold_up_the_others_for_ever(directory,
 def test_a_file_that_changes_between_the_look_and_the_reading_is_not_published(directory, store):
     watcher = Watcher(directory, store)
     watcher.look()
-    stamps = watcher._stamps()
-    (directory / "news").write_bytes(b"half")
-    assert watcher._publish(stamps) == 1
+    with watch._opened(directory) as opened:
+        stamps = watcher._stamps(opened)
+        (directory / "news").write_bytes(b"half")
+        assert watcher._publish(opened, stamps) == 1
     assert messages(store) == {"sports": b"old sports"}
 
 
-def test_a_renamed_file_is_published_and_hidden_unknown_and_linked_ones_are_treated_as_said(directory, store):
+def test_a_renamed_file_is_published_and_hidden_and_unknown_ones_are_left_alone(directory, store):
     (directory / ".news.tmp").write_bytes(b"not yet")
     (directory / "stranger").write_bytes(b"unknown")
-    os.symlink(directory / "news", directory / "science")
     watcher = Watcher(directory, store)
     watcher.look()
     assert watcher.look() == 1
-    assert messages(store) == {"news": b"old news", "sports": b"old sports", "science": b"old news"}
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
     os.replace(directory / ".news.tmp", directory / "news")
     watcher.look()
     assert watcher.look() == 2
@@ -144,3 +144,101 @@ def test_the_files_of_a_directory_are_its_sources(directory):
     assert source_names(directory) == ("news", "sports")
     with pytest.raises(OnoffError, match="cannot be watched"):
         source_names(directory / "none")
+
+
+def test_a_symbolic_link_is_refused_at_the_start(directory, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.symlink(tmp_path / "secret", directory / "science")
+    for refused in (lambda: source_names(directory), lambda: check_files(directory, CATALOGUE)):
+        with pytest.raises(OnoffError, match="science: is a symbolic link"):
+            refused()
+    (directory / "science").rename(directory / "stranger")
+    check_files(directory, CATALOGUE)  # no source has that name
+
+
+def test_a_symbolic_link_that_is_put_there_later_is_reported_and_never_followed(directory, store, tmp_path, caplog):
+    (tmp_path / "secret").write_bytes(b"secret")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    os.symlink(tmp_path / "secret", directory / ".link")
+    (directory / ".link").rename(directory / "news")
+    os.symlink(directory / "sports", directory / "science")
+    assert [watcher.look() for _ in range(4)] == [None] * 4
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    assert sorted(record.message for record in caplog.records) == [
+        f"{directory / name}: not published, because it is a symbolic link" for name in ("news", "science")
+    ]
+
+
+def test_a_link_swapped_in_between_the_look_and_the_reading_is_not_followed(directory, store, tmp_path):
+    """It even leads to a file with the same stamp: a second name of the very file."""
+    os.link(directory / "news", tmp_path / "secret")
+    watcher = Watcher(directory, store)
+    with watch._opened(directory) as opened:
+        stamps = watcher._stamps(opened)
+        (directory / "news").unlink()
+        os.symlink(tmp_path / "secret", directory / "news")
+        assert watcher._publish(opened, stamps) == 1
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_pipe_is_left_alone(directory, store):
+    os.mkfifo(directory / "science")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+
+
+def test_a_file_that_is_replaced_before_every_look_is_published(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    published = []
+    for number in range(6):
+        (directory / ".news").write_bytes(b"number %d" % number)
+        (directory / ".news").rename(directory / "news")
+        watcher.look()
+        published.append(messages(store)["news"])
+    # Each is published at the next look, when it has rested though it has no name any more.
+    assert published == [b"old news", b"number 0", b"number 1", b"number 2", b"number 3", b"number 4"]
+    watcher.look()
+    assert messages(store)["news"] == b"number 5"
+    assert watcher._held == {}
+
+
+def test_a_file_that_replaces_another_while_it_is_written_is_not_published_half(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    for number in range(4):
+        (directory / "news").unlink()
+        with (directory / "news").open("wb") as stream:
+            stream.write(b"half %d" % number)
+            stream.flush()
+            watcher.look()
+            stream.write(b" whole")
+        os.utime(directory / "news", ns=(number, number))
+    assert messages(store)["news"] == b"old news"
+
+
+def test_a_file_that_never_rests_is_reported_once(directory, store, monkeypatch, caplog):
+    monkeypatch.setattr(watch, "PATIENCE_SECONDS", 0)
+    watcher = Watcher(directory, store)
+    for size in range(1, 6):
+        (directory / "news").write_bytes(b"x" * size)
+        watcher.look()
+    found = [record.message for record in caplog.records if "again and again" in record.message]
+    assert [line for line in found if "news" in line] == [
+        f"{directory / 'news'}: not published, because it is written to again and again; rename it"
+    ]
+
+
+def test_a_file_that_is_too_long_is_an_error_at_the_start(directory):
+    (directory / "science").write_bytes(b"x" * 17)
+    (directory / "stranger").write_bytes(b"x" * 17)
+    with pytest.raises(OnoffError, match="science: has 17 bytes, and the longest message of this store 16"):
+        check_files(directory, CATALOGUE)
+    (directory / "science").write_bytes(b"x" * 16)
+    check_files(directory, CATALOGUE)

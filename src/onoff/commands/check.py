@@ -76,7 +76,7 @@ def check(
 
 def _remembered(journal: Path) -> Chain:
     """The chain that a journal remembers."""
-    from onoff.commands.settings import chain_from
+    from onoff.commands.notes import chain_from
     from onoff.journal import snapshot
 
     notes = snapshot(journal).notes

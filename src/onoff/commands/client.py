@@ -25,7 +25,6 @@ from onoff.commands.settings import (
     explained,
     note,
     note_planner,
-    note_unpublished,
     remember,
     settings_of,
     show,
@@ -72,7 +71,7 @@ def get(
     finally:
         note_planner(client.planner)
     _tell(message, announced=next is not None)
-    show(message.body)
+    _write(message)
 
 
 async def _get(source: str, next: str | None, private: bool, settings: dict[str, Any], asked: Client) -> Message:
@@ -108,13 +107,18 @@ def resume(
     if not pending:
         note("nothing was pending; this is the last message again")
     _tell(message, announced)
+    _write(message)
+
+
+def _write(message: Message) -> None:
+    """Write the message, if there is one: a script must not take nothing for an empty message."""
+    if message.round == 0:
+        raise OnoffError(f"{message.source}: nothing has been published yet; the request is finished")
     show(message.body)
 
 
 def _tell(message: Message, announced: bool) -> None:
     """What is worth knowing about a message that has arrived; `announced` says that the next request was known."""
-    if message.round == 0:
-        note_unpublished(message.source)
     if message.made_private:
         without = "no --next was given, and the query must hide the next request"
         early = "it is at the start of the journal, before one had counted as ON"

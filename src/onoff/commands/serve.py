@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
 import typer
 
@@ -14,7 +15,8 @@ from onoff.errors import OnoffError, StoreUnavailable
 from onoff.store import Store, open_store
 from onoff.wire import Catalogue
 
-PUBLISHERS, READERS = "ONOFF_PUBLISHERS", "ONOFF_READERS"
+PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
+FILE = "onoff.db"
 LENGTH = 4096
 
 
@@ -25,7 +27,12 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     *,
-    store: Annotated[str, typer.Option(metavar="FILE|URL", help="SQLite file, or redis://HOST:PORT/DB.")] = "onoff.db",
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL", help=f"SQLite file, or redis://HOST:PORT/DB (or in ${STORE}); {FILE} if none."
+        ),
+    ] = None,
     source: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A source; repeat for each.")] = None,
     sources: Annotated[Path | None, typer.Option(metavar="FILE", help="The sources, one name in a line.")] = None,
     watch: Annotated[Path | None, typer.Option(metavar="DIR", help="Publish its files: one file, one source.")] = None,
@@ -51,17 +58,21 @@ def serve(
     from onoff.server.process import serve as run
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
+    from onoff.server.watch import check_files
 
+    target = _target(store)
     # A path that cannot be written is the operator's error, not the workers'.
     kept = Transcript(transcript) if transcript is not None else None
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
-    with reserved(host, port) as listening, closing(_open(store, names, length)) as opened:
+    with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
+        if watch is not None:
+            check_files(watch, opened.catalogue)
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
         settings = Settings(
-            store=store,
+            store=target,
             catalogue=opened.catalogue,
             publishers=_hashes(publishers, PUBLISHERS),
             readers=_hashes(readers, READERS),
@@ -105,8 +116,7 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
     if source:
         return tuple(source)
     if sources is not None:
-        lines = sources.read_text(encoding="utf-8").splitlines()
-        return tuple(line.strip() for line in lines if line.strip())
+        return _names_in(sources)
     if watch is not None:
         from onoff.server.watch import source_names
 
@@ -114,11 +124,50 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
     return None
 
 
+def _names_in(file: Path) -> tuple[str, ...]:
+    """The names in a file, one in a line. A chain file has names too, and would give nonsense."""
+    lines = [line.strip() for line in _text(file).splitlines() if line.strip()]
+    if lines and (lines[0].startswith("{") or (len(lines) > 1 and all(map(_is_row, lines[1:])))):
+        raise OnoffError(f"{file}: is a chain file; --sources needs a file with one name in a line")
+    return tuple(lines)
+
+
+def _is_row(line: str) -> bool:
+    """Whether a line is one of a matrix: two or more numbers."""
+    parts = line.split(",")
+    try:
+        return len([float(part) for part in parts]) > 1
+    except ValueError:
+        return False
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise OnoffError(f"{file}: is not UTF-8") from None
+
+
+def _target(given: str | None) -> str:
+    """The store; a password comes from the environment, since everybody on the machine sees command lines."""
+    if given is None:
+        return os.environ.get(STORE) or FILE
+    if given.startswith(("redis://", "rediss://", "unix://")):
+        parts = urlsplit(given)
+        if parts.password or "password" in parse_qs(parts.query):
+            raise OnoffError(
+                f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
+            )
+    return given
+
+
 def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
     from onoff.server.tokens import read_hashes
 
     if file is not None:
-        return read_hashes(file.read_text(encoding="utf-8"), str(file))
+        return read_hashes(_text(file), str(file))
     if variable in os.environ:
         return read_hashes(os.environ[variable], f"${variable}")
     return ()

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from onoff.errors import StoreError
+from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.problems import unavailable
 from onoff.store import Store
 from onoff.wire import Frame
 
 # Others' publications are seen at most this much later, which is well within the promised second.
 MAX_AGE = 0.25
+# A publication that others have kept waiting for longer is refused.
+PUBLISH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Board:
         """Publish a round; from now on `current` contains it."""
         try:
             loop = asyncio.get_running_loop()
-            number = await loop.run_in_executor(self._publishing, self._store.publish, messages)
+            number = await loop.run_in_executor(self._publishing, self._publish, messages, time.monotonic())
         except StoreError as error:
             raise unavailable(error) from error
         self._published = time.monotonic()
@@ -77,6 +79,12 @@ class Board:
         self._publishing.shutdown()
         self._reading.shutdown()
         self._store.close()
+
+    def _publish(self, messages: Mapping[int, bytes], asked: float) -> int:
+        """Publish in the thread for it, unless those before took too long: each of them may have waited for a lock."""
+        if time.monotonic() - asked > PUBLISH_SECONDS:
+            raise StoreUnavailable("other publications are waiting for the store")
+        return self._store.publish(messages)
 
     async def _renew(self) -> None:
         began = time.monotonic()

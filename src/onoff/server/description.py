@@ -69,7 +69,14 @@ def describe(catalogue: Catalogue, *, readers_need_token: bool) -> Schema:
                 )
             },
             "/metrics": {"get": _operation("Counters, for Prometheus.", {"text/plain": {"type": "string"}})},
-            "/openapi.json": {"get": _operation("This description.", {"application/json": {"type": "object"}})},
+            "/openapi.json": {
+                "get": _operation(
+                    "This description.",
+                    {"application/json": {"type": "object"}},
+                    problems=[401] if reader else [],
+                    security=reader,
+                )
+            },
         },
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }

@@ -153,5 +153,8 @@ class Endpoints:
         self._metrics.round.set(self._board.round)
         return Response(self._metrics.text(), headers={**_NO_STORE, "Content-Type": exposition.CONTENT_TYPE})
 
-    async def openapi(self, _: Request) -> Response:
+    async def openapi(self, request: Request) -> Response:
+        """The description has the names of the sources."""
+        if self._settings.readers:
+            authorize(request.headers, self._settings.readers)
         return JSONResponse(self._description, headers=_NO_STORE)

@@ -12,8 +12,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,21 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(GivenSocket, MPServer):
-    """Granian's worker processes on our socket."""
+    """Granian's worker processes on our socket. Ctrl-C is for the parent, which ends them."""
+
+    def _spawn_workers(self, *arguments: Any) -> None:
+        with _interrupts_held_back():
+            super()._spawn_workers(*arguments)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """SIGINT waits meanwhile, and for ever in processes that are started here: half awake they would die loudly."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def serve(

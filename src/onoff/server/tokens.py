@@ -5,6 +5,7 @@ A token is 32 random bytes, so a plain SHA-256 is enough: there is nothing to gu
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -29,9 +30,20 @@ def hash_line(token: str) -> str:
 
 def append_hash(file: Path, token: str) -> None:
     """Add the token's hash to a file, made readable to its owner only."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(hash_line(token) + "\n")
+    line = (hash_line(token) + "\n").encode()
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if os.write(descriptor, line) != len(line):
+                os.ftruncate(descriptor, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OnoffError(
+            f"{file}: the hash of the token cannot be written ({error.strerror}); no token was made"
+        ) from error
 
 
 def read_hashes(text: str, where: str) -> tuple[bytes, ...]:

@@ -6,34 +6,94 @@ A line {"catalogue": [names]} says in which order the sources of the lines below
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from onoff.errors import OnoffError
 from onoff.wire import Query
+
+_BEGINNINGS = (b'{"time": ', b'{"catalogue": ')
+_BLOCK = 64 * 1024
 
 
 class Transcript:
-    """A file to which several processes append whole lines."""
+    """A file to which several processes append whole lines, or nothing.
+
+    A line that the disk takes only in part is cut off again, by the process that wrote it or, if that was killed, by
+    the next one that writes. Its query was not answered: that comes after its line.
+    """
 
     def __init__(self, file: Path) -> None:
-        self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise OnoffError(f"{file}: the transcript cannot be written ({error.strerror})") from error
+        self._file, self._regular = file, stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                self._repair()
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     def begin(self, names: Sequence[str]) -> None:
         """Write down the order of the catalogue, once for all worker processes."""
-        self._append({"catalogue": names})
+        try:
+            self._append({"catalogue": names})
+        except OSError as error:
+            raise OnoffError(f"{self._file}: the transcript cannot be written ({error.strerror})") from error
 
     def record(self, query: Query, client: str | None) -> None:
+        """Append the line of a query; an `OSError` says that there is none."""
         line = {"time": time.time(), "stream": query.stream, "step": query.step, "sources": query.sources}
         self._append({**line, "client": client})
 
-    def _append(self, line: dict[str, object]) -> None:
-        data = (json.dumps(line) + "\n").encode()
-        # One write of a file opened for appending: lines of several processes do not mix.
-        if os.write(self._descriptor, data) != len(data):
-            raise OSError(errno.ENOSPC, "only a part of the line was written")
-
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _append(self, line: dict[str, object]) -> None:
+        data = (json.dumps(line) + "\n").encode()
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            end = self._repair()
+            try:
+                if os.write(self._descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, "only a part of the line was written")
+            except BaseException:
+                if self._regular:
+                    os.ftruncate(self._descriptor, end)
+                raise
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _repair(self) -> int:
+        """Cut off a last line that has no end, and return where the next one begins."""
+        if not self._regular:  # a pipe or a device has no end to look at
+            return 0
+        end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        if end == 0 or os.pread(self._descriptor, 1, end - 1) == b"\n":
+            return end
+        start = self._last_line(end)
+        begin = os.pread(self._descriptor, max(map(len, _BEGINNINGS)), start)
+        if not any(begin.startswith(one) or one.startswith(begin) for one in _BEGINNINGS):
+            raise OnoffError(f"{self._file}: is not a transcript, its last line has no end; name another file")
+        os.ftruncate(self._descriptor, start)
+        return start
+
+    def _last_line(self, end: int) -> int:
+        """Where the last line begins."""
+        while end > 0:
+            begin = max(0, end - _BLOCK)
+            found = os.pread(self._descriptor, end - begin, begin).rfind(b"\n")
+            if found != -1:
+                return begin + found + 1
+            end = begin
+        return 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from onoff.wire import Catalogue
 
 # "ONOF": other programs' files are told apart from ours before anything is written.
 _APPLICATION_ID = 0x4F4E4F46
-_LOCK_SECONDS = 5.0
+_LOCK_SECONDS = 2.0
 
 _SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), catalogue BLOB NOT NULL, round INTEGER NOT NULL);
@@ -34,6 +35,8 @@ class SqliteStore:
         self._path = str(path)
         if catalogue is None and not Path(path).exists():  # which connecting would make
             raise StoreError(f"{self._path}: {NEW}")
+        with suppress(OSError):  # which SQLite will explain. Its other files get the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         # Two connections: a publication that waits for another process must not hold up readers of this one.
         with self._errors():
             self._writer = self._connect()

@@ -1,0 +1,178 @@
+"""The transcript: whole lines or nothing, on a full disk and after a kill, and nothing answered that it cannot show."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from onoff.errors import OnoffError
+from onoff.server.transcript import Transcript
+from onoff.wire import Query
+from serverprocess import ServerProcess
+
+LIMIT = 17 * 2**20  # more than any other file of a server has
+
+
+def query(step=0, sources=(0, 1)):
+    return Query("0" * 64, secrets.token_hex(16), step, sources)
+
+
+def lines_of(file):
+    """Every line, each of which must be whole."""
+    text = file.read_bytes()
+    assert text == b"" or text.endswith(b"\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+TORN = [
+    b"{",
+    b'{"tim',
+    b'{"time": 17',
+    b'{"time": 1.5, "stream": "' + b"a" * 200_000,
+    b'{"catalogue": ["ne',
+]
+
+
+@pytest.mark.parametrize("torn", TORN, ids=[str(len(torn)) for torn in TORN])
+@pytest.mark.parametrize("before", [b"", b'{"catalogue": ["a", "b"]}\n'], ids=["alone", "after a line"])
+def test_a_torn_last_line_is_cut_off_on_opening_and_before_the_next_line(tmp_path, torn, before):
+    file = tmp_path / "transcript"
+    file.write_bytes(before + torn)
+    opened = Transcript(file)
+    assert file.read_bytes() == before
+    with file.open("ab") as other:  # a process that was killed while this one runs
+        other.write(torn)
+    opened.record(query(7), "here")
+    opened.close()
+    assert [line.get("step") for line in lines_of(file)] == [None] * (before != b"") + [7]
+
+
+def test_a_file_that_is_not_a_transcript_is_not_touched(tmp_path):
+    file = tmp_path / "diary"
+    file.write_text("dear diary,\nno newline at the end")
+    with pytest.raises(OnoffError, match="not a transcript"):
+        Transcript(file)
+    assert file.read_text() == "dear diary,\nno newline at the end"
+
+
+def test_a_pipe_will_do(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    opened = Transcript(tmp_path / "pipe")
+    opened.record(query(3), None)
+    opened.close()
+    assert json.loads(os.read(reader, 10_000))["step"] == 3
+    os.close(reader)
+
+
+WRITER = """
+import resource, sys
+from pathlib import Path
+from onoff.server.transcript import Transcript
+from onoff.wire import Query
+limit, worker = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+transcript = Transcript(Path(sys.argv[1]))
+for step in range(400):
+    try:
+        transcript.record(Query("0" * 64, f"{worker:032x}", step, tuple(range(step % 50 + 1))), None)
+        print(step)
+    except OSError:
+        pass
+"""
+
+
+def test_processes_that_write_until_the_disk_is_full_leave_whole_lines_only(tmp_path):
+    """The system takes a part of the line that crosses the limit, as a full disk does."""
+    file = tmp_path / "transcript"
+    command = [sys.executable, "-c", WRITER, str(file), "40001"]
+    processes = [subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, text=True) for i in range(3)]
+    told = [[int(step) for step in process.communicate(timeout=120)[0].split()] for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    assert sum(map(len, told)) < 1200
+    found = lines_of(file)
+    for worker, steps in enumerate(told):
+        assert [line["step"] for line in found if int(line["stream"], 16) == worker] == steps
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A small file system of its own where we may mount one, else None."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", place], capture_output=True, check=False
+    )
+    yield place if mounted.returncode == 0 else None
+    if mounted.returncode == 0:
+        subprocess.run(["umount", place], check=True)
+
+
+def ask_until_refused(server):
+    """The streams that were answered, asked for by several readers at once, until each has been refused twice."""
+    answered = []
+
+    def read():
+        refused = 0
+        with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=60) as http:
+            while refused < 2 and len(answered) < 5000:  # far more than the disk has room for
+                stream = secrets.token_hex(16)
+                body = Query(server.catalogue.fingerprint, stream, 0, (0, 1, 2, 3)).encode()
+                response = http.post("/v1/query", content=body)
+                if response.status_code == 200:
+                    answered.append(stream)
+                else:
+                    assert response.json()["type"] == "urn:onoff:problem:transcript-unavailable"
+                    refused += 1
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return answered
+
+
+def test_on_a_full_disk_every_answer_has_its_line_and_every_line_is_whole(tmp_path, full_disk):
+    server = ServerProcess(tmp_path, "--workers", "2")
+    with server:
+        workers = server.workers()
+        if full_disk is not None:
+            server.stop()
+            server.transcript_file = full_disk / "transcript.jsonl"
+            server.options[server.options.index("--transcript") + 1] = str(server.transcript_file)
+            filler = full_disk / "filler"
+            filler.write_bytes(bytes(100_000))
+            server.start()
+        else:
+            filler = b'{"catalogue": ["filler"]}\n' * (LIMIT // 27)
+            with server.transcript_file.open("ab") as stream:
+                stream.write(filler)
+            for pid in workers:
+                subprocess.run(["prlimit", f"--fsize={LIMIT}", "--pid", str(pid)], check=True)
+        answered = ask_until_refused(server)
+        assert answered
+        recorded = [line["stream"] for line in lines_of(server.transcript_file) if "stream" in line]
+        assert sorted(recorded) == sorted(answered)
+        if full_disk is not None:
+            filler.unlink()
+        else:
+            for pid in workers:
+                subprocess.run(["prlimit", "--fsize=unlimited", "--pid", str(pid)], check=True)
+        server.ask([0], step=4)
+        assert lines_of(server.transcript_file)[-1]["step"] == 4
+
+
+def test_the_line_of_a_query_is_there_before_its_answer(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        for step in range(20):
+            server.ask([0], step=step)
+            assert lines_of(Path(server.transcript_file))[-1]["step"] == step
