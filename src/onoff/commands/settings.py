@@ -40,7 +40,7 @@ Background = Annotated[
     bool, typer.Option("--background/--no-background", help="Whether a process may compute cheaper plans for later.")
 ]
 Delay = Annotated[
-    float, typer.Option(min=0.0, metavar="SECONDS", help="From call to send, the same for every request.")
+    float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
 
 
