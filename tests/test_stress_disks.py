@@ -47,7 +47,7 @@ def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver,
         reach = ["--server", server.url] if kind == "own" else ["--urls", str(tmp_path / "urls.json")]
         reach += ["--chain", str(tmp_path / "chain.json"), "--delay", "0.001"]
         for number, rng in enumerate(campaign.runs(65, f"{kind} {part}")):
-            pages = rng.randint(4, 90)
+            pages = rng.randint(3, 45)
             with small_disk(in_memory / f"disk-{number}", pages) as disk:
                 # Plans are at hand, or must be kept on the full disk, too; so must the messages.
                 where = plans if rng.random() < 0.7 else disk.place / "plans"
