@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from auditstreams import CHAIN, models, plans, race, steps_of, write_files
+from auditstreams import CHAIN, lines_of, models, plans, race, steps_of, write_files
 from clikit import call
 from onoff import Plan, PlanError, plan
 from onoff.audit import planproof, races
@@ -26,6 +26,7 @@ from onoff.audit.gambling import Drawn, racers
 from onoff.audit.mistakes import RATES, generators, mistakes
 from onoff.audit.models import Planned
 from onoff.audit.planproof import verify
+from onoff.audit.stream import audit_stream, noted
 from onoff.audit.transcripts import Line, Step, read_transcript, streams
 from onoff.raceplan import RacePlan, _integers
 from onoff.tableplan import TablePlan
@@ -182,6 +183,17 @@ def test_an_allowance_of_one_or_more_is_a_failure(tmp_path, monkeypatch):
     assert done.returncode == 1
     assert "SAYS NOTHING: an allowance of 1 or more" in done.stdout
     assert "tells nothing about private requests" not in done.stdout.split("naive client:")[0]
+
+
+def test_an_audit_without_findings_is_not_clean_if_anything_would_be_allowed(monkeypatch):
+    steps = HONEST[:100]
+    audits = []
+    for stated in (1e-14, 1e-4):
+        monkeypatch.setattr(TablePlan, "rounding_at", lambda self, lag, stated=stated: stated)
+        expected = noted(CHAIN, steps, plans().values())
+        audits.append(audit_stream(CHAIN, lines_of(steps), expected, [step.request for step in steps]))
+    assert [(audit.findings, audit.clean) for audit in audits] == [((), True), ((), False)]
+    assert audits[1].log.verdict.allowed >= 1
 
 
 def refusing_plan():
