@@ -189,8 +189,8 @@ def obey(order) -> int:
             asyncio.run(play(order))
     except SystemExit as error:
         return error.code or 0
-    except JournalError:
-        return 3
+    except JournalError as error:
+        return 4 if "the journal is damaged" in str(error) or "move it away" in str(error) else 3
     except BaseException:
         traceback.print_exc()
         return 1
