@@ -195,7 +195,9 @@ def obey(order) -> int:
         return error.code or 0
     except OnoffError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return 3 if isinstance(error, JournalError) else 2
+        if not isinstance(error, JournalError):
+            return 2
+        return 4 if "the journal is damaged" in str(error) or "move it away" in str(error) else 3
     except BaseException:
         traceback.print_exc()
         return 1

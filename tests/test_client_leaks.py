@@ -13,11 +13,12 @@ import json
 import pytest
 
 from clientkit import NAMES, OFF, ON, faulty, scene
-from onoff import Chain, journalfile
+from onoff import Chain, journalfile, wire
 from onoff.client import Client
-from onoff.errors import JournalError
+from onoff.errors import JournalError, Unavailable
 from onoff.journal import Journal, Stored
 from onoff.session import begin, finish
+from onoff.wire import Frame
 from recordingserver import reply
 
 SET = (1, 2, 4)
@@ -91,6 +92,40 @@ def test_a_body_that_does_not_fit_the_disk_fails_alike_whatever_was_wanted(small
     with planted(Journal, "finish", keep_the_wanted_only):
         alike, _ = small_disk("mutant")
     assert not alike
+
+
+# Fields of a frame.
+
+
+def marked(world, wanted, journal):
+    """What is seen of a request for everything if the victim's round is more than a database keeps."""
+
+    def mark(request, _):
+        if request.method != "POST":
+            return None
+        frames = world.origin.frames(request)
+        frames[VICTIM] = Frame(VICTIM, 2**63, b"marked").encode(world.origin.catalogue.length)
+        return reply(b"".join(frames))
+
+    world.server.respond = faulty(world.origin, mark)
+    world.server.reset()
+    try:
+        outcome = world.outcome(lambda client: client.get(NAMES[wanted]), journal=journal)
+    except OverflowError as error:
+        outcome = (type(error),)
+    return outcome, world.server.recording()
+
+
+def test_a_round_that_no_database_keeps_looks_the_same_whatever_was_wanted(tmp_path, monkeypatch):
+    with scene("own", tmp_path) as world:
+        found = [marked(world, wanted, f"honest-{wanted}") for wanted in range(len(NAMES))]
+        assert found == [found[0]] * len(NAMES)
+        assert found[0][0][0] is Unavailable
+        # Planted: any round is let in, and the wanted message alone is stored. The victim is named by its silence.
+        monkeypatch.setattr(wire, "MAX_ROUND", 2**64)
+        with planted(Journal, "finish", keep_the_wanted_only):
+            outcomes = [marked(world, wanted, f"mutant-{wanted}")[0] for wanted in range(len(NAMES))]
+        assert [outcome == ("message",) for outcome in outcomes] == [x != VICTIM for x in range(len(NAMES))]
 
 
 # Statuses.

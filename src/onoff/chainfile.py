@@ -69,8 +69,8 @@ def write(
         raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def write_atomically(file: Path, data: bytes) -> None:
-    """Put `data` at `file` by renaming a finished, synced sibling over it.
+def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
+    """Put `data` at `file` by renaming a finished sibling over it, synced unless power loss may undo it.
 
     Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
     """
@@ -85,7 +85,8 @@ def write_atomically(file: Path, data: bytes) -> None:
                     os.fchmod(stream.fileno(), mode)
                 stream.write(data)
                 stream.flush()
-                os.fsync(stream.fileno())
+                if sync:
+                    os.fsync(stream.fileno())
             os.replace(temporary, target)
         except BaseException:
             os.unlink(temporary)

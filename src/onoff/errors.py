@@ -36,6 +36,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import TypeGuard
 
+AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
+
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
     """Whether the value is a whole number of at least `least`, Python's or NumPy's; True and False are not numbers."""

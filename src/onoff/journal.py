@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from onoff import journalfile
-from onoff.errors import JournalError, JournalLocked
-from onoff.journalfile import AFRESH, SUMMED, VERSION, DamagedError, explained
+from onoff.errors import AFRESH, JournalError, JournalLocked
+from onoff.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.session import Pending, State
 from onoff.witness import Witness
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onoff.errors import JournalError
+from onoff.errors import AFRESH, JournalError
 
 VERSION = 2
 # All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
@@ -41,7 +41,6 @@ ALTER TABLE steps ADD COLUMN pad TEXT NOT NULL DEFAULT '';
 """
 SUMMED_1 = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
 SUMMED = (*SUMMED_1, "notes")
-AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
 KEEP = "The journal is not to blame: keep it, mend that and try again. No new query was sent"
 IDENTITY = re.compile("[0-9a-f]{32}")
 

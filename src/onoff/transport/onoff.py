@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import httpx
 
-from onoff.errors import AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
-from onoff.journalfile import AFRESH
 from onoff.transport import Answer, Content
 from onoff.transport.address import checked_server, checked_token
 from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
