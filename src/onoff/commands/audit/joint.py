@@ -169,7 +169,7 @@ def _audited(name: str, setting: Setting) -> Leakage:
     tables = Plans(name, chain.n, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
     with progress(f"checking {name}")(len(lags) + 1) as advance:
         found = audit(chain, statuses, tables, start, tables.rounding_at, advance=advance)
-    return _drawn(found, plans, lags, setting)
+    return _drawn(found, plans, lags, setting) if found.holds else found
 
 
 def _drawn(found: Leakage, plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leakage:
@@ -223,7 +223,7 @@ def _raced(plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leak
             )
         except TooLarge:
             found = stated("race", chain, statuses, rounding_at)
-    return _one_law(found, plans, lags, setting) if lags else found
+    return _one_law(found, plans, lags, setting) if lags and found.holds else found
 
 
 def _one_law(found: Leakage, plans: Sequence[Plan], lags: Sequence[int], setting: Setting) -> Leakage:
