@@ -335,4 +335,4 @@ def test_an_interrupt_while_the_server_starts_is_answered_in_one_line(tmp_path):
             os.killpg(process.pid, signal.SIGINT)
             _, said = process.communicate(timeout=60)
         assert "Traceback" not in said
-        assert process.returncode in (0, 130)
+        assert process.returncode in (0, 130), said

@@ -18,7 +18,11 @@ HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 
 
 class _Server(GivenSocket, Server):
-    """Granian on our socket."""
+    """Granian on our socket, in this process; it closes the copy that it is given."""
+
+    def _init_shared_socket(self) -> None:
+        super()._init_shared_socket()
+        self._sso.detach()
 
 
 def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:

@@ -47,12 +47,14 @@ class GivenSocket:
     _ssp: Any
 
     def _init_shared_socket(self) -> None:
-        self.listening.set_inheritable(True)  # by the worker processes
-        self._sfd, self._sso, self._ssp = self.listening.fileno(), self.listening, None
+        self._sso = self.listening.dup()
+        self._sso.set_inheritable(True)  # by the worker processes
+        self._sfd, self._ssp = self._sso.fileno(), None
         self._shd = SocketHolder(self._sfd, False, BACKLOG)  # type: ignore[call-arg]
 
     def _drop_shared_socket(self) -> None:
-        """Nothing: whoever reserved the socket closes it."""
+        """Close our copy; whoever reserved the socket closes it."""
+        self._sso.close()
 
 
 @contextmanager

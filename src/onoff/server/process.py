@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class _Server(GivenSocket, MPServer):
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
     """SIGINT waits meanwhile, and for ever in processes that are started here: half awake they would die loudly."""
+    resource_tracker.ensure_running()  # which would be started with the first of them, and lift the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
