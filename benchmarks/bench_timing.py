@@ -111,7 +111,9 @@ class Server:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)  # what was sent has all but arrived
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._process = get_context("fork").Process(target=serve, args=(listener, self._replies, self._last))
+        self._process = get_context("fork").Process(
+            target=serve, args=(listener, self._replies, self._last), daemon=True
+        )
         self._process.start()
         listener.close()
         return self
