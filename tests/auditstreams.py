@@ -93,7 +93,7 @@ def write_files(directory, steps, name="journal", kept=()):
     for one in kept or plans().values():
         PlanStore(CHAIN, directory / "plans").save(one)
     journal = Journal(directory / name, CHAIN.fingerprint, "catalogue")
-    identity = journal._meta("identity")
+    identity = journal.stream
     journal.close()
     rows = [
         (s.step, s.private, s.asked_private, s.lag, s.plan, json.dumps(s.query), s.request, s.next, s.cost)

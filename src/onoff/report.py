@@ -48,7 +48,7 @@ Bar = Callable[[int], AbstractContextManager[Advance]]
 class Rate:
     """Costs in messages per request at one lag; `paper` is None where only its bound `inner` was computed.
 
-    `optimum` is the cost of the plan found by `scheme`, at most `gap` above what any scheme could reach.
+    `optimum` is the cost of the plan found by `scheme`. If that is a table, no scheme is cheaper by more than `gap`.
     """
 
     lag: int

@@ -61,7 +61,8 @@ def smoothing_note(pairs: Counts, smoothing: float) -> str | None:
     if smoothing < MUCH * asked or weight < NOTABLE * (weight + pairs.sum()):
         return None
     return (
-        f"smoothing {smoothing:g} makes the rows more alike than the counts do, so the cost comes out too low; "
+        f"smoothing {smoothing:g} makes the rows more alike than the counts do, so the cost may come out "
+        "wrong, mostly too low; "
         f"--smoothing {asked:.2g} is what the counts ask for"
     )
 
