@@ -239,6 +239,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "feeds").mkdir()
     (tmp_path / "text").write_text("not a token")
     (tmp_path / "latin").write_bytes(b"\xe9\n")
+    (tmp_path / "odd.db-streams").write_text("a file of others")
     (tmp_path / "chain.csv").write_text("a,b\n0.5,0.5\n0.25,0.75\n")
     (tmp_path / "chain.json").write_text('{"names": ["a", "b"]}')
     (tmp_path / "links").mkdir()
@@ -266,6 +267,8 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             (["--store", tmp_path / "messages.db", "--length", "64", "--watch", tmp_path / "long"], "has 65 bytes"),
             (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
             (["--store", "unix:///x?password=secret", *two[2:]], "ONOFF_STORE"),
+            (["--store", "redis://[::1", *two[2:]], "not the URL of a Redis database"),
+            (["--store", tmp_path / "odd.db", *two[2:]], "is not a table of streams"),
             ([*store, "--watch", tmp_path / "none"], "cannot be watched"),
             ([*store, "--watch", tmp_path / "feeds"], "2 to"),
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),

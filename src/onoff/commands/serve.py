@@ -59,6 +59,7 @@ def serve(
     from onoff.server.settings import Settings
     from onoff.server.transcript import Transcript
     from onoff.server.watch import check_files
+    from onoff.store.streams import open_streams
 
     target = _target(store)
     # A path that cannot be written is the operator's error, not the workers'.
@@ -71,6 +72,7 @@ def serve(
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
+        open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
         settings = Settings(
             store=target,
             catalogue=opened.catalogue,
@@ -155,7 +157,10 @@ def _target(given: str | None) -> str:
     if given is None:
         return os.environ.get(STORE) or FILE
     if given.startswith(("redis://", "rediss://", "unix://")):
-        parts = urlsplit(given)
+        try:
+            parts = urlsplit(given)
+        except ValueError as error:
+            raise OnoffError(f"--store: not the URL of a Redis database ({error})") from None
         if parts.password or "password" in parse_qs(parts.query):
             raise OnoffError(
                 f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
