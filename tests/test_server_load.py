@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import os
 import resource
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -149,6 +152,43 @@ def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notic
         assert len(server.workers()) == 1
 
 
+# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends.
+COUNT_REJECTED = """
+import select, socket, sys, time
+made = []
+for address in sys.argv[2:]:
+    for _ in range(40):
+        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=30, source_address=(address, 0)))
+deadline, ended = time.monotonic() + 3, set()
+while time.monotonic() < deadline:
+    ended |= {one.fileno() for one in select.select(made, [], [], 0.1)[0]}
+print(len(ended))
+"""
+IN_A_NETWORK = """
+ip link set lo up
+for address in fd00:1::a fd00:1::b fd00:2::a; do ip -6 addr add $address/64 dev lo nodad; done
+"$HAPROXY" -db -f "$1" &
+until "$PYTHON" -c 'import socket; socket.create_connection(("::1", 8701))' 2>/dev/null; do sleep 0.1; done
+"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:1::b
+"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:2::a
+kill $!
+"""
+
+
+@needs_haproxy
+def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
+    """Whoever has one IPv6 address as a rule has 2^64 of them."""
+    alone = ["unshare", "--map-root-user", "--net"]
+    if not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("no network of our own can be made")
+    text = (EXAMPLES / "haproxy.cfg").read_text()
+    (tmp_path / "haproxy.cfg").write_text(text.replace("bind 127.0.0.1:8701", "bind [::1]:8701"))
+    words = {"HAPROXY": HAPROXY, "PYTHON": sys.executable, "SCRIPT": COUNT_REJECTED}
+    command = [*alone, "sh", "-c", IN_A_NETWORK, "sh", tmp_path / "haproxy.cfg"]
+    done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["16", "0"], done.stderr
+
+
 @needs_haproxy
 def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
     with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
@@ -162,6 +202,13 @@ def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
             assert healthy(f"http://127.0.0.1:{port}")
 
 
+def status_of(port, path):
+    """The status of a path as it is written: httpx would rewrite it."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
 @needs_haproxy
 def test_behind_the_proxy_answers_are_the_same(tmp_path):
     with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port):
@@ -170,7 +217,7 @@ def test_behind_the_proxy_answers_are_the_same(tmp_path):
         server.http.close()
         server.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
         passed = server.query([0, 2], stream="1" * 32)
-        assert server.http.get("/metrics").status_code == 404
+        assert {status_of(port, path) for path in ("/metrics", "/%6detrics", "/metric%73?a=b")} == {404}
         assert passed.content == direct.content
         assert {k: v for k, v in passed.headers.items() if k != "date"} == {
             k: v for k, v in direct.headers.items() if k != "date"
