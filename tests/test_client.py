@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import http.server
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan, report
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, chainfile, plan, report
 from onoff.commands.play import read_items
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.journal import Journal, Snapshot, Totals, snapshot
@@ -500,6 +502,48 @@ def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
         done = onoff("play", tmp_path / "requests", *common, "--delay", "0")
         assert done.stderr.count("nothing has been published yet") == 1
         assert words in done.stderr
+
+
+def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, server, tmp_path, monkeypatch):
+    """The server chooses the length of a body: to stop where it does not fit would tell that it was wanted."""
+
+    def full(file, data, *, sync=True, honest=chainfile.write_atomically):
+        if len(data) > len("latest of news"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        honest(file, data, sync=sync)
+
+    monkeypatch.setattr(chainfile, "write_atomically", full)
+    lines, ends = [], []
+    for wanted in ("news", "sports"):
+        before = len(server.transcript())
+        (tmp_path / wanted).write_text(f"on news\non {wanted}\non {wanted}\non news\n")
+        common = ["--journal", tmp_path / f"{wanted}.journal", "--plans", plans, "--delay", "0", "--no-background"]
+        words = ["--server", server.url, "--chain", chain_file, "--out", tmp_path / f"{wanted}.got"]
+        ends.append(onoff("play", tmp_path / wanted, *words, *common, check=False))
+        lines.append([line["sources"] for line in server.transcript()[before:]])
+    assert lines[0] == lines[1]
+    assert [end.returncode for end in ends] == [0, 2]
+    assert "the messages of 2 steps are not in" in ends[1].stderr
+    assert "(steps 1, 2)" in ends[1].stderr
+    assert "no space left on device" in ends[1].stderr
+
+
+def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_file, plans, web, tmp_path, monkeypatch):
+    (tmp_path / "files" / "1.txt").unlink()
+    (tmp_path / "urls.json").write_text(json.dumps(web))
+    (tmp_path / "requests").write_text("on sports\non news\non sports\n")
+    closed, said = [], []
+    honest = HttpTransport.close
+
+    async def close(self):
+        await honest(self)
+        closed.append(True)
+
+    monkeypatch.setattr(HttpTransport, "close", close)
+    monkeypatch.setattr("onoff.commands.play.note", lambda words: said.append((words, bool(closed))))
+    common = ["--journal", tmp_path / "j", "--plans", plans, "--chain", chain_file, "--delay", "0", "--no-background"]
+    onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
+    assert said == [("the server answered 404 for 'sports'", True)]
 
 
 def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path, monkeypatch):

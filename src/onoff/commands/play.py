@@ -31,12 +31,11 @@ from onoff.commands.settings import (
     explained,
     note,
     note_planner,
-    note_unpublished,
     remember,
     settings_of,
 )
 from onoff.errors import Announced, OnoffError, PendingRequest
-from onoff.places import make_directory
+from onoff.places import make_directory, told
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -73,13 +72,15 @@ def play(
 
     settings = settings_of(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    client = client_of(settings, plans, delay, background)
+    client, delivery = client_of(settings, plans, delay, background), Delivery(out)
     try:
         with explained(settings, "run the same command again" + (", without --restart" if restart else "")):
-            totals, since = asyncio.run(_play(file.absolute(), items, settings, client, out, restart))
+            totals, since = asyncio.run(_play(file.absolute(), items, settings, client, out, restart, delivery))
     finally:
+        delivery.tell()
         note_planner(client.planner)
     report.print_totals(totals, settings["chain"], settings["lengths"], since)
+    delivery.check()
 
 
 async def _play(
@@ -89,6 +90,7 @@ async def _play(
     asked: Client,
     out: Path | None,
     restart: bool,
+    delivery: Delivery,
 ) -> tuple[Totals, int]:
     """The requests of a file; the journal's totals at the end, and the step from which on they were counted."""
     from onoff import report
@@ -101,7 +103,6 @@ async def _play(
         if out is not None:
             make_directory(out)
         remember(client, settings)
-        delivery = Delivery(out)
         first = played.begin(client.journal.state.step) if begun == 0 else played.first
         state = client.journal.state
         if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
@@ -196,11 +197,17 @@ def _digest(items: list[tuple[str, bool]]) -> str:
 
 
 class Delivery:
-    """Writes messages to the files of a directory, if there is one."""
+    """Writes messages to the files of a directory, if there is one.
+
+    What happens here depends on which source was wanted. So nothing is said, and nothing stops the stream, before the
+    connection is closed: what there is to say is kept for `tell`.
+    """
 
     def __init__(self, out: Path | None) -> None:
         self._out = out
-        self._unpublished: set[str] = set()  # noted once each
+        self._words: dict[str, None] = {}  # said once each, in this order
+        self._unwritten: list[int] = []
+        self._reason = ""
 
     async def take(self, asked: Awaitable[Message | None]) -> None:
         """Wait for a message and write it; that a source has none is worth a note, not the end."""
@@ -210,16 +217,35 @@ class Delivery:
         try:
             message = await asked
         except SourceError as error:
-            note(str(error))
+            self._words[str(error)] = None
             return
         if message is None:
             return
-        if message.round == 0 and message.source not in self._unpublished:
-            self._unpublished.add(message.source)
-            note_unpublished(message.source)
+        if message.round == 0:
+            self._words[f"{message.source}: nothing has been published yet"] = None
         if self._out is not None:
-            # Unsynced: for a long body the disk takes longer than the client's delay, which would show on the wire.
-            write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
+            try:
+                # Unsynced: for a long body the disk takes longer than the client's delay, which would show on the wire.
+                write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
+            except OSError as error:
+                self._unwritten.append(message.step)
+                self._reason = told(error)
+
+    def tell(self) -> None:
+        """Say what was found."""
+        for words in self._words:
+            note(words)
+        if self._unwritten:
+            steps = ", ".join(map(str, self._unwritten[:5])) + (", ..." if len(self._unwritten) > 5 else "")
+            note(f"the messages of {len(self._unwritten)} steps are not in {self._out} (steps {steps}): {self._reason}")
+
+    def check(self) -> None:
+        """An error if a message could not be written."""
+        if self._unwritten:
+            raise OnoffError(
+                f"{len(self._unwritten)} messages could not be written and are lost. Their requests were made all the "
+                "same, since to stop would have shown what was wanted: ask for them again"
+            )
 
 
 def _note_made_on(client: Client, first: int, count: int) -> None:

@@ -173,10 +173,6 @@ def note_planner(planner: Planner) -> None:
         note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")
 
 
-def note_unpublished(source: str) -> None:
-    note(f"{source}: nothing has been published yet")
-
-
 def note(text: str) -> None:
     print(f"onoff: {plain(text, LONG)}", file=sys.stderr)
 
