@@ -313,6 +313,18 @@ def test_a_journal_of_version_1_goes_on(path, pending):
     opened(path).close()
 
 
+def test_a_journal_of_a_later_version_is_not_called_damaged(path):
+    """Its owner would move it away, and with it what was asked."""
+    opened(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
+    database.close()
+    for read in (opened, snapshot):
+        with pytest.raises(JournalError, match="version 3 of the journal is not known here; upgrade onoff") as caught:
+            read(path)
+        assert "move it away" not in str(caught.value)
+
+
 def test_a_damaged_or_restored_journal_of_version_1_is_refused_and_not_changed(path):
     make_version_1(path)
     with sqlite3.connect(path) as database:

@@ -244,8 +244,7 @@ class Journal:
             if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
                 raise DamagedError("the file fails SQLite's check")
             meta = journalfile.read_meta(database)
-            if meta["version"] not in ("1", str(VERSION)):
-                raise JournalError(f"{self.path}: version {meta['version']} of the journal is not known here")
+            journalfile.check_version(self.path, meta)
             journalfile.check_sums(meta)
             for key, value in (("chain", chain), ("catalogue", catalogue)):
                 if meta[key] != value:
@@ -312,6 +311,7 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
         try:
             database.execute("BEGIN")  # one state, though another process may be writing
             meta = journalfile.read_meta(database)
+            journalfile.check_version(file, meta)
             journalfile.check_sums(meta)
             totals = _totals(database, lengths, since)
         finally:

@@ -144,6 +144,12 @@ def notes_of(meta: dict[str, str]) -> dict[str, str]:
     return {key.removeprefix("note "): value for key, value in meta.items() if key.startswith("note ")}
 
 
+def check_version(path: Path, meta: dict[str, str]) -> None:
+    """Refuse what another version has written; that it cannot be read here is no damage."""
+    if meta["version"] not in ("1", str(VERSION)):
+        raise JournalError(f"{path}: version {meta['version']} of the journal is not known here; upgrade onoff")
+
+
 def check_sums(meta: dict[str, str]) -> None:
     """Everything that the next query depends on, and the notes, must be what was written.
 
