@@ -561,6 +561,18 @@ def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path,
     assert done.stderr == ""
 
 
+def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, tmp_path, monkeypatch):
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    common = leave(PENDING)[:4]
+    for n in (2, 5):
+        Chain.symmetric(n, 0.5, ["news", "x", "y", "z", "w"][:n]).save(tmp_path / "other.json")
+        words = ["--server", "http://127.0.0.1:1", "--chain", tmp_path / "other.json", "--no-background"]
+        done = onoff("get", "news", *words, *common, check=False)
+        assert done.returncode == 2
+        assert "did not answer" in done.stderr
+        assert "stays pending" not in done.stderr
+
+
 def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):
     used, nothing = plan(chain, 3), Totals(0, 0, 0, 0, 0.0, 0, {})
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)

@@ -62,10 +62,11 @@ def explained(settings: dict[str, Any], advice: str) -> Iterator[None]:
         if isinstance(error, JournalError) and not isinstance(error.__cause__, OSError | sqlite3.OperationalError):
             raise  # not the disk's fault: what is pending cannot be finished with this journal as it is
         try:
-            pending = snapshot(settings["path"]).state.pending if settings["path"].exists() else None
+            found = snapshot(settings["path"]) if settings["path"].exists() else None
         except OnoffError:
             raise error from None  # the journal cannot be read: that is what the error says
-        if pending is None:
+        pending = None if found is None else found.state.pending
+        if found is None or pending is None or found.chain != settings["chain"].fingerprint:
             raise
         words = told(error) if isinstance(error, OSError) else str(error)
         kind = OnoffError if isinstance(error, OSError) else type(error)
