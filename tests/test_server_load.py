@@ -20,10 +20,11 @@ import pytest
 
 from onoff.server import answer
 from onoff.server.answer import AnswerSender, parts
-from onoff.server.board import Snapshot
+from onoff.server.board import Board, Snapshot
 from onoff.server.deadlines import Deadlines
 from onoff.server.listening import UNREAD_MILLISECONDS, reserved
-from onoff.wire import Query
+from onoff.store.sqlite import SqliteStore
+from onoff.wire import Catalogue, Query
 from ports import free_port
 from serverprocess import ONOFF, ServerProcess
 
@@ -265,8 +266,8 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
     assert sent[-1]["more_body"]
 
 
-def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
-    """Each round that is still being sent keeps frames that later ones have replaced."""
+def broken_off(snapshots):
+    """Which answers have ended, of some that nobody reads, one of each snapshot."""
 
     async def stuck(event):
         if event["type"] == "http.response.body":
@@ -275,9 +276,8 @@ def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
     async def run():
         sender = AnswerSender()
         sending = []
-        for number in range(1, answer.ROUNDS + 4):
-            snapshot = Snapshot(number, (bytes(answer.WHOLE),) * 2)
-            sending.append(asyncio.create_task(sender.send(stuck, snapshot, [0, 1])))
+        for snapshot in snapshots:
+            sending.append(asyncio.create_task(sender.send(stuck, snapshot, range(len(snapshot.frames)))))
             await asyncio.sleep(0.01)
         ended = [task.done() for task in sending]
         for task in sending:
@@ -285,8 +285,35 @@ def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
         await asyncio.gather(*sending, return_exceptions=True)
         return ended
 
-    ended = asyncio.run(run())
-    assert ended == [True] * 3 + [False] * answer.ROUNDS
+    return asyncio.run(run())
+
+
+def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
+    """Each round that is still being sent keeps frames that later ones have replaced."""
+    rounds = [Snapshot(i, (bytes(answer.WHOLE),) * 2, 2 * i) for i in range(1, answer.ROUNDS + 4)]
+    assert broken_off(rounds) == [True] * 3 + [False] * answer.ROUNDS
+
+
+def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
+    """A round of one message keeps one frame: slow readers of a busy server are no reason to cut off the others."""
+    n = 20
+    small = [Snapshot(i, (bytes(answer.WHOLE // 10),) * n, n + i) for i in range(1, 4 * answer.ROUNDS)]
+    assert broken_off(small) == [False] * len(small)
+
+
+def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
+    catalogue = Catalogue(("a", "b", "c"), 8)
+    board = Board(SqliteStore(tmp_path / "m.db", catalogue))
+
+    async def run():
+        made = [(await board.current()).made]
+        for messages in ({0: b"x"}, {0: b"y", 2: b"z"}):
+            await board.publish(messages)
+            made.append((await board.current()).made)
+        return made
+
+    assert asyncio.run(run()) == [0, 1, 3]
+    board.close()
 
 
 def test_of_servers_started_together_on_one_port_one_starts(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from starlette.types import Send
 
@@ -20,16 +21,18 @@ PART = 32 * 1024
 SECONDS = 30.0
 BYTES_PER_SECOND = 128 * 1024
 
-# Answers under way may be of so many rounds: each keeps the frames that later ones have replaced.
+# Answers under way keep the frames that later rounds have replaced: at most so many times the frames of all sources.
+# A round counts by its frames. Counted as one, however few they are, a handful of slow readers would cut off all
+# others within seconds wherever messages are published often.
 ROUNDS = 8
 
 _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
 class AnswerSender:
-    """Sends answers; one that is not read in time, or is older than the latest rounds being sent, is broken off.
+    """Sends answers; one that is not read in time, or is so old that too much was published since, is broken off.
 
-    What unread answers hold is bounded: a few parts for each connection, and the frames of `ROUNDS` rounds.
+    What unread answers hold is bounded: a few parts for each connection, and `ROUNDS` times the frames of all sources.
     """
 
     def __init__(self) -> None:
@@ -61,11 +64,16 @@ class AnswerSender:
             self._deadlines.end(task)
 
     def _cut_the_oldest(self) -> None:
-        """Keep the rounds that are being sent few."""
-        rounds = {snapshot.round for snapshot in self._sending.values()}
-        if len(rounds) > ROUNDS:
-            oldest = min(rounds)
-            self._deadlines.cut(lambda task: self._sending[task].round == oldest)
+        """Keep the frames few that are there for old answers only."""
+        times = sorted({snapshot.made for snapshot in self._sending.values()})
+        n = len(next(iter(self._sending.values())).frames)
+        held, oldest = n, times[-1]
+        for newer, older in pairwise(reversed(times)):
+            held += min(n, newer - older)
+            if held > ROUNDS * n:
+                break
+            oldest = older
+        self._deadlines.cut(lambda task: self._sending[task].made < oldest)
 
 
 def parts(frames: Sequence[bytes], sources: Sequence[int], size: int) -> Iterator[bytes]:

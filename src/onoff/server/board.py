@@ -21,10 +21,11 @@ PUBLISH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All frames as of one round."""
+    """All frames as of one round; `made` frames had been made until then, the replaced ones too."""
 
     round: int
     frames: tuple[bytes, ...]
+    made: int = 0
 
 
 class Board:
@@ -94,15 +95,17 @@ class Board:
 
     def _next(self, old: Snapshot) -> Snapshot:
         changes = self._store.changes(old.round)
+        made = old.made
         if changes.round == old.round:
             return old
         if changes.round < old.round:  # the store has lost rounds: what we have is no longer its state
             changes = self._store.changes(0)
             old = self._empty()
+            made += len(old.frames)
         frames = list(old.frames)
         for source, message in changes.messages.items():
             frames[source] = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
-        return Snapshot(changes.round, tuple(frames))
+        return Snapshot(changes.round, tuple(frames), made + len(changes.messages))
 
     def _empty(self) -> Snapshot:
         catalogue = self._store.catalogue
