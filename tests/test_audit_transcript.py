@@ -18,6 +18,7 @@ from onoff.audit.transcripts import Line, Step, read_journal, read_log, read_sta
 from onoff.errors import OnoffError
 from onoff.journal import Journal
 from onoff.planstore import PlanStore
+from onoff.raceplan import race_plan
 from onoff.session import State, begin, finish
 
 CHAIN = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]], ("a", "b", "c"))
@@ -384,6 +385,19 @@ def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
     assert "naive client: BETRAYS private requests" in done.stdout
 
 
+def test_where_nothing_can_be_told_the_exit_code_is_1(stream, tmp_path):
+    """Without a journal, of a client with races alone: their sets are neither attacked nor tested."""
+    steps = read_journal(stream / "journal", CHAIN)
+    log = write(tmp_path / "log", *(line(step.step, *(step.query if step.private else [0])) for step in steps))
+    PlanStore(CHAIN, tmp_path / "plans").save(race_plan(CHAIN, 1))
+    statuses = "".join("1" if step.private else "0" for step in steps)
+    options = ("--chain", stream / "chain.json", "--statuses", statuses, "--plans", tmp_path / "plans")
+    for more in ((), ("--json",)):
+        done = call("audit", "transcript", log, *options, "--draws", "100", *more)
+        assert done.returncode == 1, done.stdout
+    assert "no OFF step could be attacked: this says nothing" in call("audit", "transcript", log, *options).stdout
+
+
 def test_open_queries_under_the_name_of_an_unknown_plan_do_not_pass(stream, tmp_path):
     changes = "query = json_array(request), plan = 'optimal, lag 1, 0123456789abcdef' WHERE lag = 1"
     files = changed_journal(stream, tmp_path, changes)
@@ -395,6 +409,25 @@ def test_open_queries_under_the_name_of_an_unknown_plan_do_not_pass(stream, tmp_
     assert f"this log: the {120 - openly} attacked steps tell nothing about private requests (" in done.stdout
     assert f"; {openly} OFF steps were not attacked" in done.stdout
     assert f"rule broken (at hand): {openly} OFF steps" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["race, lag 1, 0123456789abcdef", "race, lag 01", "race, lag 0", "race, fast, lag 1"])
+def test_open_queries_under_the_name_of_a_race_that_is_none_do_not_pass(stream, tmp_path, name):
+    files = changed_journal(stream, tmp_path, f"query = json_array(request), plan = '{name}' WHERE lag > 0")
+    steps = read_journal(tmp_path / "journal", CHAIN)
+    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    done = call("audit", "transcript", log, *files)
+    assert done.returncode == 1
+    assert "rule broken (at hand)" in done.stdout
+
+
+def test_open_queries_under_the_name_of_a_race_do_not_pass(stream, tmp_path):
+    files = changed_journal(stream, tmp_path, "query = json_array(request), plan = 'race, lag 1' WHERE lag > 0")
+    steps = read_journal(tmp_path / "journal", CHAIN)
+    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    done = call("audit", "transcript", log, *files)
+    assert done.returncode == 1
+    assert "NOT drawn as the plans say" in done.stdout
 
 
 def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(stream, tmp_path):

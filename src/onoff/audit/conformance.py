@@ -8,7 +8,7 @@ does not tell when the client was called.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ RULES = {
     "full set": "everything is asked for while ON, without a next request and at the start of a stream",
     "lag": "the lag is the number of steps since the last one that was ON",
     "plan": "a plan serves its own lag and larger ones",
-    "at hand": "the plan is at hand, unless it is a race: else nothing can be said of its sets",
+    "at hand": "the plan is at hand, or can be made here, as a race: else nothing can be said of its sets",
     "law": "the set is one that the plan can draw",
     "dearer": "a plan is not dearer than one that was in use before and serves its lag",
     "cost": "the cost that the journal notes is that of the plan",
@@ -57,14 +57,16 @@ def conformance(
     steps: Sequence[Step],
     models: Mapping[str, Model],
     since: int = 0,
+    races: Collection[str] | None = None,
 ) -> tuple[Breach, ...]:
     """Every breach of the rules in the streams of one client and the journal of the last; `models` are its plans.
 
     Costs are compared from the step `since` on, where the messages got the lengths that they have.
 
     Earlier streams, whose journals were lost, are checked as far as the log goes; the later ones must begin with two
-    full sets. A race has no law to compare its sets with; any other plan must be among the models. A client that was
-    killed may ask again for a whole answer: where answers were watched, that is a finding, too.
+    full sets. A race has no law to compare its sets with, but must be one of `races` (by default any that is called as
+    races are): its sets are tested elsewhere. Any other plan must be among the models. A client that was killed may ask
+    again for a whole answer: where answers were watched, that is a finding, too.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
@@ -75,7 +77,7 @@ def conformance(
     if found:
         findings += _noted(chain, found[-1], steps)
     dues = due(steps, full_sets=2 if len(found) > 1 else 1)
-    findings += _made(chain, steps, dues, models)
+    findings += _made(chain, steps, dues, models, races)
     findings += _priced(steps[since:], dues[since:], models)
     return tuple(findings)
 
@@ -121,7 +123,13 @@ def _noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Itera
             yield Breach("journal", line.step, f"step {line.step} sent {_names(chain, line.sources)}, noted {noted}")
 
 
-def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Model]) -> Iterator[Breach]:
+def _made(
+    chain: Chain,
+    steps: Sequence[Step],
+    dues: Sequence[Due],
+    models: Mapping[str, Model],
+    races: Collection[str] | None,
+) -> Iterator[Breach]:
     """The journal against the rules."""
     laws = _Laws(models)
     names = chain.names
@@ -142,7 +150,7 @@ def _made(chain: Chain, steps: Sequence[Step], dues: Sequence[Due], models: Mapp
         lag = plan_lag(step.plan)
         if lag is None or lag > owed.lag:
             yield Breach("plan", number, f"step {number} at lag {owed.lag} used the plan {step.plan!r}")
-        elif step.plan not in models and not step.plan.startswith("race, "):
+        elif step.plan not in models and not (step.plan == f"race, lag {lag}" if races is None else step.plan in races):
             unknown.setdefault(step.plan, []).append(number)
         elif not laws.allow(step, owed):
             yield Breach("law", number, f"step {number} sent {sent}, which is not in the law of {step.plan!r}")
