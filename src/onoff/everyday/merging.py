@@ -60,7 +60,9 @@ def _alike(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
                 kept.append(int(c))
             seen[key] = home
         place[c] = home
-    return Contexts(rows[kept], possible[kept], spreads[kept], place, charge)
+    order = np.argsort(kept)  # contexts stay in the order they came
+    first = np.array(kept, dtype=np.intp)[order]
+    return Contexts(rows[first], possible[first], spreads[first], np.argsort(order)[place], charge)
 
 
 def _charge(distance: float, spreads: Floats, n: int) -> float:

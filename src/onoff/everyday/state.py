@@ -48,6 +48,10 @@ class Everyday:
     joined: tuple[int, ...]
     charge: float
 
+    def __post_init__(self) -> None:
+        for array in (self.rows, self.possible, self.spreads):
+            array.setflags(write=False)
+
     @classmethod
     def start(cls, chain: Chain, sensitive: Iterable[int | str] = ()) -> Self:
         """The state after a step that was made ON: a context for every source, with its row of the chain."""

@@ -27,9 +27,12 @@ class Step:
     """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
 
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
-    encoder. `lower_bound` is proved for every law that serves them. `rounding` bounds the total variation between the
-    law of the query, given what is hidden, and this one: the units that encoders are off by, the accumulated error of
-    rows, and what merging contexts has cost before this step (on average over pasts).
+    encoder. `lower_bound` is proved for every law that serves them.
+
+    `rounding` is the units that encoders are off by, the accumulated error of rows, and what merging contexts has cost
+    just before this step. The sum over all steps of a stream bounds the total variation between the joint law of all
+    that is hidden and all queries, and that of a process for which the promise holds exactly. Where nothing unequal was
+    merged, it also bounds the law of this query given what is hidden and any past.
     """
 
     state: Everyday
