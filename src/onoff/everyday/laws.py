@@ -22,7 +22,6 @@ from onoff.schemes.peel import peeled
 
 NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
-PIECES = 2000  # sources times extreme rows up to which it is tried: it takes about so many pieces
 SEARCHED = 12  # sources up to which the optimum is sought
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
 GUIDED = 40  # sources up to which combs are chosen against the cuts that those before violate
@@ -65,13 +64,13 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     """Laws to be repaired, the quickest first; a comb that would need much repair is not tried if there is better."""
     extremes = _extremes(rows)
-    peelable = extremes.groups <= PEELED_ROWS and rows.n * extremes.groups <= PIECES
-    if not peelable or 2 * extremes.groups > rows.n:
+    peelable = extremes.groups <= PEELED_ROWS
+    if not peelable or 4 * extremes.groups > 3 * rows.n:
         combs = _combed(rows, Orders(first=8, most=8, tries=1))
         if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
             yield combs
     if peelable:
-        yield peeled(extremes, 2 * PIECES)
+        yield peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
     elif rows.n <= GUIDED:
         yield _combed(rows, Orders(first=8, most=14, tries=8))
 

@@ -22,6 +22,7 @@ from onoff.everyday.sharing import shared
 from onoff.everyday.step import Query, Step
 from onoff.law import DENOMINATOR
 from onoff.limits import outer_bound
+from onoff.products import one_thread
 from onoff.rounding import sum_up
 from onoff.rows import RowTable
 
@@ -111,7 +112,8 @@ class Everyday:
         held = ceil(sharing.e * DENOMINATOR)
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
         groups = RowTable(tuple(range(len(sharing.rows))), sharing.rows, sharing.rows > 0, error + sharing.e)
-        law, bound = law_for(groups, held)
+        with one_thread():
+            law, bound = law_for(groups, held)
         found = encoders(law, rows, possible, sharing, held)
         rounding = sum_up(found.off_by(rows), error, self.charge)
         if rounding > TOO_MUCH and rounding > 2 * self.charge:
@@ -136,7 +138,8 @@ class Everyday:
             spreads = self.spreads[list(self.live)] + filters.spread_of_a_move(n)
             spreads[known] = filters.spread_of_a_move(n)
             possible = filters.reached(units > 0, edges[self.open_sources])
-            rows, floor = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
+            with one_thread():
+                rows, floor = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
         joining = [s for s in self.sensitive if self.possible[:, s].any()]
         found = merged(
             np.concatenate([rows, self.chain.P[joining]]),
