@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from onoff import Chain, ChainError, ContextError, PlanError
 from onoff.everyday import Everyday
+from onoff.everyday import filter as filters
 from onoff.everyday.filter import error_of, raised
 from onoff.everyday.merging import ALIKE, SPARE, merged
 from onoff.everyday.sharing import shared
@@ -345,3 +346,41 @@ def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):
     for bits in range(1, 2**n):
         cut = (bits >> np.arange(n)) & 1 > 0
         assert mass @ member[:, cut].any(axis=1) >= rows[:, cut].sum(axis=1).max() - 1e-6
+
+
+# Errors of rows
+
+
+@given(st.integers(2, 6), st.integers(1, 6), seeds)
+def test_the_spread_of_a_row_grows_by_no_more_than_is_counted_for_a_move(n, moves, seed):
+    """In single precision errors are 2^29 times as large; exact rows beside them show how large they are."""
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(n), n).astype(np.float32)
+    exact_P = np.array([[Fraction(float(p)) for p in row] for row in P], dtype=object)
+    everywhere = np.ones(n, dtype=bool)
+    row, exact = P[:1], exact_P[:1]
+    for move in range(1, moves + 1):
+        units, totals = rng.integers(1, 50, (1, n)), rng.integers(50, 99, (1, n))
+        single = [part.astype(np.float32) for part in (units, totals)]
+        whole = [np.vectorize(Fraction, otypes=[object])(part) for part in (units, totals)]
+        row = filters.moved(filters.conditioned(filters.restricted(row, everywhere), *single), P)
+        exact = filters.moved(filters.conditioned(filters.restricted(exact, everywhere), *whole), exact_P)
+        ratios = [float(Fraction(float(p)) / q) for p, q in zip(row[0], exact[0], strict=True)]
+        spread = np.log(max(ratios) / min(ratios))
+        assert row.dtype == np.float32
+        assert spread <= move * filters.spread_of_a_move(n) * 2**29
+
+
+def test_a_state_counts_the_moves_of_its_rows_and_forgets_them_when_the_request_is_known():
+    chain = random_chain("dense", 4, 2)
+    state = Everyday.start(chain)
+    assert not state.spreads.any()
+    step = state.prepare()
+    after = state.advance(step, step.sets[-1])
+    assert (after.spreads == filters.spread_of_a_move(4)).all()
+    later = after.advance(after.prepare(), after.prepare().sets[-1])
+    assert (later.spreads == 2 * filters.spread_of_a_move(4)).all()
+    known = later.prepare()
+    single = min(known.sets, key=len)
+    assert len(single) == 1
+    assert (later.advance(known, single).spreads == filters.spread_of_a_move(4)).all()
