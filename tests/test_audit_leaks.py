@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import onoff.journal
+import onoff.journalfile
 import onoff.transport.onoff as own_transport
 from onoff import Chain, Client, OnoffTransport, Planner, plan, plans, session
 from onoff.audit.conformance import Breach, conformance
@@ -161,14 +161,14 @@ def live(tmp_path, directory, steps, seed=1):
 def audit(tmp_path, directory, models, monkeypatch):
     """Live a life of so many steps, and look at it."""
     monkeypatch.setattr(Planner, "_compute", lambda self, lag: None)  # no process in the background
-    connect = onoff.journal._connect
+    connect = onoff.journalfile.connect
 
     def hasty(path):  # thousands of steps, of which none has to survive a loss of power
         database = connect(path)
         database.execute("PRAGMA synchronous=OFF")
         return database
 
-    monkeypatch.setattr(onoff.journal, "_connect", hasty)
+    monkeypatch.setattr(onoff.journalfile, "connect", hasty)
 
     def lived(steps):
         lines, noted = live(tmp_path, directory, steps)

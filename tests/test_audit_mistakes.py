@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import onoff.planfile
 from auditstreams import CHAIN, lines_of, models, plans, race, steps_of, write_files
 from clikit import call
 from onoff import Plan, PlanError, plan
@@ -179,6 +180,7 @@ def test_a_transcript_of_an_uncertified_plan_fails_though_the_attack_finds_nothi
 
 def test_an_allowance_of_one_or_more_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(TablePlan, "rounding_at", lambda self, lag: 1e-4)
+    monkeypatch.setattr(onoff.planfile, "MAX_ROUNDING", 1.0)  # or such plans would not even be read
     done = call(*write_files(tmp_path, HONEST))
     assert done.returncode == 1
     assert "SAYS NOTHING: an allowance of 1 or more" in done.stdout

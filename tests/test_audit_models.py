@@ -22,7 +22,7 @@ from onoff.testing import chains
 PLAYERS = {
     *("schemes", "planning", "planner", "repair", "realise", "separate", "pricing", "interior", "flow"),
     *("certificate", "session", "client", "race", "raceplan", "tableplan", "screen", "symmetric"),
-    *("journal", "planfile", "comb"),
+    *("journal", "planfile", "comb", "everyday"),
 }
 
 

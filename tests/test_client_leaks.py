@@ -16,8 +16,10 @@ from clientkit import NAMES, OFF, ON, faulty, scene
 from onoff import Chain, journalfile, wire
 from onoff.client import Client
 from onoff.errors import JournalError, Unavailable
+from onoff.grid import Grid
 from onoff.journal import Journal, Stored
 from onoff.session import begin, finish
+from onoff.transport.http import HttpTransport
 from onoff.wire import Frame
 from recordingserver import reply
 
@@ -166,6 +168,28 @@ def test_a_missing_page_does_not_stop_a_stream(world):
     assert sum(map(len, world.server.connections)) == 4 * len(NAMES)
     with planted(Client, "play", stop_at_an_error):
         assert played(world, missing, "c") != played(world, "news", "d")
+
+
+# The end.
+
+
+def test_between_the_end_of_a_step_and_that_of_the_connection_nothing_is_done_but_waiting(world, monkeypatch):
+    """To close the journal takes long, and how long varies: small differences would be carried across points."""
+    done = []
+
+    def watch(kind, name):
+        honest = getattr(kind, name)
+
+        def noted(*arguments):
+            done.append(f"{kind.__name__}.{name}")
+            return honest(*arguments)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    for kind, name in ((Journal, "finish"), (Journal, "close"), (HttpTransport, "close"), (Grid, "next_point")):
+        watch(kind, name)
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+    assert done == ["Journal.finish", "Grid.next_point", "HttpTransport.close", "Journal.close"]
 
 
 # What is written.

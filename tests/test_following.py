@@ -222,7 +222,7 @@ def lived(directory, chain, path):
     for t, wanted in enumerate(path):
         after = int(path[t + 1]) if t + 1 < len(path) else None
         state, pending = begin(journal.state, chain, int(wanted), after, t % 6 < 3, made, draw)
-        journal.begin(state, pending, 1.0)
+        journal.begin(state, pending, made.cost if pending.lag else float(chain.n))
         journal.state = finish(state)
         lines.append(json.dumps({"time": t, "step": t, "sources": list(pending.query), "client": "here"}))
     journal.close()

@@ -97,8 +97,9 @@ def test_ci_runs_the_commands_of_the_readme_in_a_new_environment_without_a_cache
         ["bash", tmp_path / ".ci" / "run"], env={**os.environ, "PATH": path}, input="typed", check=True,
         capture_output=True, text=True,
     )  # fmt: skip
-    first, second = done.stdout.splitlines()
+    first, second, third = done.stdout.splitlines()
     assert " ".join(first.split()) == "demo, true, cache off: 1, no .venv, 0 bytes of input"
     assert second.startswith("check test, true, cache off: 1, ")
+    assert third.startswith("stress SHARE=0.1, true, ")
     readme = (ROOT / "README.md").read_text()
     assert re.findall(r"^    make (\w+)  ", readme, flags=re.M) == ["demo", "test"]

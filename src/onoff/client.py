@@ -97,12 +97,16 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._opened is not None:
-            self._opened.close()
         try:
-            await self._grid.next_point(self.delay)  # or the end would show what the caller did with the last message
+            # At a point, or the end would show what the caller did with the last message. The journal, which moves its
+            # log into its file, comes after: what takes long and varies would carry little things across points.
+            await self._grid.next_point(self.delay)
         finally:
-            await self.transport.close()
+            try:
+                await self.transport.close()
+            finally:
+                if self._opened is not None:
+                    self._opened.close()
 
     @property
     def journal(self) -> Journal:

@@ -31,7 +31,7 @@ def misfit(true: Chain, used: Chain, lag: int) -> Floats:
     n = true.n
     if lag == 0:
         return np.zeros(n)
-    walk, used_walk = (np.linalg.matrix_power(chain.P, lag) for chain in (true, used))
+    walk, used_walk = (chain.power(lag) for chain in (true, used))
     result = np.empty(n)
     for last in range(n):
         joint = walk[last][:, None] * true.P  # [request, next]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from functools import cache
 from numbers import Real
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from onoff.chain import Chain
 from onoff.errors import PlanError
 from onoff.plans import Plan, check_lag, checked_lengths
 from onoff.posterior import Posterior
+from onoff.products import one_thread
 from onoff.raceplan import race_plan
 from onoff.schemes import AUTO, SCHEMES, Progress, Proposal, Task
 from onoff.tableplan import TablePlan
@@ -54,7 +53,7 @@ def plan(
     task = Task(Posterior(chain, lag), checked, float(gap), deadline, tell)
     if task.posterior.lag == 0 and (scheme == AUTO or SCHEMES[scheme].table):
         scheme = "everything"  # while ON
-    with _threads().limit(limits=1, user_api="blas"):  # the matrices are small: more threads only wait
+    with one_thread():
         found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
     if found.law is None:
         return race_plan(chain, lag, checked, bound=found.certificate.bound)
@@ -66,14 +65,6 @@ def plan(
     result.verify(by_maker=True)  # every scheme repairs its law in all contexts, by a flow or by a certificate
     tell(result.cost, result.lower_bound)
     return result
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    """Looking for the libraries takes 10 ms: once is enough."""
-    import scipy.linalg  # noqa: F401 (what is loaded now is found)
-
-    return ThreadpoolController()
 
 
 def _auto(task: Task) -> Proposal:

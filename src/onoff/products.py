@@ -13,10 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 UNIT = 2.0**-53
 ZERO_EXPONENT = -(2**60)  # the exponent of an exact zero: below that of any product of positive floats
@@ -36,6 +41,21 @@ def counts(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float32]:
     All partial sums are whole numbers below 2^24, which single precision holds exactly in any order of summation.
     """
     return times(a.astype(np.float32), b.astype(np.float32))
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """One BLAS thread inside: where matrices are small, more of them only wait for each other."""
+    limited: AbstractContextManager[object] = _pools().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    """Looking for the libraries takes 10 ms: once is enough."""
+    import scipy.linalg  # noqa: F401 (what is loaded now is found)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

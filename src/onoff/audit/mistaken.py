@@ -22,6 +22,7 @@ from onoff.audit.enumeration import by_enumeration
 from onoff.audit.models import Model, TooLarge
 from onoff.audit.setting import MISSING, Leakage, Promise, lags_of
 from onoff.misfit import misfit
+from onoff.products import times
 from onoff.rounding import up
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def mistaken(
             last, hidden = law, hidden + 1
         found = step_misfit(lag)
         worst += Fraction(float(found.max()))
-        mean += Fraction(float(last @ found) * (1 + 2.0**-40))  # more than the roundings of the mean lose
-        law = law @ true.P
+        mean += Fraction(float(times(last, found)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
+        law = times(law, true.P)
         anywhere.append(up(worst + rounding) + 0.0)
         distances.append(up(mean + rounding) + 0.0)
         bits.append(information_bound(mean + rounding, true.n, hidden))

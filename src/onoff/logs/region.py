@@ -22,6 +22,7 @@ from onoff.errors import NotUnique
 from onoff.logs.counting import Counts
 from onoff.logs.resampling import LEVEL, Floats
 from onoff.misfit import misfit
+from onoff.products import times
 
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 
@@ -87,10 +88,10 @@ def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
     contraction = float(np.minimum(1.0, between + radii[:, None] + radii[None, :])[~np.eye(n, dtype=bool)].max())
     apart, walk, found = radii.copy(), chain.P, []  # at lag 1 the walk is the row itself
     for _ in range(most):
-        step = walk @ radii
+        step = times(walk, radii)
         further = np.minimum(1.0, contraction * apart + step)
         found.append(np.minimum(1.0, (apart + step + further) * (1 + 1e-9)))
-        apart, walk = further, walk @ chain.P
+        apart, walk = further, times(walk, chain.P)
     return np.array(found).reshape(most, n)
 
 
@@ -107,7 +108,7 @@ def _drawn(chain: Chain, counts: Counts, smoothing: float, rng: np.random.Genera
 
 
 def _exceeded_rarely(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
-    return float(np.quantile([_usual(true) @ misfit(true, chain, lag) for true in plausible], LEVEL))
+    return float(np.quantile([times(_usual(true), misfit(true, chain, lag)) for true in plausible], LEVEL))
 
 
 def _usual(chain: Chain) -> Floats:

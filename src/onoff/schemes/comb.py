@@ -8,6 +8,7 @@ bound; one order gives at most n + 2 sets. A mixture of a few orders is nearly r
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,18 @@ def comb_law(rows: Rows, seed: int = 0, deadline: float = math.inf) -> Law:
     return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
 
 
-def mixed_combs(rows: Rows, rng: np.random.Generator, deadline: float = math.inf) -> tuple[Member, Floats]:
+@dataclass(frozen=True)
+class Orders:
+    """How many random orders to begin with, how many to have at most, and among how many to choose each further one."""
+
+    first: int
+    most: int
+    tries: int
+
+
+def mixed_combs(
+    rows: Rows, rng: np.random.Generator, deadline: float = math.inf, orders: Orders | None = None
+) -> tuple[Member, Floats]:
     """Combs mixed until the hard contexts hardly fall short.
 
     Sources that peak in the same group must hardly ever be hit together, since p({those} | u) is nearly the sum
@@ -54,14 +66,14 @@ def mixed_combs(rows: Rows, rng: np.random.Generator, deadline: float = math.inf
     home = np.array([rows.group(k).max(axis=0, initial=0.0) for k in range(rows.groups)]).argmax(axis=0)
     hard = list(hard_contexts(rows).values())
     lengths = peak * (1 + 1e-9)  # a little longer: rounding must not leave a source short in all contexts at once
-    most = min(60, max(5, 1500 // rows.n))
-    combs = [comb(lengths, _grouped_order(home, rng)) for _ in range(min(4, most))]
-    while len(combs) < most:
+    effort = orders or Orders(first=4, most=min(60, max(5, 1500 // rows.n)), tries=TRIES)
+    combs = [comb(lengths, _grouped_order(home, rng)) for _ in range(effort.first)]
+    while len(combs) < effort.most:
         in_time(deadline)
         cuts, short = _violated(*_mixture(combs), hard)
         if short.sum() <= ENOUGH * peak.sum():
             break
-        candidates = [comb(lengths, _grouped_order(home, rng)) for _ in range(TRIES)]
+        candidates = [comb(lengths, _grouped_order(home, rng)) for _ in range(effort.tries)]
         gains = [times(times(short, counts(cuts, member.T) > 0), mass) for member, mass in candidates]
         combs.append(candidates[int(np.argmax(gains))])
     return _mixture(combs)

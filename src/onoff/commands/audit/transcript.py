@@ -177,7 +177,7 @@ def _gather(
     stream = pick(found, expected, notes.stream)
     if journal is not None and stream[0].stream not in (None, notes.stream):
         findings.append(f"the journal's stream {notes.stream} is not in the log; {stream[0].stream} is most like it")
-    if ours and not known and any(step.lag for step in expected):
+    if ours and not known and not findings and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     if journal is None and len(steps) <= (highest := max(line.step for line in stream)):
         raise OnoffError(f"there are {len(steps)} statuses, but the log has a step {highest}: give one for each step")
