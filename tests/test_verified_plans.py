@@ -188,3 +188,18 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(chain, honest, tmp_
     monkeypatch.setattr(verified, "_here", set())
     with pytest.raises(Unverified):
         store.usable(1)
+
+
+def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
+    """What the planner keeps beside the plans is not written to a file of the user's that a link names."""
+    chain = random_chain("dense", 4, 3)
+    where = PlanStore(chain, tmp_path / "plans", make=False).directory
+    where.mkdir(parents=True)
+    for name in ("chain.json", "lengths.json", "lock", "log"):
+        (tmp_path / f"precious {name}").write_text("precious")
+        (where / name).symlink_to(tmp_path / f"precious {name}")
+    with Planner(chain, tmp_path / "plans") as planner:
+        assert planner.wait(1, 60).scheme != "race"
+        assert planner.trouble is None
+    assert [file.read_text() for file in tmp_path.glob("precious *")] == ["precious"] * 4
+    assert not any(file.is_symlink() for file in where.iterdir())

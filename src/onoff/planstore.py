@@ -1,6 +1,6 @@
 """Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
 
-    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock
+    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock, log
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
 """
@@ -22,6 +22,9 @@ from onoff.errors import ChainError, PlanError, Unverified
 from onoff.plans import Plan, checked_lengths
 from onoff.tableplan import TablePlan
 from onoff.usercache import cache_directory
+
+
+WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
 
 
 def default_directory() -> Path:
@@ -53,6 +56,9 @@ class PlanStore:
         """Make the directory and what describes it, where it is not there or damaged; `PlanError` if it cannot be."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in WRITTEN:
+                if (self.directory / name).is_symlink():  # of a stranger's: to write through it would hit another file
+                    (self.directory / name).unlink()
             if not self._describes_itself():
                 write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
                 self.chain.save(self.directory / "chain.json")
