@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from dataclasses import replace
 
@@ -203,3 +204,10 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
         assert planner.trouble is None
     assert [file.read_text() for file in tmp_path.glob("precious *")] == ["precious"] * 4
     assert not any(file.is_symlink() for file in where.iterdir())
+
+
+def test_a_pipe_among_the_plans_is_no_plan(tmp_path):
+    store = PlanStore(random_chain("dense", 4, 3), tmp_path / "plans")
+    os.mkfifo(store.path(1))
+    store.path(2).symlink_to("/dev/zero")
+    assert store.lags() == {}

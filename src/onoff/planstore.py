@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,7 +99,9 @@ class PlanStore:
             number = file.name.removeprefix("lag-").removesuffix(".plan.json")
             if number.isdecimal():
                 with suppress(OSError):  # gone meanwhile
-                    found[int(number)] = file.stat().st_mtime_ns
+                    status = file.stat()
+                    if stat.S_ISREG(status.st_mode):  # a pipe would keep us waiting for its writer
+                        found[int(number)] = status.st_mtime_ns
         return found
 
     def load(self, lag: int) -> Plan:
