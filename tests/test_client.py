@@ -179,6 +179,15 @@ def test_a_planner_of_another_chain_is_refused(chain, plans, tmp_path):
         Client(Chain.symmetric(4, 0.5), OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner)
 
 
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1.0])
+def test_a_delay_that_is_none_is_refused(chain, chain_file, plans, tmp_path, delay):
+    """With most of them queries would leave at once, and nothing would say so."""
+    with Planner(chain, plans, background=False) as planner, pytest.raises(OnoffError, match="the delay is"):
+        Client(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner, delay=delay)
+    common = ["--chain", chain_file, "--server", "http://127.0.0.1:1", "--journal", tmp_path / "j", "--no-background"]
+    assert onoff("get", "news", *common, "--delay", delay, check=False).returncode == 2
+
+
 # Any web server
 
 

@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from onoff import session
 from onoff.chain import Chain
 from onoff.clocks import RandBelow
-from onoff.errors import ChainError, SourceError, Unavailable
+from onoff.errors import ChainError, OnoffError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.grid import Grid, now
 from onoff.journal import Journal, Stored
@@ -76,6 +76,8 @@ class Client:
     ) -> None:
         if planner.store.chain != chain:
             raise ChainError("the planner is for another chain than the client")
+        if not 0 <= delay < math.inf:
+            raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
         self.chain, self.transport, self.planner = chain, transport, planner
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self._path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
