@@ -211,3 +211,17 @@ def test_a_pipe_among_the_plans_is_no_plan(tmp_path):
     os.mkfifo(store.path(1))
     store.path(2).symlink_to("/dev/zero")
     assert store.lags() == {}
+
+
+def test_a_file_that_took_the_place_of_a_plan_being_saved_is_not_called_verified(chain, honest, tmp_path, monkeypatch):
+    store, wrong = PlanStore(chain, tmp_path / "plans"), cheap_and_wrong(honest)
+    save = type(honest).save
+    assert honest.known_realisable
+    monkeypatch.setattr(type(honest), "save", lambda _, path: save(wrong, path))
+    store.save(honest)
+    with pytest.raises(Unverified):
+        store.usable(1)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store.save(honest)
+    assert store.usable(1).sets == honest.sets

@@ -24,7 +24,6 @@ from onoff.plans import Plan, checked_lengths
 from onoff.tableplan import TablePlan
 from onoff.usercache import cache_directory
 
-
 WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
 
 
@@ -141,7 +140,10 @@ class PlanStore:
         try:
             plan.save(unfinished)
             if isinstance(plan, TablePlan) and plan.known_realisable:
-                verified.remember(planfile.digest_of(unfinished.read_bytes()))
+                # Read again: whoever else can write here may have put another file in its place.
+                written, digest = planfile.read_with_digest(unfinished)
+                if isinstance(written, TablePlan) and _table(written) == _table(plan):
+                    verified.remember(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
             unfinished.unlink(missing_ok=True)
@@ -164,3 +166,8 @@ class PlanStore:
                 yield False
             else:
                 yield True
+
+
+def _table(plan: TablePlan) -> tuple[object, ...]:
+    """All that a draw depends on."""
+    return plan.chain, plan.lag, plan.sets, plan.masses
