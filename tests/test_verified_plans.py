@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onoff import Chain, Plan, Planner, plan, planner, realisable, verified
+from clikit import call
+from onoff import Chain, Client, Plan, Planner, plan, planner, realisable, verified
 from onoff.errors import PlanError, Unverified
 from onoff.planfile import _checksum
 from onoff.planstore import PlanStore
@@ -225,3 +226,16 @@ def test_a_file_that_took_the_place_of_a_plan_being_saved_is_not_called_verified
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     store.save(honest)
     assert store.usable(1).sets == honest.sets
+
+
+def test_that_plans_of_others_wait_for_the_background_is_said(chain, honest, tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "VERIFY_AT_ONCE", 0)
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    store = PlanStore(chain, tmp_path / "plans")
+    hand_over(store, honest)
+    chain.save(tmp_path / "chain.json")
+    common = ["--journal", tmp_path / "j", "--chain", tmp_path / "chain.json", "--plans", tmp_path / "plans"]
+    words = ["get", chain.names[0], "--server", "http://127.0.0.1:1", *common, "--no-background"]
+    assert "not used before they were verified" in call(*words).stderr
+    store.verify()
+    assert "verified" not in call(*words).stderr

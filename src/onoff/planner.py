@@ -95,6 +95,11 @@ class Planner:
         """Whether a process in the background is computing plans."""
         return self._running
 
+    @property
+    def unverified(self) -> bool:
+        """Whether there are plans that nobody has verified on this machine yet, and that are therefore not used."""
+        return any(lag not in self._loaded for lag in self._unverified)
+
     def close(self) -> None:
         """End the background; finished plans stay on disk."""
         if self._worker is not None:
