@@ -622,6 +622,8 @@ def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
     common = ["--journal", tmp_path / "j", "--chain", chain_file, "--server", server.url]
     for words in (["newz"], ["news", "--next", "newz"]):
         assert "no source is called 'newz'" in onoff("get", *words, *common, check=False).stderr
+    for more in ([], common[2:]):
+        assert "there is no journal" in onoff("resume", *common[:2], *more, check=False).stderr
     assert not (tmp_path / "j").exists()
 
 

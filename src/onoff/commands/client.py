@@ -91,6 +91,9 @@ def resume(
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     from onoff.client import DELAY
 
+    path = journal or default_journal()
+    if not path.exists():  # a slip of the pen makes none
+        raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
     settings = settings_of(journal, chain, server, urls, None)
 
     async def finish() -> tuple[Message | None, bool, bool]:
