@@ -243,7 +243,7 @@ def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
 
 
 def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
-    for attempt in range(4):
+    for attempt in range(2):
         port = free_port()
         processes = []
         for name in "ab":
