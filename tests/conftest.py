@@ -27,10 +27,11 @@ settings.load_profile("onoff")
 # A file is run by one worker, which starts its server, browser, cluster or JVM once (`--dist loadfile`). The files that
 # take longest come first, so that no worker has to wait for the other at the end.
 SLOWEST = (
-    "test_stress_kills", "test_stress_corruptions", "test_stress_disks",
-    "test_client_crashes", "test_page", "test_server_faults", "test_fit_spark", "test_docs", "test_planning",
-    "test_audit_leaks", "test_client_timing", "test_page_app", "test_sweep", "test_cli", "test_page_world",
-    "test_race", "test_client", "test_cells",
+    "test_client_crashes", "test_server_load", "test_docs", "test_page", "test_fit_spark", "test_server_faults",
+    "test_client_timing", "test_server_streams", "test_audit_mistakes", "test_audit_leaks", "test_public",
+    "test_audit_draws", "test_page_app", "test_client", "test_sweep", "test_page_world", "test_audit_joint",
+    "test_stress_kills", "test_stress_corruptions", "test_stress_disks", "test_everyday_streams", "test_planning",
+    "test_cli", "test_base", "test_cells", "test_plan_command", "test_race",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from onoff.wire import Catalogue, Query
 
-SHARE = float(os.environ.get("ONOFF_STRESS", "0.01"))
+SHARE = float(os.environ.get("ONOFF_STRESS", "0.002"))
 ADVICE = ("damaged", "move it away", "delete", "throw")  # never for a disk that is full or read-only
 EVERY = 20.0  # seconds between two lines of progress
 
