@@ -278,7 +278,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             ([*store, "--transcript", tmp_path / "none" / "transcript"], "transcript cannot be written (No such file"),
             (["--store", tmp_path / "new.db", *two[2:], "--port", server.port], "already in use"),
         ]:
-            done = call("serve", *arguments, cwd=tmp_path)
+            done = call("serve", "--port", 0, *arguments, cwd=tmp_path)
             assert not (tmp_path / "new.db").exists()
             assert (done.returncode, done.stdout) == (2, "")
             [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
