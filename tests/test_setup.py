@@ -31,7 +31,7 @@ def tree(tmp_path):
 
 def would_run(tree, *targets):
     """The commands that make would run in the tree."""
-    command = ["make", "--dry-run", "--file", ROOT / "Makefile", *targets]
+    command = ["make", "--dry-run", "--no-print-directory", "--file", ROOT / "Makefile", *targets]
     return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
