@@ -18,11 +18,15 @@ pytestmark = pytest.mark.stress
 
 
 def broken_reply(rng, body):
-    """An answer with something wrong in its head or its body; it ends with its connection, so that none waits long."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    """An answer with something wrong in its head or its body; it ends with its connection, so that none waits long.
+
+    The end is announced: whether a client meets a sudden one before or after its next request is a matter of luck.
+    """
+    start, end = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n"
+    head = start + end
     match rng.randrange(6):
         case 0:
-            return Reply([mutated(head, rng), body], close=True), "a mutated head"
+            return Reply([mutated(start, rng) + end, body], close=True), "a mutated head"
         case 1:
             changed = mutated(body, rng)
             return Reply([b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(changed), changed]), "a mutated body"
@@ -30,7 +34,7 @@ def broken_reply(rng, body):
             return reply(mutated(body, rng), rng.choice((204, 206, 300, 304, 400, 418, 500, 503, 599))), "a status"
         case 3:
             extra = [f"X-{i}: {rng.randbytes(30).hex()}" for i in range(rng.choice((1, 50, 3000)))]
-            long = "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *extra, "", ""])
+            long = "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", "Connection: close", *extra, "", ""])
             return Reply([long.encode(), body], close=True), "many headers"
         case 4:
             cut = rng.randint(0, len(head + body))
