@@ -1,5 +1,5 @@
 """`python -m onoff` is the command `onoff`."""
 
-from onoff.cli import main
+from onoff.apps.cli.main import main
 
 main()
