@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from onoff.apps.plots import save
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import Bounds, bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from onoff import __version__
 from onoff.apps.workers import Failed, compute
 from onoff.errors import ChainError, PlanError
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 from onoff.schemes import SCHEMES
 

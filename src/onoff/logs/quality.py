@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.logs.counting import Counts
-from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
+from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.powers import times
+from onoff.types import Floats, Mask
 
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
@@ -89,7 +90,7 @@ def mixing(chain: Chain) -> float:
 def second_order_gain(
     pairs: Counts,
     triples: tuple[Counts, Counts, Counts],
-    held: NDArray[np.bool_],
+    held: Mask,
     rng: np.random.Generator,
     replicates: int = 1000,
 ) -> Interval | None:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onoff.errors import ChainError, NotUnique, is_whole
+from onoff.errors import ChainError, NotUnique
 from onoff.model import powers as products
+from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
     from onoff.model.exact import ExactPosterior
     from onoff.model.posterior import Posterior
 
 ROW_SUM_TOLERANCE = 1e-9
-Matrix = NDArray[np.float64]
 
 
 class Chain:
@@ -36,7 +36,7 @@ class Chain:
     "0", "1", ...: then the name of a source is its index.
     """
 
-    P: Matrix
+    P: Floats
     names: tuple[str, ...]
 
     def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
@@ -123,7 +123,7 @@ class Chain:
     def _index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
-    def power(self, k: int) -> Matrix:
+    def power(self, k: int) -> Floats:
         """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
@@ -141,7 +141,7 @@ class Chain:
 
         return ExactPosterior(self, lag)
 
-    def stationary(self) -> Matrix:
+    def stationary(self) -> Floats:
         """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
 
         Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
@@ -234,7 +234,7 @@ class Chain:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
 
 
-def _checked_matrix(values: ArrayLike, what: str) -> Matrix:
+def _checked_matrix(values: ArrayLike, what: str) -> Floats:
     """A fresh square float64 matrix of at least 2 finite rows; negative zeros become zeros."""
     if np.ma.isMaskedArray(values):
         raise ChainError(f"{what} is a masked array: fill in what is masked")
@@ -286,7 +286,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     return tuple(map(str.__str__, labels))
 
 
-def _normalised(row: Matrix, index: int, name: str) -> Matrix:
+def _normalised(row: Floats, index: int, name: str) -> Floats:
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
         raise ChainError(
@@ -311,8 +311,8 @@ def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
     return distribution
 
 
-def _cumulated(weights: Matrix) -> Matrix:
+def _cumulated(weights: Floats) -> Floats:
     """Cumulative sums that end at exactly 1, so that no draw below 1 falls off the end."""
     sums = weights.cumsum(axis=-1)
-    scaled: Matrix = sums / sums[..., -1:]
+    scaled: Floats = sums / sums[..., -1:]
     return scaled

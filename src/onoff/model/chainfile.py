@@ -9,9 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import secrets
-import stat
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -19,9 +16,10 @@ from reprlib import repr as short
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.errors import ChainError, is_whole
+from onoff.errors import ChainError
+from onoff.files import read_text, write_atomically
+from onoff.types import Floats, Units, is_whole
 
 ROW_NAMES = "; no column of row names is wanted"
 FORMAT, VERSION = "onoff-chain", 1
@@ -33,12 +31,7 @@ def read(path: str | PathLike[str]) -> tuple[list[list[float]], list[str]]:
     parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
     if parse is None:
         raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ChainError(f"{file}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ChainError(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    text = read_text(file, ChainError)
     if text.startswith("\ufeff"):
         raise ChainError(f"{file}: begins with a byte-order mark; save it as UTF-8 without BOM", row=0)
     return parse(text, file)
@@ -46,7 +39,7 @@ def read(path: str | PathLike[str]) -> tuple[list[list[float]], list[str]]:
 
 def write(
     path: str | PathLike[str],
-    matrix: NDArray[np.float64],
+    matrix: Floats,
     names: Sequence[str],
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
@@ -69,33 +62,7 @@ def write(
         raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
-    """Put `data` at `file` by renaming a finished sibling over it, synced unless power loss may undo it.
-
-    Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
-    """
-    target = Path(os.path.realpath(file))
-    temporary = target.with_name(f".{secrets.token_hex(8)}")
-    try:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                if mode is not None:
-                    os.fchmod(stream.fileno(), mode)
-                stream.write(data)
-                stream.flush()
-                if sync:
-                    os.fsync(stream.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(file)) from error
-
-
-def read_counts(path: str | PathLike[str]) -> NDArray[np.int64]:
+def read_counts(path: str | PathLike[str]) -> Units:
     """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
     matrix, _ = read(path)
     file = Path(path)

@@ -9,9 +9,9 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
-from onoff.errors import PlanError, is_whole
+from onoff.errors import PlanError
 from onoff.model.chain import Chain
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow, is_whole
 
 MAX_LAG = 10**6
 

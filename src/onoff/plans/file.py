@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError, PlanError
+from onoff.files import read_bytes, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 
 if TYPE_CHECKING:
     from onoff.plans.base import Plan
@@ -42,11 +42,9 @@ def read(path: str | PathLike[str]) -> Plan:
 def read_with_digest(path: str | PathLike[str]) -> tuple[Plan, str]:
     """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal."""
     file = Path(path)
+    content = read_bytes(file, PlanError)
     try:
-        content = file.read_bytes()
         data = json.loads(content.decode("utf-8"))
-    except OSError as error:
-        raise PlanError(f"{file}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise PlanError(f"{file}: not a plan file ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -11,7 +11,6 @@ from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.errors import PlanError
 from onoff.model import powers as products
@@ -22,8 +21,9 @@ from onoff.model.rounding import sum_up
 from onoff.plans import base as plans
 from onoff.plans import file as planfile
 from onoff.schemes import clocks
-from onoff.schemes.clocks import FINE, RandBelow
+from onoff.schemes.clocks import FINE
 from onoff.schemes.race import Race
+from onoff.types import Floats, RandBelow
 
 GRID = 60  # binary digits of the clocks that the race looks at
 WEIGHT_BITS = 160  # to which posterior weights are taken as integers
@@ -123,7 +123,7 @@ class RacePlan:
         return plans.Plan.load(path)
 
     @cached_property
-    def _walk(self) -> NDArray[np.float64]:
+    def _walk(self) -> Floats:
         return self.chain.power(self.lag)
 
     @cached_property
@@ -135,10 +135,10 @@ class RacePlan:
         return lru_cache(maxsize=4)(partial(Support, self.chain))
 
     @cached_property
-    def _power(self) -> Callable[[int], NDArray[np.float64]]:
+    def _power(self) -> Callable[[int], Floats]:
         return lru_cache(maxsize=4)(self.chain.power)
 
-    def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> NDArray[np.float64]:
+    def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
         fine = clocks.exponentials(self.n + 1, randbelow)
         common = fine.pop()
@@ -184,12 +184,12 @@ def race_plan(
     return RacePlan(chain, lag, mean, (low, mean + half), least_cost, lengths)
 
 
-def on_grid(fine: list[int]) -> NDArray[np.float64]:
+def on_grid(fine: list[int]) -> Floats:
     """Clocks rounded up to the grid, strictly: never zero."""
     return np.array([float((clock >> (FINE - GRID)) + 1) for clock in fine])
 
 
-def _integers(weights: NDArray[np.float64]) -> list[int]:
+def _integers(weights: Floats) -> list[int]:
     """Non-negative floats as integers with a common factor, the largest of WEIGHT_BITS bits; all 0 if all are."""
     top = float(weights.max())
     if top == 0:

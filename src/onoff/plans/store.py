@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onoff.errors import ChainError, PlanError, Unverified
-from onoff.files import cache_directory
+from onoff.files import cache_directory, read_json, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
@@ -80,10 +79,7 @@ class PlanStore:
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
         chain = Chain.load(directory / "chain.json")
-        try:
-            lengths = json.loads((directory / "lengths.json").read_text())
-        except (OSError, ValueError) as error:
-            raise PlanError(f"{directory / 'lengths.json'}: cannot be read ({error}); delete it") from None
+        lengths = read_json(directory / "lengths.json", PlanError)
         store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
         if store.directory.name != directory.name:
             raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")

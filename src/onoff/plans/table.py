@@ -24,9 +24,9 @@ from onoff.plans import base as plans
 from onoff.plans import file as planfile
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
-from onoff.schemes.clocks import RandBelow
 from onoff.schemes.law import DENOMINATOR, Law
-from onoff.schemes.realisation.network import Network, Units, supplies
+from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, RandBelow, Units
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -186,7 +186,7 @@ class TablePlan:
         """What the request may be, at the lag of the plan."""
         return self._posterior(self.lag)
 
-    def left_over(self, row: NDArray[np.float64]) -> int:
+    def left_over(self, row: Floats) -> int:
         """How many units a flow of this posterior row, at the lag of the plan, leaves over."""
         with self._lock:
             self._network.ship(supplies(row, self.denominator - self.n))

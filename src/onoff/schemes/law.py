@@ -1,4 +1,5 @@
-"""Laws of the query: sets of sources with integer masses over one denominator."""
+"""Laws of the query: sets of sources with integer mfrom onoff.types import Floats, Units
+asses over one denominator."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.types import Floats, Units
+
 DENOMINATOR = 2**52  # of every plan: masses and their sums are exact in 64-bit integers and in floats
 Member = NDArray[np.bool_]
 
@@ -18,7 +21,7 @@ class Law:
     """Set i holds the sources x with member[i, x] and has the mass mass[i] / total, total = sum of the masses."""
 
     member: Member
-    mass: NDArray[np.int64]
+    mass: Units
 
     @property
     def total(self) -> int:
@@ -49,7 +52,7 @@ def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
     return member[first], total
 
 
-def quantised(member: Member, mass: NDArray[np.float64], total: int) -> Law:
+def quantised(member: Member, mass: Floats, total: int) -> Law:
     """Integer masses proportional to `mass` that sum to `total`; the remainder goes to the largest."""
     member, mass = merged(member, mass)
     units = np.floor(mass * (total / mass.sum())).astype(np.int64)

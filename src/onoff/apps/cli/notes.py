@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from onoff.errors import OnoffError, is_whole
+from onoff.errors import OnoffError
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from onoff.apps.cli.options import Dask, Jobs, parse_lags
 from onoff.errors import ClusterError, PlanError
+from onoff.files import read_json
 from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ def _noted(note: Path, cost: float, bound: float) -> None:
 
 def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
     """The lengths in a JSON object {name: length}, in the order of the chain."""
-    try:
-        data = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
+    data = read_json(file, PlanError)
     if not isinstance(data, dict) or set(data) != set(names):
         raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
     if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):

@@ -212,7 +212,7 @@ class Delivery:
     async def take(self, asked: Awaitable[Message | None]) -> None:
         """Wait for a message and write it; that a source has none is worth a note, not the end."""
         from onoff.errors import SourceError
-        from onoff.model.chainfile import write_atomically
+        from onoff.files import write_atomically
 
         try:
             message = await asked

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from onoff.model.powers import times
-
-Floats = NDArray[np.float64]
+from onoff.types import Floats
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.posterior import Posterior
 from onoff.model.powers import times
@@ -22,8 +21,7 @@ from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import Certificate, outer_certificate, size_certificate, sizes_reached
 from onoff.schemes.law import Law, Member
 from onoff.schemes.realisation.realise import realised
-
-Floats = NDArray[np.float64]
+from onoff.types import Floats
 
 
 def propose(task: Task) -> Proposal | None:

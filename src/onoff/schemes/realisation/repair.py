@@ -12,11 +12,10 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.model.rows import Floats
 from onoff.schemes.law import Law, merged
 from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, Mask
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
 SHARE = 8  # blocks of contexts that a process gets at a time
@@ -58,7 +57,7 @@ class Repair:
         self._network = Network(self.law.member, self.law.mass)
         return True
 
-    def cuts(self) -> list[NDArray[np.bool_]]:
+    def cuts(self) -> list[Mask]:
         """After a shortfall: the smallest and the largest set of sources on the root's side of a minimum cut."""
         return [self._network.cut(), self._network.largest_cut()]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from onoff.model.rows import Floats
 from onoff.schemes.law import Law
+from onoff.types import Floats, Mask
 
 
 class Screen:
@@ -30,7 +30,7 @@ class Screen:
 
     def passes(
         self, rows: Floats, start: NDArray[np.float32] | None = None, rounds: int = 32, every: int = 4
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    ) -> tuple[Mask, NDArray[np.float32]]:
         """Which rows are certified, and the scalings a / p that did it; `start` is a scaling to begin with."""
         exact = np.ascontiguousarray(rows.T)  # contexts are columns: products with sparse matrices from the left
         passed = np.zeros(len(rows), dtype=bool)
@@ -60,9 +60,9 @@ class Screen:
             a = a * np.where(p > 0, new / a, 0) ** np.float32(1.5)
         return new, ((sets @ new) / reach).min(axis=0)
 
-    def _certified(self, p: Floats, a: NDArray[Any]) -> NDArray[np.bool_]:
+    def _certified(self, p: Floats, a: NDArray[Any]) -> Mask:
         sets, sources, mass = self._double
         b = mass / (sets @ a.astype(np.float64))
         a = p / (sources @ b)
-        result: NDArray[np.bool_] = (b * (sets @ a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
+        result: Mask = (b * (sets @ a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
         return result
