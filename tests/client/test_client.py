@@ -18,13 +18,12 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps import terminal as report
 from onoff.apps.cli.play import read_items
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
 from onoff.client.session import Pending, State
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff import files
 from onoff.model.bounds import outer_bound
 from onoff.plans.store import PlanStore
 from oracles import random_chain

@@ -179,7 +179,7 @@ def measured(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float 
         "gap": made.gap,
         "rounding": made.rounding,
         "seconds": time.perf_counter() - start,
-        "sets": len(made.sets) if hasattr(made, "sets") else None,
+        "sets": None if made.law is None else len(made.law.mass),
     }
 
 

@@ -99,7 +99,7 @@ class Fit:
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
         about["dead_ends"] = list(report.dead_ends)
-        write(path, self.chain.P, self.chain.names, {"counts": self.counts.tolist(), "fit": about})
+        write(path, self.chain, {"counts": self.counts.tolist(), "fit": about})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
 from numbers import Real
@@ -209,9 +209,9 @@ class Chain:
         """Read a chain from a `.json` or `.csv` file."""
         from onoff.model.chainfile import read
 
-        matrix, names = read(path)
+        data = read(path)
         try:
-            return cls(matrix, names)
+            return cls.of_dict(data)
         except ChainError as error:
             raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
@@ -219,7 +219,16 @@ class Chain:
         """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
         from onoff.model.chainfile import write
 
-        write(path, self.P, self.names)
+        write(path, self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Names and matrix as values of JSON: how a chain stands in every file; `of_dict` gives it back bit for bit."""
+        return {"names": list(self.names), "matrix": self.P.tolist()}
+
+    @classmethod
+    def of_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The chain that such values describe."""
+        return cls(data["matrix"], data["names"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Chain) and self.fingerprint == other.fingerprint

@@ -225,7 +225,7 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
-    near = found.scheme != "race" and found.gap <= 1e-6  # a race's is estimated
+    near = not found.estimated and found.gap <= 1e-6
     return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 

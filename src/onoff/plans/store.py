@@ -22,7 +22,7 @@ from onoff.model.chain import Chain
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
-from onoff.plans.table import TablePlan
+from onoff.types import Lengths
 
 WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
 
@@ -39,7 +39,7 @@ class PlanStore:
         self,
         chain: Chain,
         directory: Path | None = None,
-        lengths: tuple[float, ...] | None = None,
+        lengths: Lengths = None,
         *,
         make: bool = True,
     ) -> None:
@@ -111,7 +111,7 @@ class PlanStore:
         all of them were looked at: `verify` does, or whoever made the plan on this machine did.
         """
         plan, digest = self._read(lag)
-        if isinstance(plan, TablePlan) and not verified.known(digest):
+        if not (plan.known_realisable or verified.known(digest)):
             raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
         return plan
 
@@ -120,7 +120,7 @@ class PlanStore:
         for lag in sorted(self.lags()):
             with suppress(PlanError):
                 plan, digest = self._read(lag)
-                if isinstance(plan, TablePlan) and not verified.known(digest):
+                if not (plan.known_realisable or verified.known(digest)):
                     plan.verify()
                     verified.remember(digest)
 
@@ -136,10 +136,10 @@ class PlanStore:
         unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
         try:
             plan.save(unfinished)
-            if isinstance(plan, TablePlan) and plan.known_realisable:
+            if plan.known_realisable:
                 # Read again: whoever else can write here may have put another file in its place.
                 written, digest = planfile.read_with_digest(unfinished)
-                if isinstance(written, TablePlan) and _table(written) == _table(plan):
+                if written == plan:
                     verified.remember(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
@@ -163,8 +163,3 @@ class PlanStore:
                 yield False
             else:
                 yield True
-
-
-def _table(plan: TablePlan) -> tuple[object, ...]:
-    """All that a draw depends on."""
-    return plan.chain, plan.lag, plan.sets, plan.masses

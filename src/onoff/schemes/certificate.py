@@ -11,7 +11,7 @@ over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solv
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
@@ -26,6 +26,7 @@ from onoff.model.powers import times
 from onoff.model.rounding import down
 from onoff.model.rows import Rows
 from onoff.model.symmetric import is_symmetric
+from onoff.schemes.law import as_matrix, as_sets
 from onoff.types import Floats, Mask, Units
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
@@ -47,8 +48,10 @@ class Certificate:
     cuts: tuple[tuple[int, ...], ...] = ()
     weights: tuple[int, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
+    @classmethod
+    def of_dict(cls, data: Mapping[str, Any]) -> Certificate:
+        """What `dataclasses.asdict` made of it, possibly by way of JSON."""
+        return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 
 
 def unit_of(lengths: Sequence[float] | None) -> float:
@@ -67,9 +70,7 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
             return
         unit = unit_of(lengths)
         weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
-        cuts = np.zeros((len(certificate.cuts), posterior.n), dtype=bool)
-        for row, cut in zip(cuts, certificate.cuts, strict=True):
-            row[list(cut)] = True
+        cuts = as_matrix(certificate.cuts, posterior.n)
         multipliers = np.array(certificate.weights) / 2**SHIFT
         reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
         error, must = 2 * posterior.relative_error, supports(posterior)
@@ -126,8 +127,7 @@ def cut_certificate(
         worst, limiting = _least_by_solver(cuts, weights, prices, must, time_limit)
     certain = 1 - Fraction(error)
     total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
-    pool = tuple(tuple(map(int, np.flatnonzero(cut))) for cut in cuts)
-    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), pool, tuple(map(int, weights))), limiting
+    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), as_sets(cuts), tuple(map(int, weights))), limiting
 
 
 def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Certificate:

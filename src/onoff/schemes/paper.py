@@ -20,6 +20,7 @@ from onoff.model.exact import ExactPosterior
 from onoff.model.posterior import Posterior
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
+from onoff.schemes.law import as_matrix
 from onoff.schemes.realisation.realise import realised
 
 Array = NDArray[Any]
@@ -104,11 +105,10 @@ def propose(task: Task) -> Proposal:
             f"{LIMIT} are supported; take the scheme 'comb' or 'race'"
         )
     law = paper(posterior).law()
-    member = np.zeros((len(law), posterior.n), dtype=bool)
-    for row, query in zip(member, law, strict=True):
-        row[list(query)] = True
     masses = np.array([float(mass) for mass in law.values()])
-    return Proposal("paper", realised(posterior, member, masses), outer_certificate(posterior, task.lengths))
+    return Proposal(
+        "paper", realised(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior, task.lengths)
+    )
 
 
 def paper(posterior: Posterior | ExactPosterior, progress: Callable[[int, int], None] | None = None) -> PaperScheme:
