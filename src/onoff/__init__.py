@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from onoff.logs.following import Following, follows
     from onoff.model.bounds import Bounds, bounds
     from onoff.model.chain import Chain
-    from onoff.model.exact import ExactPosterior
-    from onoff.model.posterior import Posterior
+    from onoff.model.posterior import ExactPosterior, Posterior
     from onoff.model.symmetric import symmetric_inner, symmetric_outer
     from onoff.plans.base import Plan
     from onoff.plans.making import plan
@@ -33,7 +32,7 @@ _HOME = {
     "ChainError": "errors",
     "Client": "client.client",
     "ContextError": "errors",
-    "ExactPosterior": "model.exact",
+    "ExactPosterior": "model.posterior",
     "Fit": "logs.fitting",
     "Following": "logs.following",
     "HttpTransport": "client.transport.web",

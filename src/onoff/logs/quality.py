@@ -16,6 +16,7 @@ from onoff.model.chain import Chain
 from onoff.model.powers import times
 from onoff.types import Floats, Mask
 
+RESAMPLES = 1000  # behind the interval of the gain
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
@@ -92,7 +93,6 @@ def second_order_gain(
     triples: tuple[Counts, Counts, Counts],
     held: Mask,
     rng: np.random.Generator,
-    replicates: int = 1000,
 ) -> Interval | None:
     """Bits per transition by which the last two requests predict better than the last one, on held-out users.
 
@@ -118,7 +118,7 @@ def second_order_gain(
     n_ij = _looked_up(groups, sizes, wanted // n)
     gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
     column = np.searchsorted(np.flatnonzero(held), bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, replicates)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, RESAMPLES)
 
 
 def _first_order(pairs: Counts) -> Floats:

@@ -22,8 +22,7 @@ from onoff.model import powers as products
 from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
-    from onoff.model.exact import ExactPosterior
-    from onoff.model.posterior import Posterior
+    from onoff.model.posterior import ExactPosterior, Posterior
 
 ROW_SUM_TOLERANCE = 1e-9
 
@@ -137,7 +136,7 @@ class Chain:
 
     def exact_posterior(self, lag: int) -> ExactPosterior:
         """The same in fractions: the oracle for small n."""
-        from onoff.model.exact import ExactPosterior
+        from onoff.model.posterior import ExactPosterior
 
         return ExactPosterior(self, lag)
 
