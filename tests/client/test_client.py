@@ -379,7 +379,7 @@ def test_a_file_that_was_played_to_its_end_is_played_again_only_with_restart(cha
 
 CUT = """
 import os
-from onoff.cli import main
+from onoff.apps.cli.main import main
 from onoff.{module} import {kind} as kind
 whole = kind.{method}
 

@@ -68,6 +68,6 @@ def check(
     else:
         print(result.words())
         if result.refuted:
-            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/check.md).")
+            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
     if result.refuted:
         raise typer.Exit(1)
