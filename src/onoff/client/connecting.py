@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ def connect(
 ) -> Client:
     """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
 
+    Nothing is asked, started or written before that.
+
     `server` is the address of an onoff server, and `token` what it asks readers for. `urls` is {name: URL} at any other
     web server, or a JSON file of that. `chain` is a `Chain` or its file. `journal` is the client's memory, by
     default in the user's state. It is made if it is not there. It remembers what was given, and later calls may leave
@@ -62,7 +65,7 @@ def connect(
     else:
         transport = HttpTransport(dict(settings.urls))
     given = isinstance(plans, Planner)
-    planner = plans if isinstance(plans, Planner) else _planner(settings, plans, background)
+    planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
     return Client(
         settings.chain, transport, settings.journal, planner,
         delay=delay, attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=not (given or lasting),

@@ -62,7 +62,6 @@ def play(
         delay=delay, background=background, lasting=True,
     )  # fmt: skip
     items, delivery = read_items(file, client.chain.names), Delivery(out)
-    delivery.open()
     try:
         with explained(client, "run the same command again" + (", without --restart" if restart else "")):
             totals, since, words = asyncio.run(_play(client, file.absolute(), items, delivery, restart))
@@ -85,7 +84,7 @@ async def _play(
     from onoff.client.settings import SINCE, since_from
 
     async with asked as client:
-        note_new(client)
         words = await play_file(client, file, items, delivery, restart, terminal.progress("requests"))
+        note_new(client)
         since = since_from(client.journal.recall(SINCE))
         return client.journal.totals(client.lengths, since), since, words
