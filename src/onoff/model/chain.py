@@ -210,7 +210,7 @@ class Chain:
 
         data = read(path)
         try:
-            return cls.of_dict(data)
+            return cls.from_dict(data)
         except ChainError as error:
             raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
@@ -221,11 +221,11 @@ class Chain:
         write(path, self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Names and matrix as values of JSON: how a chain stands in every file; `of_dict` gives it back bit for bit."""
+        """Names and matrix as values of JSON: how every file holds a chain; `from_dict` gives it back bit for bit."""
         return {"names": list(self.names), "matrix": self.P.tolist()}
 
     @classmethod
-    def of_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
         return cls(data["matrix"], data["names"])
 

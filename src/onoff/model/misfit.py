@@ -1,4 +1,4 @@
-"""If the true chain is not the one used: how far the queries of a step can be from private (docs/misfit.md).
+"""If the true chain is not the one used: how far the queries of a step can be from private.
 
 P is the true chain, P̂ the one that the client uses. At lag d, after the private request i and before the request k,
 the request has the law p(x) = P^d[i, x] P[x, k] / P^(d+1)[i, k]; the client's encoder is made for p̂, the same of P̂. An

@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plan(data: dict[str, Any]) -> Plan:
-    chain = Chain.of_dict(data)
+    chain = Chain.from_dict(data)
     lengths = checked_lengths(data["lengths"], chain.n)
     plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain, lengths)
     if not plan.rounding <= MAX_ROUNDING:
@@ -122,7 +122,7 @@ def _race(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
 
 
 def _table(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
-    certificate = Certificate.of_dict(data["certificate"])
+    certificate = Certificate.from_dict(data["certificate"])
     sets, masses = tuple(map(tuple, data["sets"])), tuple(data["masses"])
     plan = TablePlan(data["scheme"], chain, data["lag"], sets, masses, data["denominator"], certificate, lengths)
     check(certificate, Posterior(chain, plan.lag), lengths)

@@ -181,7 +181,7 @@ class TablePlan(Plan):
         return np.concatenate([[0], np.cumsum(self.law.member.sum(axis=1))])
 
     def _units(self, last: int, next: int, lag: int) -> Units:
-        """The units on every edge of the network: the encoder of a context (docs/theory.md, "Integers")."""
+        """The units on every edge of the network: the encoder of a context (docs/explanation/theory.md, "Integers")."""
         posterior, network = self._posterior(lag), self._network
         possible = posterior.possible(last, next)
         with self._lock:  # a flow and its reading belong together

@@ -49,7 +49,7 @@ class Certificate:
     weights: tuple[int, ...] = ()
 
     @classmethod
-    def of_dict(cls, data: Mapping[str, Any]) -> Certificate:
+    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
         """What `dataclasses.asdict` made of it, possibly by way of JSON."""
         return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 

@@ -11,7 +11,6 @@ import typer
 
 from onoff.apps.cli.options import Dask, Jobs, parse_lags
 from onoff.errors import ClusterError, PlanError
-from onoff.files import read_json
 from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ def plan(
     from onoff.apps.terminal import plan_progress, print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
+    from onoff.plans.lengths import read_lengths
     from onoff.plans.store import PlanStore
 
     wanted = parse_lags(lags)
@@ -103,16 +103,6 @@ def _make(
 def _noted(note: Path, cost: float, bound: float) -> None:
     with suppress(OSError):  # the bar is gone; that is no reason to stop
         note.write_text(f"{cost} {bound}")
-
-
-def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
-    """The lengths in a JSON object {name: length}, in the order of the chain."""
-    data = read_json(file, PlanError)
-    if not isinstance(data, dict) or set(data) != set(names):
-        raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
-    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
-        raise PlanError(f"{file}: every length must be a number")
-    return tuple(float(data[name]) for name in names)
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
