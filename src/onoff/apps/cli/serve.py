@@ -6,14 +6,16 @@ import os
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 
 from onoff.errors import OnoffError, StoreUnavailable
-from onoff.server.store import Store, open_store
 from onoff.wire import Catalogue
+
+if TYPE_CHECKING:
+    from onoff.server.store import Store
 
 PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
 FILE = "onoff.db"
@@ -99,6 +101,8 @@ def token(
 
 def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
     """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    from onoff.server.store import open_store
+
     if names is None and length is not None:
         raise OnoffError("--length needs the sources: --source, --sources or --watch")
     opened = open_store(target, None if names is None else Catalogue(names, LENGTH if length is None else length))
