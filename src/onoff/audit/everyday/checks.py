@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onoff.audit.everyday.pasts import LOST, Floats, Pasts
+from onoff.audit.everyday.pasts import LOST, Floats, Mask, Pasts
 from onoff.audit.everyday.record import Fault, Law
 from onoff.audit.measures import information
 from onoff.model.powers import UNIT, times
 
+COARSE = 2.0**-30  # a step that states more is not certified, whatever it does
 RARE = 1e6  # how far above a stated average one past may lie: it does so with probability 2 / RARE at most
 
 
@@ -50,6 +51,10 @@ def check(pasts: Pasts, law: Law, stated_before: float = 0.0, charged_before: fl
     if charged == 0 and distance > law.rounding + error:
         message = f"given some past the query is {distance:.1e} from the stated law: {law.rounding:.1e} is stated"
         faults.append(Fault("rows", message, distance))
+    if law.rounding > COARSE:
+        faults.append(
+            Fault("coarse", f"a rounding of {law.rounding:.1e} is stated: too much for one step", law.rounding)
+        )
     so_far = stated_before + law.rounding
     if charged > 0 and average > RARE * (2 * so_far + error):
         message = f"over pasts the query is {average:.1e} from the stated law: {so_far:.1e} is stated up to here"
@@ -113,14 +118,14 @@ def _tables(pasts: Pasts, law: Law) -> Iterator[Fault]:
 def _homes(pasts: Pasts, law: Law) -> Iterator[Fault]:
     """Every thing after which an open request is possible has an encoder that serves it, and no other has one."""
     n, homes = pasts.chain.n, pasts.homes(law)
-    live = (pasts.possible & pasts.open_sources).any(axis=1)
+    live: Mask = (pasts.possible & pasts.open_sources).any(axis=1)
     for k in range(len(homes)):
         source, made, context = pasts.chain.names[pasts.sources[k]], int(pasts.made[k]), int(homes[k])
         if live[k] and context not in law.tables:
             what = "has no context" if context == LOST else f"is in context {context}, which has no encoder"
             yield Fault("context", f"a reader who asked for {source!r} at step {made} {what}")
         elif live[k]:
-            unserved = pasts.possible[k] & pasts.open_sources & (law.tables[context].totals(n) == 0)
+            unserved: Mask = pasts.possible[k] & pasts.open_sources & (law.tables[context].totals(n) == 0)
             if unserved.any():
                 name = pasts.chain.names[int(unserved.argmax())]
                 yield Fault("context", f"context {context} does not serve {name!r}, which is possible after {source!r}")

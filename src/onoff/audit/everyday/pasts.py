@@ -81,7 +81,8 @@ class Pasts:
     @property
     def errors(self) -> Floats:
         """For each thing, a bound on the relative error of its row."""
-        return np.expm1(2 * (self.chain.n + 8) * UNIT * (self.ages + 1))
+        result: Floats = np.expm1(2 * (self.chain.n + 8) * UNIT * (self.ages + 1))
+        return result
 
     def homes(self, law: Law) -> Whole:
         """The context of each thing's reader at this step, as the law says; LOST where it has none."""

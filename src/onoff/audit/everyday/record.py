@@ -135,22 +135,23 @@ def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> La
         masses = tuple(map(_whole, law["masses"]))
         denominator = _whole(law["denominator"])
         rounding, lower = float(law["rounding"]), float(law["lower_bound"])
-        if not (0 < denominator <= MOST_UNITS and len(masses) == len(sets) and sets and 0 <= rounding and 0 <= charge):
+        fits = 0 < denominator <= MOST_UNITS and len(masses) == len(sets) and sets
+        if not (fits and rounding >= 0 and charge >= 0):
             raise ValueError("its numbers do not fit together")
-        tables = {int(context): _table(*parts, len(sets), denominator) for context, parts in law["encoders"].items()}
+        tables = {int(context): _table(parts, len(sets), denominator) for context, parts in law["encoders"].items()}
         homes = tuple(_whole(c, -1) for c in place), tuple(_whole(c, -1) for c in joined)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LogError(f"a damaged law in a record: {error!r}") from None
     return Law(sets, masses, denominator, rounding, lower, tables, *homes, charge)
 
 
-def _table(request: Any, column: Any, units: Any, sets: int, most: int) -> Table:
-    triple = [np.array([_whole(entry) for entry in part], dtype=np.int64) for part in (request, column, units)]
-    if len({len(part) for part in triple}) != 1:
+def _table(parts: Any, sets: int, most: int) -> Table:
+    request, column, units = (np.array([_whole(entry) for entry in part], dtype=np.int64) for part in parts)
+    if not len(request) == len(column) == len(units):
         raise ValueError("an encoder has parts of different lengths")
-    if len(triple[0]) and (triple[1].max() >= sets or triple[2].astype(float).sum() > 1.5 * most):
+    if len(request) and (column.max() >= sets or units.astype(float).sum() > 1.5 * most):
         raise ValueError("an encoder has a set that is none, or too many units")
-    return Table(triple[0], triple[1], triple[2])
+    return Table(request, column, units)
 
 
 def _whole(value: Any, least: int = 0) -> int:

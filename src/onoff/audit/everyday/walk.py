@@ -17,7 +17,7 @@ NOTHING = Checked((), 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Walk:
-    """A `Checked` for every step, and the sum of all roundings that were stated; `silent` steps could not be checked."""
+    """A `Checked` for every step, and the sum of all stated roundings; `silent` steps could not be checked."""
 
     steps: tuple[Checked, ...]
     stated: float
