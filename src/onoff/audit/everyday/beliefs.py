@@ -108,6 +108,9 @@ def attack(
         if not (forward[0] * link.chances).sum() > 0:
             laws, silent = _without(seen, laws, t), silent | _until_full(seen, t)
             link = _link(seen, laws, t, n, hidden)
+            forward = forward.sum(axis=1, keepdims=True)  # contexts do not matter here any more
+            if t % BLOCK == 0:
+                kept[-1] = forward
         asked = forward * link.chances
         asked /= asked[0].sum()
         at[t] = asked[0].sum(axis=0)

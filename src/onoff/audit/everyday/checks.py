@@ -39,7 +39,8 @@ def check(pasts: Pasts, law: Law, stated_before: float = 0.0, charged_before: fl
     that of the charges. Where nothing was charged, the rounding of the step must cover `distance`. What is charged is
     an average over pasts, so then `average` may exceed the sum of what was stated, but not RARE times.
     """
-    faults = [*_shape(pasts, law), *_tables(pasts, law), *_homes(pasts, law)]
+    n, sensitive = pasts.chain.n, pasts.sensitive
+    faults = [*well_formed(law, n, sensitive), *served(law, n, sensitive), *_homes(pasts, law)]
     laws, chances = query_laws(pasts, law)
     if not len(laws):
         return Checked(tuple(faults), 0.0, 0.0, 0.0, 0.0)
@@ -82,9 +83,9 @@ def query_laws(pasts: Pasts, law: Law) -> tuple[Floats, Floats]:
     return laws[used], chances[used]
 
 
-def _shape(pasts: Pasts, law: Law) -> Iterator[Fault]:
-    """Sets and masses."""
-    n, hidden = pasts.chain.n, set(pasts.sensitive)
+def well_formed(law: Law, n: int, sensitive: tuple[int, ...]) -> Iterator[Fault]:
+    """Faults of sets and masses: every set holds every sensitive source."""
+    hidden = set(sensitive)
     if sum(law.masses) != law.denominator:
         yield Fault("law", "the masses do not sum to the denominator", abs(sum(law.masses) / law.denominator - 1))
     if len(set(law.sets)) < len(law.sets):
@@ -96,9 +97,9 @@ def _shape(pasts: Pasts, law: Law) -> Iterator[Fault]:
             yield Fault("sensitive", f"the set {query} lacks a sensitive source")
 
 
-def _tables(pasts: Pasts, law: Law) -> Iterator[Fault]:
-    """Encoders: columns are the masses to the unit, and every request is in its set."""
-    n, hidden = pasts.chain.n, set(pasts.sensitive)
+def served(law: Law, n: int, sensitive: tuple[int, ...]) -> Iterator[Fault]:
+    """Faults of encoders: their columns are the masses to the unit, and every request is in its set."""
+    hidden = set(sensitive)
     inside = np.zeros((n, len(law.sets)), dtype=bool)
     for column, query in enumerate(law.sets):
         inside[[x for x in query if x < n and x not in hidden], column] = True
@@ -118,14 +119,15 @@ def _tables(pasts: Pasts, law: Law) -> Iterator[Fault]:
 def _homes(pasts: Pasts, law: Law) -> Iterator[Fault]:
     """Every thing after which an open request is possible has an encoder that serves it, and no other has one."""
     n, homes = pasts.chain.n, pasts.homes(law)
-    live: Mask = (pasts.possible & pasts.open_sources).any(axis=1)
+    open_ones = pasts.possible & pasts.open_sources
+    live = np.asarray(open_ones.any(axis=1))
     for k in range(len(homes)):
         source, made, context = pasts.chain.names[pasts.sources[k]], int(pasts.made[k]), int(homes[k])
         if live[k] and context not in law.tables:
             what = "has no context" if context == LOST else f"is in context {context}, which has no encoder"
             yield Fault("context", f"a reader who asked for {source!r} at step {made} {what}")
         elif live[k]:
-            unserved: Mask = pasts.possible[k] & pasts.open_sources & (law.tables[context].totals(n) == 0)
+            unserved: Mask = open_ones[k] & (law.tables[context].totals(n) == 0)
             if unserved.any():
                 name = pasts.chain.names[int(unserved.argmax())]
                 yield Fault("context", f"context {context} does not serve {name!r}, which is possible after {source!r}")
