@@ -40,9 +40,15 @@ def statuses(text):
     return [status == "1" for status in text]
 
 
-def share(found, holds):
-    """The probability of a statement about the path, in fractions."""
-    return sum((p for path, p in found.items() if holds(path)), Fraction(0)) / sum(found.values())
+def law_of_request(chain, found, t):
+    total = sum(found.values())
+    return [float(sum((p for path, p in found.items() if path[t] == x), Fraction(0)) / total) for x in range(chain.n)]
+
+
+def some_sensitive(sensitive, found, t):
+    """The probability that a sensitive source was asked for at t or before."""
+    asked = (p for path, p in found.items() if set(path[: t + 1]) & set(sensitive))
+    return float(sum(asked, Fraction(0)) / sum(found.values()))
 
 
 @pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
@@ -55,16 +61,10 @@ def test_beliefs_before_at_and_after_a_request_are_those_of_all_paths(chain, sen
     for t in range(len(seen)):
         before = paths(chain, sensitive, [*seen[:t], Seen(True, ())], [*behind[:t], None])
         at = paths(chain, sensitive, seen[: t + 1], behind[: t + 1])
-        for x in range(chain.n):
-            assert beliefs.before[t, x] == pytest.approx(float(share(before, lambda path: path[t] == x)), abs=1e-12)
-            assert beliefs.at[t, x] == pytest.approx(float(share(at, lambda path: path[t] == x)), abs=1e-12)
-            assert beliefs.after[t, x] == pytest.approx(float(share(everything, lambda path: path[t] == x)), abs=1e-12)
-
-        def some(path):
-            return bool(set(path[: t + 1]) & set(sensitive))
-
-        assert beliefs.some_before[t] == pytest.approx(float(share(before, some)), abs=1e-12)
-        assert beliefs.some_at[t] == pytest.approx(float(share(at, some)), abs=1e-12)
+        for rows, found in ((beliefs.before, before), (beliefs.at, at), (beliefs.after, everything)):
+            assert rows[t] == pytest.approx(law_of_request(chain, found, t), abs=1e-12)
+        assert beliefs.some_before[t] == pytest.approx(some_sensitive(sensitive, before, t), abs=1e-12)
+        assert beliefs.some_at[t] == pytest.approx(some_sensitive(sensitive, at, t), abs=1e-12)
 
 
 @pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
@@ -334,5 +334,7 @@ def test_a_law_of_numbers_that_are_none_is_refused():
 
 def test_a_divergence_far_below_the_rounding_of_logarithms_is_seen():
     a = np.array([0.3, 0.7])
-    assert divergence(a + [1e-12, -1e-12], a) == pytest.approx(1e-24 / 2 * (1 / 0.3 + 1 / 0.7) / np.log(2), rel=1e-3)
+    assert divergence(a + np.array([1e-12, -1e-12]), a) == pytest.approx(
+        1e-24 / 2 * (1 / 0.3 + 1 / 0.7) / np.log(2), rel=1e-3
+    )
     assert divergence(np.array([1.0, 0.0]), np.array([0.5, 0.5])) == 1.0
