@@ -58,7 +58,7 @@ def test_rates_prints_a_table(uneven):
         both, cost = bounds(posterior), paper(posterior).cost
         assert both.outer + 0.01 < cost < both.inner - 0.01
         best = plan(Chain.load(uneven), lag)
-        found = [f"{best.cost:.4f}", f"{best.gap:.0e}"]
+        found = [f"{best.cost:.4f}", f"{100 * best.gap:.0e} %"]
         expected.append([str(lag), "4", f"{cost:.4f}", *found, f"{both.outer:.4f}"])
     headings = ["lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"]
     assert cells(done.stdout) == [headings, *expected]

@@ -8,33 +8,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "glossary.md"
 WORDS = re.findall(r"^\| ([\w -]+?) \|", PAGE.read_text(), flags=re.M)[1:]
-COINED = {
-    *(
-        "announced",
-        "catalogue",
-        "cell",
-        "certificate",
-        "chain",
-        "comb",
-        "context",
-        "cost",
-        "cut",
-        "encoder",
-        "everyday",
-    ),
-    *("flow", "gap", "grid", "habits", "journal", "lag", "law", "length", "mass", "merge", "misfit", "naive"),
-    *("outer bound", "peel", "pending", "plan", "posterior", "promise", "query", "race", "realisable", "repair"),
-    *("request", "round", "rounding", "row", "scheme", "sensitive", "slack", "smoothing", "source", "status", "step"),
-    *("stream", "transcript", "transport", "verdict", "witness", "full set", "made ON", "counts as ON", "decoys"),
-}
+COINED = """
+announced, catalogue, cell, certificate, chain, comb, context, cost, counts as ON, cut, decoys, encoder,
+everyday, flow, full set, gap, grid, habits, journal, lag, law, length, made ON, mass, merge, misfit, naive,
+outer bound, peel, pending, plan, posterior, promise, query, race, realisable, repair, request, round,
+rounding, row, scheme, sensitive, slack, smoothing, source, status, step, stream, transcript, transport,
+verdict, witness
+"""
 
 
 def test_every_coined_word_is_in_the_glossary():
-    assert set(WORDS) >= COINED
+    assert set(WORDS) >= set(" ".join(COINED.split()).split(", "))
 
 
 def test_the_words_are_in_order_and_each_is_there_once():
-    assert WORDS == sorted(set(WORDS), key=lambda word: (word.lower(), word))
+    assert sorted(set(WORDS), key=lambda word: (word.lower(), word)) == WORDS
 
 
 def test_every_word_of_the_glossary_is_used_elsewhere():
