@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onoff import Chain, ChainError, ContextError, NotUnique
+from onoff import Chain
 from onoff.apps.page.beliefs import Made, Onlooker
 from onoff.apps.page.tables import Tables
 from onoff.apps.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish, World
-from onoff.errors import PlanError, SessionError
+from onoff.errors import ChainError, ContextError, NotUnique, PlanError, SessionError
 from onoff.plans.making import plan
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan

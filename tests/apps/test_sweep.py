@@ -18,10 +18,11 @@ import typer
 
 from clikit import call
 from daskcluster import DaskCluster, needs_dask
-from onoff import Chain, ChainError, OnoffError, PlanError, bounds, plan
+from onoff import Chain, OnoffError, bounds, plan
 from onoff.apps.cli.app import app
 from onoff.apps.sweep import COLUMNS, Grid, Sweep, dirichlet, write_parquet
 from onoff.apps.workers import Failed
+from onoff.errors import ChainError, PlanError
 
 ONOFF = Path(sys.executable).with_name("onoff")
 

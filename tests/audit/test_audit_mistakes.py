@@ -19,7 +19,7 @@ import pytest
 import onoff.plans.file
 from auditstreams import CHAIN, lines_of, models, plans, race, steps_of, write_files
 from clikit import call
-from onoff import Plan, PlanError, plan
+from onoff import Plan, plan
 from onoff.audit.models import Planned
 from onoff.audit.plan import races
 from onoff.audit.plan import verify as planproof
@@ -30,6 +30,7 @@ from onoff.audit.transcript.draws import draws
 from onoff.audit.transcript.gambling import Drawn, racers
 from onoff.audit.transcript.mistakes import RATES, generators, mistakes
 from onoff.audit.transcript.reading import Line, Step, read_transcript, streams
+from onoff.errors import PlanError
 from onoff.plans.race import RacePlan, _integers
 from onoff.plans.table import TablePlan
 

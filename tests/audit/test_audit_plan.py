@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clikit import call
-from onoff import Chain, ContextError, OnoffError, Plan, PlanError, plan
+from onoff import Chain, OnoffError, Plan, plan
 from onoff.audit.plan import bounds, races
 from onoff.audit.plan.record import Table
 from onoff.audit.plan.rows import ExactRows
 from onoff.audit.plan.verify import verify
+from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains

@@ -20,8 +20,8 @@ import pytest
 from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
 from onoff.apps import terminal as report
-from onoff.apps.cli.play import read_items
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
+from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.model import chainfile
@@ -238,7 +238,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     told = onoff("status", *common).stdout
     assert f"in units of --lengths: ON {sum(values):g}, OFF {made.cost:.3f} (optimal" in told
     steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
-    queries = [step["query"] for step in steps.steps()]
+    queries = [step.query for step in steps.steps()]
     steps.close()
     held = [sum(values[x] for x in query) for query in queries]
     assert held[:2] == [sum(values)] * 2
@@ -379,7 +379,7 @@ def test_a_file_that_was_played_to_its_end_is_played_again_only_with_restart(cha
 
 CUT = """
 import os
-from onoff.cli import main
+from onoff.apps.cli.main import main
 from onoff.{module} import {kind} as kind
 whole = kind.{method}
 

@@ -56,11 +56,11 @@ def test_state_and_message_come_back(path):
     assert again.state == before
     assert again.latest() == Stored(1, 2, 200, 7, b"second")
     steps = list(again.steps())
-    assert [(s["step"], s["request"], s["query"], s["private"], s["plan"]) for s in steps] == [
-        (0, 1, [0, 1, 2], 1, "everything"),
-        (1, 2, [0, 1, 2], 1, "everything"),
+    assert [(s.step, s.request, s.query, s.private, s.plan) for s in steps] == [
+        (0, 1, (0, 1, 2), True, "everything"),
+        (1, 2, (0, 1, 2), True, "everything"),
     ]
-    assert [step["step"] for step in again.steps(since=1)] == [1]
+    assert [step.step for step in again.steps(since=1)] == [1]
     totals = again.totals()
     assert (totals.steps, totals.bytes, totals.downloaded, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
     again.close()
@@ -301,7 +301,7 @@ def test_a_journal_of_version_1_goes_on(path, pending):
         assert journal.state == state
         assert journal.latest() == Stored(1, 2, 200, 7, b"second")
         assert journal.recall("server") == "http://there"
-        assert [step["request"] for step in journal.steps()] == [1, 2, 0][: 3 if pending else 2]
+        assert [step.request for step in journal.steps()] == [1, 2, 0][: 3 if pending else 2]
         assert snapshot(path) == before
         journal.close()
     journal = opened(path)

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onoff
-from onoff import Chain, Client, ContextError, RacePlan, TablePlan, plan
+from onoff import Chain, Client, plan
 from onoff.client.session import State, begin, finish, next_lag
-from onoff.errors import Announced, PendingRequest, PlanError
+from onoff.errors import Announced, ContextError, PendingRequest, PlanError
+from onoff.plans.race import RacePlan
+from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import dependence, joint_law, random_chain
 

@@ -12,10 +12,10 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
-from onoff.apps.cli.plan import read_lengths
-from onoff.apps.cli.play import read_items
 from onoff.client.journal import Journal, snapshot
+from onoff.client.playing import read_items
 from onoff.client.session import begin
+from onoff.plans.lengths import read_lengths
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript
 from onoff.wire import Query

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import logkit
 from clikit import call
-from onoff import Chain, ChainError, OnoffError, fit
+from onoff import Chain, OnoffError, fit
 from onoff.apps.cli.fit import parse_gap
+from onoff.errors import ChainError
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
 from onoff.logs.reading import Columns, choose, header, ticks_per_second

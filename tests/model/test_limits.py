@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, ChainError, bounds, symmetric_inner, symmetric_outer
+from onoff import Chain, bounds
+from onoff.errors import ChainError
 from onoff.model import bounds as limits
-from onoff.model.symmetric import sigma
+from onoff.model.symmetric import sigma, symmetric_inner, symmetric_outer
 from onoff.testing import chains, sparse
 
 lags = st.integers(1, 4)

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onoff import Chain, PlanError, Planner, plan
+from onoff import Chain, Planner, plan
+from onoff.errors import PlanError
 from onoff.plans.planner import cheapest, compute, grid
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore, default_directory

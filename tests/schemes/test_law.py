@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, Plan, PlanError, RacePlan, bounds, plan
+from onoff import Chain, Plan, bounds, plan
+from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.symmetric import is_symmetric
+from onoff.plans.race import RacePlan
 from onoff.schemes.certificate import SHIFT, cut_certificate, outer_certificate, size_certificate
 from onoff.schemes.comb import comb, comb_law
 from onoff.schemes.law import DENOMINATOR, Law, everything, merged, quantised

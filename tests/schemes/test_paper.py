@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, bounds, symmetric_outer
+from onoff import Chain, bounds
+from onoff.model.symmetric import symmetric_outer
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
 

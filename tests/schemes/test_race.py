@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare, kstest
 
-from onoff import Chain, ContextError, PlanError, RacePlan, bounds
+from onoff import Chain, bounds
+from onoff.errors import ContextError, PlanError
 from onoff.plans.base import Plan
-from onoff.plans.race import on_grid, race_plan
+from onoff.plans.race import RacePlan, on_grid, race_plan
 from onoff.schemes import clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains

@@ -142,7 +142,7 @@ def test_rounds_of_several_publishers_are_all_counted(opened):
 
 PUBLISH_FOR_EVER = """
 import sys
-from onoff.store import open_store
+from onoff.server.store import open_store
 store = open_store(sys.argv[1])
 while True:
     print(store.publish(dict.fromkeys(range(3), b'?')), flush=True)

@@ -35,7 +35,8 @@ from onoff.schemes.paper import paper
 if TYPE_CHECKING:
     from onoff.apps.demo import Demonstration
     from onoff.audit.transcript.attack import Audit
-    from onoff.client.journal import Snapshot, Totals
+    from onoff.client.journal import Totals
+    from onoff.client.standing import Standing
     from onoff.plans.base import Plan
 
 PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
@@ -218,9 +219,10 @@ def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
     return chain.n if lengths is None else math.fsum(lengths)
 
 
-def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequence[float] | None, since: int) -> None:
-    """The state of a client in words; `plan` is what the next request would use while OFF, if one has counted as ON."""
-    state, names = found.state, chain.names
+def print_status(found: Standing) -> None:
+    """Print how a client stands."""
+    state, chain, plan, lengths = found.journal.state, found.chain, found.plan, found.lengths
+    names = chain.names
     print(f"steps finished: {state.step}")
     if state.last is None:
         print("no request has counted as ON yet: the next one asks for everything")
@@ -240,7 +242,7 @@ def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequ
         if chain.n <= BOUND_LIMIT:
             print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
-    print_totals(found.totals, chain, lengths, since)
+    print_totals(found.journal.totals, chain, lengths, found.since)
 
 
 def print_demo(result: Demonstration) -> None:

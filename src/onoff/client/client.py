@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
@@ -28,6 +28,9 @@ from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
 from onoff.schemes.clocks import RandBelow
+
+if TYPE_CHECKING:
+    from onoff.client.settings import Settings
 
 Result = TypeVar("Result")
 
@@ -59,6 +62,9 @@ class Client:
     seconds on. Whatever leaves, leaves on a grid: the step before ended at its start (or the client was opened), and
     its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
     when it has been drawn. The connection is closed at a point, too.
+
+    `connect` makes one from files and addresses, and says which errors a caller must be ready for. `settings` are what
+    the journal is to remember. With `ends_planner` the planner is closed with the client.
     """
 
     def __init__(
@@ -73,6 +79,8 @@ class Client:
         backoff: float = 0.2,
         first_ever: bool = False,
         randbelow: RandBelow = secrets.randbelow,
+        settings: Settings | None = None,
+        ends_planner: bool = False,
     ) -> None:
         if planner.store.chain != chain:
             raise ChainError("the planner is for another chain than the client")
@@ -80,7 +88,8 @@ class Client:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
         self.chain, self.transport, self.planner = chain, transport, planner
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
-        self._path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._grid = Grid()
 
@@ -89,9 +98,11 @@ class Client:
         try:
             await self._retried(self.transport.connect)
             self._on_wire = self._places(self.transport.names)
-            self._opened = Journal(self._path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+            self._opened = Journal(self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+            if self._settings is not None:
+                self._settings.note(self._opened)
         except BaseException:
-            await self.transport.close()
+            await self._closed()
             raise
         self._grid.restart()
         return self
@@ -104,17 +115,28 @@ class Client:
             # log into its file, comes after: what takes long and varies would carry little things across points.
             await self._grid.next_point(self.delay)
         finally:
-            try:
-                await self.transport.close()
-            finally:
-                if self._opened is not None:
-                    self._opened.close()
+            await self._closed()
+
+    async def _closed(self) -> None:
+        """Let everything go: first the connection, which the server sees."""
+        try:
+            await self.transport.close()
+        finally:
+            if self._opened is not None:
+                self._opened.close()
+            if self._ends_planner:
+                self.planner.close()
 
     @property
     def journal(self) -> Journal:
         if self._opened is None:
             raise RuntimeError("use the client in `async with`")
         return self._opened
+
+    @property
+    def lengths(self) -> tuple[float, ...] | None:
+        """The lengths of messages that plans are made with."""
+        return self.planner.store.lengths
 
     async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
         """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
@@ -135,8 +157,7 @@ class Client:
         if stored is None:
             return None
         made = next(self.journal.steps(since=stored.step))
-        private, asked = bool(made["private"]), bool(made["asked_private"])
-        return _delivered(self._message(stored, tuple(made["query"]), private, private and not asked))
+        return _delivered(self._message(stored, made.query, made.private, made.made_private))
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
@@ -168,8 +189,7 @@ class Client:
 
     def _everything(self) -> float:
         """What the full set costs, in the unit of the plans."""
-        lengths = self.planner.store.lengths
-        return float(self.chain.n) if lengths is None else math.fsum(lengths)
+        return float(self.chain.n) if self.lengths is None else math.fsum(self.lengths)
 
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""

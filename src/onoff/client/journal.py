@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onoff.client import journalfile
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
@@ -40,6 +39,28 @@ class Stored:
     status: int
     round: int | None
     body: bytes
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One step as the journal has it; `bytes` and `attempts` are None until it is answered."""
+
+    step: int
+    private: bool
+    asked_private: bool
+    lag: int
+    plan: str
+    query: tuple[int, ...]
+    request: int
+    next: int | None
+    cost: float
+    bytes: int | None
+    attempts: int | None
+
+    @property
+    def made_private(self) -> bool:
+        """Whether it was asked OFF but made ON."""
+        return self.private and not self.asked_private
 
 
 @dataclass(frozen=True)
@@ -119,14 +140,13 @@ class Journal:
             ).fetchone()
         return None if row is None else Stored(*row)
 
-    def steps(self, since: int = 0) -> Iterator[dict[str, Any]]:
-        """The steps from `since` on, oldest first: status, lag, plan, query, request, cost, bytes, attempts."""
+    def steps(self, since: int = 0) -> Iterator[StepRow]:
+        """The steps from `since` on, oldest first."""
         with self._open() as database:
             cursor = database.execute(f"SELECT {COLUMNS} FROM steps WHERE step >= ? ORDER BY step", (since,))
-            names = [column[0] for column in cursor.description]
-            for row in cursor:
-                record = dict(zip(names, row, strict=True))
-                yield {**record, "query": _checked_query(record)}
+            for step, private, asked, lag, plan, query, request, *rest in cursor:
+                checked = _checked_query(step, query, request)
+                yield StepRow(step, bool(private), bool(asked), lag, plan, checked, request, *rest)
 
     def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
         """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
@@ -280,14 +300,14 @@ def _pad(request: int, following: int | None) -> str:
     return " " * (8 - needed(request) - needed(following))
 
 
-def _checked_query(record: dict[str, Any]) -> list[int]:
+def _checked_query(step: int, text: str, request: int) -> tuple[int, ...]:
     """The set of a step; a row that no client can have written is damage."""
-    query = json.loads(record["query"])
+    query = json.loads(text)
     if not isinstance(query, list) or any(type(source) is not int for source in query) or sorted({*query}) != query:
-        raise DamagedError(f"step {record['step']} has no set")
-    if record["request"] not in query or min(query) < 0:
-        raise DamagedError(f"the set of step {record['step']} does not hold its request")
-    return query
+        raise DamagedError(f"step {step} has no set")
+    if request not in query or min(query) < 0:
+        raise DamagedError(f"the set of step {step} does not hold its request")
+    return tuple(query)
 
 
 @dataclass(frozen=True)

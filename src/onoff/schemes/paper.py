@@ -54,7 +54,7 @@ class PaperScheme:
     """The scheme's output: its atoms, and the mass `remainder[u, x]` that goes to the full set (equation 49).
 
     In floats a mass below 2^-52 may be lost in a sum, so that a request which is possible but that rare gets no
-    set at all; ask for everything then. The integer plans of `onoff.TablePlan` give every possible request a set.
+    set at all; ask for everything then. The integer plans of `TablePlan` give every possible request a set.
     """
 
     posterior: Posterior | ExactPosterior

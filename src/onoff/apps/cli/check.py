@@ -6,14 +6,11 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from onoff.errors import OnoffError
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +46,8 @@ def check(
 
     Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
-    from onoff.apps.cli.remembered import default_journal
+    from onoff.client.journal import snapshot
+    from onoff.client.settings import default_journal, remembered_chain
     from onoff.logs.following import follows
     from onoff.logs.requests import is_journal, of_journal, of_log
     from onoff.model.chain import Chain
@@ -58,7 +56,7 @@ def check(
         raise OnoffError("give one file: FILE or --journal FILE")
     requests = requests or journal or default_journal()
     if is_journal(requests):
-        known = Chain.load(chain) if chain is not None else _remembered(requests)
+        known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
     elif chain is None:
         raise OnoffError(f"{requests}: is no journal, so give the chain, too: --chain FILE")
@@ -79,14 +77,3 @@ def check(
             print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
     if result.refuted:
         raise typer.Exit(1)
-
-
-def _remembered(journal: Path) -> Chain:
-    """The chain that a journal remembers."""
-    from onoff.apps.cli.notes import chain_from
-    from onoff.client.journal import snapshot
-
-    notes = snapshot(journal).notes
-    if "chain" not in notes:
-        raise OnoffError(f"{journal}: no command has noted its chain here: give --chain")
-    return chain_from(notes["chain"])

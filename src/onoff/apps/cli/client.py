@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.notes import SINCE, chain_from, lengths_from, since_from
-from onoff.apps.cli.remembered import (
-    RESUME,
+from onoff.apps.cli.options import (
+    TOKEN,
     Background,
     ChainFile,
     Delay,
@@ -20,15 +20,8 @@ from onoff.apps.cli.remembered import (
     Plans,
     Server,
     Urls,
-    client_of,
-    default_journal,
-    explained,
-    note,
-    note_planner,
-    remember,
-    settings_of,
-    show,
 )
+from onoff.apps.cli.telling import RESUME, explained, note, note_new, note_planner, show
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
@@ -61,23 +54,27 @@ def get(
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
-    settings = settings_of(journal, chain, server, urls, lengths)
+    from onoff.client.connecting import connect
+
+    client = connect(
+        chain, server=server, urls=urls, journal=journal, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
+        delay=delay, background=background, lasting=True,
+    )  # fmt: skip
     for name in filter(None, (source, next)):
-        settings["chain"].index(name)  # a slip of the pen leaves no journal behind
-    client = client_of(settings, plans, delay, background)
+        client.chain.index(name)  # a slip of the pen leaves no journal behind
     try:
-        with explained(settings, RESUME):
-            message = asyncio.run(_get(source, next, private, settings, client))
+        with explained(client, RESUME):
+            message = asyncio.run(_get(source, next, private, client))
     finally:
-        note_planner(client.planner)
+        note_planner(client)
     _tell(message, announced=next is not None)
     _write(message)
 
 
-async def _get(source: str, next: str | None, private: bool, settings: dict[str, Any], asked: Client) -> Message:
+async def _get(source: str, next: str | None, private: bool, asked: Client) -> Message:
     """The message, once the connection is closed: whatever depends on the source comes after that."""
     async with asked as client:
-        remember(client, settings)
+        note_new(client)
         return await client.get(source, next, private)
 
 
@@ -89,28 +86,32 @@ def resume(
     plans: Plans = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
-    from onoff.client.client import DELAY
+    from onoff.client.connecting import connect
+    from onoff.client.settings import default_journal
 
     path = journal or default_journal()
     if not path.exists():  # a slip of the pen makes none
         raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
-    settings = settings_of(journal, chain, server, urls, None)
-
-    async def finish() -> tuple[Message | None, bool, bool]:
-        async with client_of(settings, plans, DELAY, background=False) as client:
-            pending = client.journal.state.pending
-            message = await client.resume()
-            made = next(client.journal.steps(since=client.journal.state.step - 1), None)
-            return message, pending is not None, made is not None and made["next"] is not None
-
-    with explained(settings, RESUME):
-        message, pending, announced = asyncio.run(finish())
+    client = connect(
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN), background=False
+    )
+    with explained(client, RESUME):
+        message, pending, announced = asyncio.run(_resume(client))
     if message is None:
         raise OnoffError("nothing is pending, and no message has arrived yet")
     if not pending:
         note("nothing was pending; this is the last message again")
     _tell(message, announced)
     _write(message)
+
+
+async def _resume(asked: Client) -> tuple[Message | None, bool, bool]:
+    """The message, whether its request was pending, and whether a next one was known."""
+    async with asked as client:
+        pending = client.journal.state.pending
+        message = await client.resume()
+        made = next(client.journal.steps(since=client.journal.state.step - 1), None)
+        return message, pending is not None, made is not None and made.next is not None
 
 
 def _write(message: Message) -> None:
@@ -134,27 +135,16 @@ def status(
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
 ) -> None:
     """The lag, what is pending, what the next request costs, and what rounding has added up to."""
-    from onoff.apps import terminal as report
-    from onoff.client.journal import snapshot
+    from onoff.apps import terminal
+    from onoff.client.settings import default_journal
+    from onoff.client.standing import standing
     from onoff.logs.following import follows
     from onoff.logs.requests import of_journal
-    from onoff.model.chain import Chain
-    from onoff.plans.planner import Planner
 
     path = journal or default_journal()
-    notes = snapshot(path).notes
-    if chain is None and "chain" not in notes:
-        raise OnoffError(f"{path}: no command has noted its chain here yet (`onoff get` or `play` does): give --chain")
-    known = Chain.load(chain) if chain is not None else chain_from(notes["chain"])
-    lengths, since = lengths_from(notes), since_from(notes.get(SINCE))
-    found = snapshot(path, lengths, since)
-    if known.fingerprint != found.chain:
-        raise OnoffError(f"{path} is the journal of another chain than {chain}")
-    used = None
-    if found.state.answered.last is not None:
-        used = Planner(known, plans, lengths, background=False).best(found.state.answered.lag + 1)
-    report.print_status(found, known, used, lengths, since)
-    print(follows(known, of_journal(path, known).indices).words())
+    found = standing(path, chain, plans)
+    terminal.print_status(found)
+    print(follows(found.chain, of_journal(path, found.chain).indices).words())
 
 
 def measure(

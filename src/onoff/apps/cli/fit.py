@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli.options import parse_lags
-from onoff.apps.cli.remembered import note
+from onoff.apps.cli.telling import note
 from onoff.errors import LogError
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +42,7 @@ def plan(
     from onoff.apps.terminal import plan_progress, print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
+    from onoff.plans.lengths import read_lengths
     from onoff.plans.store import PlanStore
 
     wanted = parse_lags(lags)
@@ -103,19 +103,6 @@ def _make(
 def _noted(note: Path, cost: float, bound: float) -> None:
     with suppress(OSError):  # the bar is gone; that is no reason to stop
         note.write_text(f"{cost} {bound}")
-
-
-def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
-    """The lengths in a JSON object {name: length}, in the order of the chain."""
-    try:
-        data = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
-    if not isinstance(data, dict) or set(data) != set(names):
-        raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
-    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
-        raise PlanError(f"{file}: every length must be a number")
-    return tuple(float(data[name]) for name in names)
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:

@@ -25,8 +25,7 @@ from onoff.apps.demo import DELAY, LENGTH, SWITCHING, news
 from onoff.apps.page.beliefs import Belief, Made, Onlooker
 from onoff.apps.page.tables import Tables
 from onoff.audit.transcript.reading import read_log
-from onoff.client.client import Client
-from onoff.client.transport.own import OnoffTransport
+from onoff.client.connecting import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.plans.table import TablePlan
@@ -82,11 +81,11 @@ class World:
             _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), planner.ready(REACH, PLAN_SECONDS))
             if not isinstance(plan, TablePlan):
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
-            transport = OnoffTransport(self.server.url)
             # The server was born with this journal: nothing was ever asked of it before.
-            client = Client(
-                self.chain, transport, directory / "journal", planner, delay=DELAY, attempts=1, first_ever=True
-            )
+            client = connect(
+                self.chain, server=self.server.url, journal=directory / "journal", plans=planner,
+                delay=DELAY, attempts=1, first_ever=True,
+            )  # fmt: skip
             self.client = await self._stack.enter_async_context(client)
             for work in (self._make(), self._believe(), self._guard(), self._play()):
                 task = asyncio.create_task(work)
@@ -256,15 +255,15 @@ class World:
         for row in self.client.journal.steps(since=len(self.made)):
             self.made.append(
                 Made(
-                    step=row["step"],
-                    private=bool(row["private"]),
-                    made_private=bool(row["private"] and not row["asked_private"]),
-                    lag=row["lag"],
-                    plan=row["plan"],
-                    wanted=row["request"],
-                    saw=seen.get(row["step"], [()])[-1],
-                    times=len(seen.get(row["step"], [])),
-                    bytes=row["bytes"] or 0,
+                    step=row.step,
+                    private=row.private,
+                    made_private=row.made_private,
+                    lag=row.lag,
+                    plan=row.plan,
+                    wanted=row.request,
+                    saw=seen.get(row.step, [()])[-1],
+                    times=len(seen.get(row.step, [])),
+                    bytes=row.bytes or 0,
                 )
             )
 

@@ -1,0 +1,28 @@
+"""Lengths of messages, by which plans weigh their sets: a file {name: number}, or the same in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onoff.errors import PlanError
+
+
+def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The lengths in a JSON file, in the order of the names."""
+    try:
+        data = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
+    return lengths_of(data, names, f"{file}: ")
+
+
+def lengths_of(data: Mapping[str, Any], names: tuple[str, ...], where: str = "the lengths: ") -> tuple[float, ...]:
+    """The lengths {name: number}, in the order of the names."""
+    if not isinstance(data, Mapping) or set(data) != set(names):
+        raise PlanError(f"{where}an object with exactly the names of the chain is needed")
+    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
+        raise PlanError(f"{where}every length must be a number")
+    return tuple(float(data[name]) for name in names)
