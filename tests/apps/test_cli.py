@@ -58,7 +58,7 @@ def test_rates_prints_a_table(uneven):
         both, cost = bounds(posterior), paper(posterior).cost
         assert both.outer + 0.01 < cost < both.inner - 0.01
         best = plan(Chain.load(uneven), lag)
-        found = [f"{best.cost:.4f}", f"{best.gap:.0e}"]
+        found = [f"{best.cost:.4f}", f"{100 * best.gap:.0e} %"]
         expected.append([str(lag), "4", f"{cost:.4f}", *found, f"{both.outer:.4f}"])
     headings = ["lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"]
     assert cells(done.stdout) == [headings, *expected]
@@ -177,6 +177,26 @@ def test_lags_are_lists_and_ranges():
     for bad in ("5-1,7", "1--3,5", "1-", "-1", "", "1,", "1-2-3", "100001", "1-100001", "1_0", "1.5", "9" * 5000):
         with pytest.raises(typer.BadParameter, match="list of lags"):
             parse_lags(bad)
+
+
+def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works(tmp_path):
+    rounded, whole = tmp_path / "rounded.csv", tmp_path / "whole.json"
+    rounded.write_text("a,b,c\n0.333333,0.333333,0.333333\n0.5,0.25,0.25\n0.166667,0.166667,0.666667\n")
+    refused = call("rates", rounded, "--lags", "1")
+    assert refused.returncode == 2
+    assert "`onoff normalise` divides each row by its sum" in refused.stderr
+    call("normalise", rounded, "-o", whole, check=True)
+    assert Chain.load(whole).P[0].tolist() == [1 / 3] * 3
+    assert Chain.load(whole).P[1].tolist() == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("row", ["0.5,0.3,0.1", "9,1,0", "nan,0.5,0.5"])
+def test_what_rounded_digits_do_not_explain_is_not_normalised(tmp_path, row):
+    (tmp_path / "c.csv").write_text(f"a,b,c\n1,0,0\n{row}\n0,0,1\n")
+    done = call("normalise", tmp_path / "c.csv", "-o", tmp_path / "out.json")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "row 1 ('b') sums to" in done.stderr
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_every_command_has_help_with_an_example():

@@ -225,7 +225,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
     mean = n * (1 - saved)
     what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"
     if saved >= WORTH:
-        return f"Worth switching OFF: {what}, up to {saved:.0%} less than ON all the time."
+        return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
     return (
         f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%} "
         f"(the rule: below {WORTH:.0%} it is not worth it)."
