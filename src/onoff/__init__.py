@@ -1,9 +1,6 @@
 """ON-OFF privacy: fetch from an untrusted server with perfect privacy that is switched ON and OFF at will."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as type checkers know it: this comes before everything, and imports nothing
 
 if TYPE_CHECKING:
     from onoff.chain import Chain
@@ -91,6 +88,8 @@ def __getattr__(name: str) -> object:
         return version("onoff-privacy")
     if name not in _HOME:
         raise AttributeError(f"module 'onoff' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"onoff.{_HOME[name]}"), name)
     globals()[name] = value
     return value

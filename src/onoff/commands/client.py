@@ -14,6 +14,7 @@ from onoff.commands.settings import (
     RESUME,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -58,13 +59,14 @@ def get(
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
     settings = settings_of(journal, chain, server, urls, lengths)
     for name in filter(None, (source, next)):
         settings["chain"].index(name)  # a slip of the pen leaves no journal behind
-    client = client_of(settings, plans, delay, background)
+    client = client_of(settings, plans, delay, background, deadline)
     try:
         with explained(settings, RESUME):
             message = asyncio.run(_get(source, next, private, settings, client))
@@ -87,6 +89,7 @@ def resume(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     from onoff.client import DELAY
@@ -97,7 +100,7 @@ def resume(
     settings = settings_of(journal, chain, server, urls, None)
 
     async def finish() -> tuple[Message | None, bool, bool]:
-        async with client_of(settings, plans, DELAY, background=False) as client:
+        async with client_of(settings, plans, DELAY, background=False, deadline=deadline) as client:
             pending = client.journal.state.pending
             message = await client.resume()
             made = next(client.journal.steps(since=client.journal.state.step - 1), None)
@@ -160,6 +163,7 @@ def status(
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+    deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.chainfile import write_atomically
@@ -167,7 +171,7 @@ def measure(
     from onoff.transport.http import HttpTransport
 
     async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls)
+        transport = HttpTransport.load(urls, deadline)
         try:
             return await transport.measure()
         finally:

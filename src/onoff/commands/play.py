@@ -21,6 +21,7 @@ from onoff.commands.notes import SINCE, Progress, progress_from, since_from
 from onoff.commands.settings import (
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -62,6 +63,7 @@ def play(
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
@@ -72,7 +74,7 @@ def play(
 
     settings = settings_of(journal, chain, server, urls, lengths)
     items = read_items(file, settings["chain"].names)
-    client, delivery = client_of(settings, plans, delay, background), Delivery(out)
+    client, delivery = client_of(settings, plans, delay, background, deadline), Delivery(out)
     try:
         with explained(settings, "run the same command again" + (", without --restart" if restart else "")):
             totals, since = asyncio.run(_play(file.absolute(), items, settings, client, out, restart, delivery))

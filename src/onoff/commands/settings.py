@@ -42,6 +42,10 @@ Background = Annotated[
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
+Deadline = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),
+]
 
 
 @contextmanager
@@ -128,7 +132,9 @@ def _is_text(words: str) -> bool:
     return True
 
 
-def client_of(settings: dict[str, Any], plans: Path | None, delay: float, background: bool) -> Client:
+def client_of(
+    settings: dict[str, Any], plans: Path | None, delay: float, background: bool, deadline: float | None = None
+) -> Client:
     from onoff.client import Client
     from onoff.planner import Planner
     from onoff.transport.http import HttpTransport
@@ -136,9 +142,9 @@ def client_of(settings: dict[str, Any], plans: Path | None, delay: float, backgr
 
     transport: Transport
     if settings["urls"] is not None:
-        transport = HttpTransport.load(settings["urls"])
+        transport = HttpTransport.load(settings["urls"], deadline)
     else:
-        transport = OnoffTransport(settings["server"], os.environ.get(TOKEN))
+        transport = OnoffTransport(settings["server"], os.environ.get(TOKEN), deadline=deadline)
     # The planner's process goes on after this command: the next one finds the plan.
     planner = Planner(settings["chain"], plans, settings["lengths"], background=background)
     return Client(settings["chain"], transport, settings["path"], planner, delay=delay)

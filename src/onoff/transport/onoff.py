@@ -8,7 +8,7 @@ from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, S
 from onoff.foreign import refusal
 from onoff.transport import Answer, Content
 from onoff.transport.address import checked_server, checked_token
-from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
+from onoff.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
 from onoff.wire import Catalogue, Query, decode_answer
 
 CATALOGUE_LIMIT = 32 * 2**20
@@ -31,7 +31,7 @@ class OnoffTransport:
         headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
         self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
         self._catalogue: Catalogue | None = None
-        self._given_deadline = deadline
+        self._given_deadline = None if deadline is None else checked_deadline(deadline)
 
     @property
     def catalogue(self) -> Catalogue:
