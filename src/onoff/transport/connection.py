@@ -59,7 +59,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise Unavailable(
-            f"the answer was not whole after {seconds:g} seconds: the server or the line is slow (a longer --deadline may help)"
+            f"the answer was not whole after {seconds:g} seconds: the server or the line is slow (--deadline)"
         ) from None
 
 
