@@ -85,6 +85,8 @@ def serve(
         )
         if not settings.publishers and watch is None:
             _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+        if settings.readers:
+            _note_open_files(target)
         run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
 
 
@@ -114,6 +116,14 @@ def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Sto
     except StoreUnavailable as error:
         _note(f"{error}; readers get 503 until it is back")
     return opened
+
+
+def _note_open_files(target: str) -> None:
+    """Say it if others on this machine can read the store, though readers need a token: older files may be open."""
+    for file in (Path(target), Path(f"{target}-wal"), Path(f"{target}-streams")):
+        if file.exists() and file.stat().st_mode & 0o004:
+            _note(f"everybody on this machine can read {file}, though readers need a token: chmod o-r {file}*")
+            return
 
 
 def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:
