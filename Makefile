@@ -1,5 +1,5 @@
 # make demo   run the main job        make test    run the tests
-# make check  ruff and mypy --strict  make bench   run every benchmark
+# make check  style, types, imports   make bench   run every benchmark
 # make page   see it in the browser   make docs    build the documentation into site/
 # make stress SHARE=0.1  run campaigns of kills, corruptions, full disks and hostile bytes; the whole takes 25 minutes
 # make pictures  draw the pictures of the documents (needs chromium)
@@ -33,6 +33,7 @@ check: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(DEVELOPMENT)
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

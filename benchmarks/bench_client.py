@@ -13,8 +13,8 @@ import numpy as np
 
 from common import dirichlet, show
 from onoff import Chain, Client, Planner, plan
-from onoff.planstore import PlanStore
-from onoff.transport import Answer, Content
+from onoff.client.transport import Answer, Content
+from onoff.plans.store import PlanStore
 
 STEPS = 300
 

@@ -19,9 +19,9 @@ from joblib import parallel_config
 
 from common import dirichlet, show
 from onoff import Chain, plan
-from onoff.limits import outer_bound
-from onoff.planner import FAR, WORTH, grid
-from onoff.posterior import Posterior
+from onoff.model.bounds import outer_bound
+from onoff.model.posterior import Posterior
+from onoff.plans.planner import FAR, WORTH, grid
 
 READER = Path(__file__).parent.parent / "examples" / "reader.csv"
 FALL = 0.01  # the adaptive grid plans a lag where the bound has fallen by this share since the last one

@@ -19,7 +19,7 @@ import numpy as np
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "kit"))
 from oracles import paper_program
 
 

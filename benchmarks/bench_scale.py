@@ -23,7 +23,7 @@ from joblib import parallel_config
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import plan
-from onoff.cells import compute
+from onoff.apps.workers import compute
 
 LAG = 1
 CASES: dict[str, tuple[int, ...]] = {

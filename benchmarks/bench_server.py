@@ -28,7 +28,7 @@ from onoff.server.app import create_app
 from onoff.server.listening import reserved
 from onoff.server.process import serve
 from onoff.server.settings import Settings
-from onoff.store import open_store
+from onoff.server.store import open_store
 from onoff.wire import Catalogue, Query
 
 SOURCES, LENGTH, SET, CONNECTIONS = 100, 4096, 10, 64

@@ -37,9 +37,9 @@ from scipy.stats import rankdata
 
 from common import show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
-from onoff.grid import Grid
-from onoff.journal import Stored
-from onoff.session import State
+from onoff.client.grid import Grid
+from onoff.client.journal import Stored
+from onoff.client.session import State
 from onoff.wire import Catalogue, Frame
 
 NAMES = ("first", "second")

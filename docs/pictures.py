@@ -17,9 +17,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from onoff.audit.picture import draw
-from onoff.demo import demonstrate, reader
-from onoff.figures import reproduce
+from onoff.apps.demo import demonstrate, reader
+from onoff.apps.figures import reproduce
+from onoff.audit.transcript.picture import draw
 
 PICTURES = Path(__file__).parent / "pictures"
 ONOFF = Path(sys.executable).with_name("onoff")

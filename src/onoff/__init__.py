@@ -3,51 +3,51 @@
 TYPE_CHECKING = False  # as type checkers know it: this comes before everything, and imports nothing
 
 if TYPE_CHECKING:
-    from onoff.chain import Chain
-    from onoff.client import Client, Message
+    from onoff.client.client import Client, Message
+    from onoff.client.transport.own import OnoffTransport
+    from onoff.client.transport.web import HttpTransport
     from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
-    from onoff.exact import ExactPosterior
-    from onoff.limits import Bounds, bounds
     from onoff.logs.fitting import Fit, fit
     from onoff.logs.following import Following, follows
-    from onoff.planner import Planner
-    from onoff.planning import plan
-    from onoff.plans import Plan
-    from onoff.posterior import Posterior
-    from onoff.raceplan import RacePlan
-    from onoff.symmetric import symmetric_inner, symmetric_outer
-    from onoff.tableplan import TablePlan
-    from onoff.transport.http import HttpTransport
-    from onoff.transport.onoff import OnoffTransport
+    from onoff.model.bounds import Bounds, bounds
+    from onoff.model.chain import Chain
+    from onoff.model.exact import ExactPosterior
+    from onoff.model.posterior import Posterior
+    from onoff.model.symmetric import symmetric_inner, symmetric_outer
+    from onoff.plans.base import Plan
+    from onoff.plans.making import plan
+    from onoff.plans.planner import Planner
+    from onoff.plans.race import RacePlan
+    from onoff.plans.table import TablePlan
 
 __version__: str
 
 # Names are loaded when first used: `onoff --help` must not wait for the numerical libraries. No module may bear
 # the name of a public function, since importing it would hide the function.
 _HOME = {
-    "Bounds": "limits",
-    "Chain": "chain",
+    "Bounds": "model.bounds",
+    "Chain": "model.chain",
     "ChainError": "errors",
-    "Client": "client",
+    "Client": "client.client",
     "ContextError": "errors",
-    "ExactPosterior": "exact",
+    "ExactPosterior": "model.exact",
     "Fit": "logs.fitting",
     "Following": "logs.following",
-    "HttpTransport": "transport.http",
-    "Message": "client",
+    "HttpTransport": "client.transport.web",
+    "Message": "client.client",
     "NotUnique": "errors",
     "OnoffError": "errors",
-    "OnoffTransport": "transport.onoff",
-    "Plan": "plans",
+    "OnoffTransport": "client.transport.own",
+    "Plan": "plans.base",
     "PlanError": "errors",
-    "Planner": "planner",
-    "Posterior": "posterior",
-    "RacePlan": "raceplan",
-    "TablePlan": "tableplan",
-    "plan": "planning",
-    "symmetric_inner": "symmetric",
-    "symmetric_outer": "symmetric",
-    "bounds": "limits",
+    "Planner": "plans.planner",
+    "Posterior": "model.posterior",
+    "RacePlan": "plans.race",
+    "TablePlan": "plans.table",
+    "plan": "plans.making",
+    "symmetric_inner": "model.symmetric",
+    "symmetric_outer": "model.symmetric",
+    "bounds": "model.bounds",
     "fit": "logs.fitting",
     "follows": "logs.following",
 }

@@ -1,7 +1,7 @@
 """Words of others (servers, files, the user's own slips) made fit for a terminal and for an error's message.
 
 What is printed is printable: no escape sequence, NUL, line break or mark that turns the direction of writing gets
-through. What is long is cut. A token is never shown at all, see `onoff.transport.address`.
+through. What is long is cut. A token is never shown at all, see `onoff.client.transport.address`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from onoff.errors import ContextError, OnoffError, PlanError
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-    from onoff.chain import Chain
-    from onoff.tableplan import TablePlan
+    from onoff.model.chain import Chain
+    from onoff.plans.table import TablePlan
 
 Query = tuple[int, ...]
 MEMORY = 2**28  # bytes of encoders that are kept

@@ -15,8 +15,8 @@ from onoff.audit.models import Encoder, Everything, Model, Planned, Query
 from onoff.errors import ContextError, NotUnique, OnoffError
 
 if TYPE_CHECKING:
-    from onoff.chain import Chain
-    from onoff.plans import Plan
+    from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
 
 BITS = 512
 ONE = 1 << BITS

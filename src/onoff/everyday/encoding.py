@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 
 from onoff.everyday.filter import Floats, Mask
 from onoff.everyday.sharing import Sharing
-from onoff.flow import Network, Units, supplies
-from onoff.law import Law
+from onoff.schemes.law import Law
+from onoff.schemes.realisation.network import Network, Units, supplies
 
 
 @dataclass(frozen=True, eq=False)

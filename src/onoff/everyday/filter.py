@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.products import UNIT, counts, gamma, times
+from onoff.model.powers import UNIT, counts, gamma, times
 
 FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows: part of the rounding
 Floats = NDArray[np.float64]

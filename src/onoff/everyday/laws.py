@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onoff.certificate import outer_certificate
-from onoff.law import DENOMINATOR, Law, Member, everything, quantised
-from onoff.realise import finished
-from onoff.repair import Repair
-from onoff.rows import Floats, RowTable
+from onoff.model.rows import Floats, RowTable
+from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.comb import Orders, mixed_combs
-from onoff.schemes.optimal import Search
+from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
+from onoff.schemes.optimum.search import Search
 from onoff.schemes.peel import peeled
+from onoff.schemes.realisation.realise import finished
+from onoff.schemes.realisation.repair import Repair
 
 NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose

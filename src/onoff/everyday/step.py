@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.clocks import RandBelow
 from onoff.errors import ContextError, PlanError, is_whole
-from onoff.rounding import up
+from onoff.model.rounding import up
+from onoff.schemes.clocks import RandBelow
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from onoff.chain import Chain
-from onoff.chainfile import write
 from onoff.errors import LogError, is_whole
 from onoff.extras import need
 from onoff.logs import quality
@@ -23,15 +21,11 @@ from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sou
 from onoff.logs.engines import DuckDB, Engine, Spark
 from onoff.logs.opening import columns_of, opened
 from onoff.logs.quality import Cost, HeldOut
-from onoff.logs.reading import (
-    FORMATS,
-    TICKS,
-    Columns,
-    refuse_dates_as_numbers,
-    ticks_per_second,
-)
+from onoff.logs.reading import FORMATS, TICKS, Columns, refuse_dates_as_numbers, ticks_per_second
 from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
+from onoff.model.chain import Chain
+from onoff.model.chainfile import write
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -98,7 +92,7 @@ class Fit:
     report: Report
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the chain as JSON with its counts (`onoff.chainfile.read_counts`); `Chain.load` reads it."""
+        """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
         if Path(path).suffix.lower() != ".json":
             raise LogError(f"{path}: counts travel in JSON only; give a name that ends in .json")
         report = self.report

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.chain import Chain
-from onoff.limits import outer_bound
 from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
-from onoff.products import times
+from onoff.model.bounds import outer_bound
+from onoff.model.chain import Chain
+from onoff.model.powers import times
 
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import IO, cast
 
-from onoff import sequences
 from onoff.errors import LogError
+from onoff.logs import sequences
 
 KINDS = {
     ".csv": "csv",
@@ -132,7 +132,7 @@ def header(file: Path) -> tuple[str, list[str]]:
 
 
 def write_sequences(file: Path, target: Path) -> int:
-    """Write text with one sequence per line (`onoff.sequences`) as a Parquet file of events; the longest length."""
+    """Write text with one sequence per line (see `sequences`) as a Parquet file of events; the longest length."""
     import numpy as np
     import pyarrow as pa
     from pyarrow import parquet

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onoff.chain import Chain
 from onoff.errors import NotUnique
 from onoff.logs.counting import Counts
 from onoff.logs.resampling import LEVEL, Floats
-from onoff.misfit import misfit
-from onoff.products import times
+from onoff.model.chain import Chain
+from onoff.model.misfit import misfit
+from onoff.model.powers import times
 
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 
@@ -78,7 +78,7 @@ def _mixture(counts: Counts, strength: float) -> Floats:
 
 
 def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
-    """What D(i) of `onoff.misfit` is at most if rows are off by at most `radii`: [lag - 1, i], for lags up to `most`.
+    """What D(i) (`model.misfit`) is at most if rows are off by at most `radii`: [lag - 1, i], for lags up to `most`.
 
     With e the distance between P^d[i] and its fitted twin, a = sum over x of P̂^d[i, x] radii[x], and c the largest
     distance between two rows: D <= (e + a) + (c e + a), and the next e is at most c e + a.

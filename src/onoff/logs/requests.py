@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onoff.chain import Chain
 from onoff.errors import LogError, is_whole
 from onoff.logs.engines import DuckDB
 from onoff.logs.opening import columns_of, opened
+from onoff.model.chain import Chain
 
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
 JOURNAL = b"SQLite format 3\0"

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onoff.certificate import Certificate
-    from onoff.law import Law
-    from onoff.posterior import Posterior
+    from onoff.model.posterior import Posterior
+    from onoff.schemes.certificate import Certificate
+    from onoff.schemes.law import Law
 
 Progress = Callable[[float, float], None]
 
@@ -69,10 +69,12 @@ SCHEMES = {
     "everything": Scheme("onoff.schemes.everything", "always the full set"),
     "paper": Scheme("onoff.schemes.paper", "the paper's scheme"),
     "comb": Scheme("onoff.schemes.comb", "near the bound at once"),
-    "optimal": Scheme("onoff.schemes.optimal", "proved to be within the gap of the least possible", polishes=True),
-    "race": Scheme("onoff.race", "no table, for any number of sources", table=False),
+    "optimal": Scheme(
+        "onoff.schemes.optimum.search", "proved to be within the gap of the least possible", polishes=True
+    ),
+    "race": Scheme("onoff.schemes.race", "no table, for any number of sources", table=False),
 }
-AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.planning`
+AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.plans.making`
 
 
 def tables() -> tuple[str, ...]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import outer_certificate
-from onoff.flow import Network, supplies
-from onoff.law import DENOMINATOR, Law, Member, everything, merged, quantised
-from onoff.products import counts, times
-from onoff.realise import hard_contexts, realised
-from onoff.repair import in_time
-from onoff.rows import Floats, Rows
+from onoff.model.powers import counts, times
+from onoff.model.rows import Floats, Rows
 from onoff.schemes import Proposal, Task
+from onoff.schemes.certificate import outer_certificate
+from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quantised
+from onoff.schemes.realisation.network import Network, supplies
+from onoff.schemes.realisation.realise import hard_contexts, realised
+from onoff.schemes.realisation.repair import in_time
 
 PRICE = 5e-4  # share of the outer bound spent on slack for the screen
 TRIES = 40  # random orders among which the next one is chosen

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onoff.certificate import outer_certificate
-from onoff.law import everything
 from onoff.schemes import Proposal, Task
+from onoff.schemes.certificate import outer_certificate
+from onoff.schemes.law import everything
 
 
 def propose(task: Task) -> Proposal:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.certificate import outer_certificate
 from onoff.errors import PlanError
-from onoff.exact import ExactPosterior
-from onoff.posterior import Posterior
-from onoff.realise import realised
+from onoff.model.exact import ExactPosterior
+from onoff.model.posterior import Posterior
 from onoff.schemes import Proposal, Task
+from onoff.schemes.certificate import outer_certificate
+from onoff.schemes.realisation.realise import realised
 
 Array = NDArray[Any]
 LIMIT = 250  # sources: the table of all n^3 probabilities grows beyond memory

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff.law import Member, merged
-from onoff.rows import Floats, Rows
+from onoff.model.rows import Floats, Rows
+from onoff.schemes.law import Member, merged
 
 MOST_ROWS = 62  # sets of contexts are bits of 64-bit integers
 NOTHING = 1e-11  # mass below this is none: what floats leave behind

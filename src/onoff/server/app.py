@@ -14,9 +14,9 @@ from onoff.server.endpoints import Endpoints, QueryEndpoint
 from onoff.server.metrics import Metrics
 from onoff.server.problems import ProblemResponses
 from onoff.server.settings import Settings
+from onoff.server.store import open_store
+from onoff.server.store.streams import open_streams
 from onoff.server.transcript import Transcript
-from onoff.store import open_store
-from onoff.store.streams import open_streams
 
 QUERY = "/v1/query"
 

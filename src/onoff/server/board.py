@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.problems import unavailable
-from onoff.store import Store
+from onoff.server.store import Store
 from onoff.wire import Frame
 
 # Others' publications are seen at most this much later, which is well within the promised second.

@@ -20,9 +20,9 @@ from onoff.server.description import describe
 from onoff.server.metrics import Metrics
 from onoff.server.problems import Problem, ProblemResponses, log, unavailable
 from onoff.server.settings import Settings
+from onoff.server.store.streams import Streams
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.store.streams import Streams
 from onoff.wire import Query, parse_publication, parse_query
 
 _STALE = (

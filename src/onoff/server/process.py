@@ -29,8 +29,8 @@ from onoff.server.app import create_app
 from onoff.server.listening import BACKLOG, GivenSocket, connection_limit
 from onoff.server.metrics import SHARED_DIRECTORY
 from onoff.server.settings import Settings
+from onoff.server.store import Store
 from onoff.server.watch import Watcher
-from onoff.store import Store
 
 _STOP_SECONDS = 10
 _ANSWER_SECONDS = 5.0

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onoff.errors import OnoffError, StoreError
-from onoff.store import Store
+from onoff.server.store import Store
 from onoff.wire import Catalogue
 
 LOOK_SECONDS = 0.25

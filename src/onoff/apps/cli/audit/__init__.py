@@ -1,0 +1,25 @@
+"""`onoff audit`: check the promise without believing the planner."""
+
+from __future__ import annotations
+
+import typer
+
+from onoff.apps.cli.audit import joint, plan, real, switching, transcript
+
+
+def register(app: typer.Typer) -> None:
+    audit = typer.Typer(
+        help="Check the promise without believing the planner: what can the server learn?",
+        epilog="Example: onoff audit plan chain.csv plans",
+        invoke_without_command=True,
+        callback=_help_by_default,
+        rich_markup_mode=None,
+    )
+    for part in (plan, joint, switching, transcript, real):
+        part.register(audit)
+    app.add_typer(audit, name="audit")
+
+
+def _help_by_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())

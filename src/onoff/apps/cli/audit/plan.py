@@ -1,0 +1,196 @@
+"""`onoff audit plan`: verify plans from scratch, print a certificate for each, exit 1 with a witness if one is off."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onoff.apps.cli.options import parse_lags
+from onoff.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onoff.audit.plan.record import Finding
+    from onoff.audit.plan.verify import LagCheck, Verdict
+    from onoff.model.chain import Chain
+
+PATTERN = "*.plan.json"
+SHOWN = 12  # sources of a set that are named
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff audit plan chain.csv plans --at 5,10")(plan)
+
+
+def plan(
+    chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
+    plans: Annotated[
+        list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or directories that `onoff plan` made.")
+    ],
+    at: Annotated[str | None, typer.Option(metavar="LAGS", help="Also verify at these larger lags: 5, 2-10.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race, or `draw` of a table.")] = 20_000,
+    time_limit: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For a proof by CP-SAT.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of certificates.")] = False,
+) -> None:
+    """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
+    from onoff.apps.terminal import progress
+    from onoff.audit.plan.verify import verify
+    from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
+
+    lags = parse_lags(at) if at is not None else []
+    loaded = Chain.load(chain)
+    files = [file for path in plans for file in _files(path, loaded)]
+    verdicts = []
+    for file in files:
+        bar = progress(f"auditing {file.name}")
+        verdict = verify(loaded, file, Plan.load, lags, draws=draws, seconds=time_limit, bar=bar)
+        verdicts.append(verdict)
+        if not as_json:
+            print("\n".join(certificate(verdict, loaded)))
+    if as_json:
+        print(json.dumps([as_dict(verdict, loaded) for verdict in verdicts], indent=2))
+    if not all(verdict.valid for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _files(path: Path, chain: Chain) -> list[Path]:
+    """The plan files that a path stands for; in a directory of stores, but those whose every plan is for another chain.
+
+    What the store says of itself is not signed by anybody: only the plans tell which chain they are for.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise PlanError(f"{path}: there is no such plan file or directory")
+    found = sorted(path.glob(PATTERN), key=_by_lag)
+    for store in sorted(path.iterdir()):
+        files = sorted(store.glob(PATTERN), key=_by_lag)
+        if files and all(_is_foreign(file, chain) for file in files):
+            print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
+        else:
+            found += files
+    if not found:
+        raise PlanError(f"{path}: there is no plan for this chain in this directory")
+    return found
+
+
+def _is_foreign(file: Path, chain: Chain) -> bool:
+    """Whether the file has another matrix, or that of other sources; one that cannot be read may be anything."""
+    try:
+        data = json.loads(file.read_bytes())
+        return bool((data["names"], data["matrix"]) != (list(chain.names), chain.P.tolist()))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _by_lag(file: Path) -> tuple[int, str]:
+    return len(file.name), file.name
+
+
+def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:
+    """The verdict in words, line by line."""
+    from fractions import Fraction
+
+    from onoff.apps.terminal import percent
+    from onoff.audit.plan import races
+    from onoff.audit.plan.record import Estimate, Table
+    from onoff.model.rounding import down, up
+
+    record, proof = verdict.record, verdict.proof
+    yield f"{verdict.file}: {'verified' if verdict.valid else 'NOT VALID'}"
+    if record is not None and proof is not None:
+        sets = f", {len(record.body.sets)} sets" if isinstance(record.body, Table) else ""
+        lengths = "" if record.lengths is None else ", messages of different length"
+        yield f"  scheme {record.scheme}, lag {record.lag}, {chain.n} sources{sets}{lengths}"
+        for check in verdict.checks:
+            yield from _checked(check, chain)
+        low = down(proof.value)
+        yield f"  lower bound: {low!r} proved by {proof.method}; stated {record.bound!r}"
+        if verdict.cost is not None:
+            yield f"  cost: {up(verdict.cost)!r}, from the law exactly, rounded up"
+            if low > 0:
+                yield f"  gap: {percent(max(0.0, up(verdict.cost / Fraction(low) - 1)))}"
+        if verdict.estimate is not None and isinstance(record.body, Estimate):
+            mean, error = verdict.estimate
+            stated = f"{record.body.cost:.4f}, from {record.body.interval[0]:.4f} to {record.body.interval[1]:.4f}"
+            yield f"  cost: {mean:.4f} ± {1.96 * error:.4f} (95 %) estimated from fresh draws; stated {stated}"
+            if verdict.valid:
+                yield "  every draw held its request; the cost, and one law in random contexts, are tested, not proved"
+                yield f"  (each test rejects a true statement with probability {races.RATE:g})"
+    for finding in verdict.findings:
+        yield f"  {_witness(finding, chain)}"
+
+
+def _checked(check: LagCheck, chain: Chain) -> Iterator[str]:
+    from onoff.model.rounding import up
+
+    if check.largest is None or check.at is None:
+        yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: a race has no table"
+        return
+    last, following = (chain.names[source] for source in check.at)
+    count = f"{check.kept} of {check.contexts} contexts"
+    yield f"  lag {check.lag}: {count} keep the law to the unit and every request in its set"
+    largest = f"{up(check.largest):.3e} at most (last {last!r}, next {following!r})"
+    yield f"    total variation: {largest}; stated {check.stated:.3e}"
+
+
+def _witness(finding: Finding, chain: Chain) -> str:
+    parts = [f"{finding.rule}: {finding.message}"]
+    if finding.context is not None:
+        lag, last, following = finding.context
+        parts.append(f"context: last {chain.names[last]!r}, next {chain.names[following]!r} at lag {lag}")
+    if finding.set is not None:
+        more = ", ..." if len(finding.set) > SHOWN else ""
+        parts.append(f"set: {{{', '.join(chain.names[x] for x in finding.set[:SHOWN])}{more}}}")
+    if finding.amount is not None:
+        parts.append(f"by {finding.amount:.3e}")
+    return "; ".join(parts)
+
+
+def as_dict(verdict: Verdict, chain: Chain) -> dict[str, Any]:
+    """The verdict for programs: sources by name, exact numbers rounded in the safe direction."""
+    from onoff.model.rounding import down, up
+
+    def named(sources: tuple[int, ...] | None) -> list[str] | None:
+        return None if sources is None else [chain.names[x] for x in sources]
+
+    record, proof = verdict.record, verdict.proof
+    return {
+        "file": verdict.file,
+        "valid": verdict.valid,
+        "scheme": record and record.scheme,
+        "lag": record and record.lag,
+        "sources": chain.n,
+        "lags": [
+            {
+                "lag": check.lag,
+                "contexts": check.contexts,
+                "kept": check.kept,
+                "total_variation": None if check.largest is None else up(check.largest),
+                "context": named(check.at),
+                "stated": check.stated,
+            }
+            for check in verdict.checks
+        ],
+        "cost": None if verdict.cost is None else up(verdict.cost),
+        "estimate": verdict.estimate,
+        "lower_bound": proof
+        and {"proved": down(proof.value), "method": proof.method, "stated": record and record.bound},
+        "findings": [
+            {
+                "rule": finding.rule,
+                "message": finding.message,
+                "lag": finding.context and finding.context[0],
+                "context": named(finding.context and finding.context[1:]),
+                "set": named(finding.set),
+                "amount": finding.amount,
+            }
+            for finding in verdict.findings
+        ],
+    }

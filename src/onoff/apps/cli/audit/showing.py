@@ -1,0 +1,157 @@
+"""The audit of a transcript, as words and as a dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from onoff.apps.terminal import print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onoff.audit.transcript.attack import Audit
+    from onoff.audit.transcript.choices import ChoiceTest
+    from onoff.audit.transcript.conformance import Breach
+    from onoff.audit.transcript.draws import DrawTest
+    from onoff.audit.transcript.verdict import Gain, Verdict
+    from onoff.logs.following import Following
+
+
+SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is found against the rules of the client, its draws and its choices."""
+
+    breaches: Sequence[Breach]
+    drawn: DrawTest
+    chosen: ChoiceTest
+
+    @property
+    def kept(self) -> bool:
+        return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
+
+
+def print_audit(audit: Audit, following: Following | None = None) -> None:
+    """What the server gained, ours beside naive, and the verdict in words; none if the requests refute the chain."""
+    log, verdict = audit.log, audit.log.verdict
+    columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
+    for kind, gains in (
+        ("private", [found.private for found in columns.values()]),
+        ("open", [found.open for found in columns.values()]),
+    ):
+        rows = [("bits gained on a request, mean", *(f"{gain.mean_bits:.3g}" for gain in gains))]
+        rows.append(("bits gained on a request, most", *(f"{gain.max_bits:.3g}" for gain in gains)))
+        if audit.truth is not None:
+            rows.append(("best guess right before the log", *(_percent(gain.guessed_before) for gain in gains)))
+            rows.append(("best guess right after the log", *(_percent(gain.guessed) for gain in gains)))
+            rows.append(("bits of truth learned, mean", *(_signed(gain.score) for gain in gains)))
+        print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
+    print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
+    if verdict.unattacked:
+        print(
+            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
+        )
+    for finding in audit.findings[:10]:
+        print(f"finding: {finding}")
+    if len(audit.findings) > 10:
+        print(f"and {len(audit.findings) - 10} findings more")
+    off = [step for step in log.asked if step.lag]
+    missed = sum(step.query is None or step.model is None for step in off)
+    if off and missed == len(off):
+        print("this log: no OFF step could be attacked: this says nothing")
+    elif following is not None and following.refuted and not verdict.succeeded:
+        print("this log: NO VERDICT: a server that knows these habits better than the chain may learn more")
+    else:
+        print(f"this log: {_words(verdict, missed)}")
+    if following is not None:
+        print(following.words())
+    if audit.naive is not None:
+        print(f"naive client: {_words(audit.naive.verdict)}")
+
+
+def print_rules(rules: Rules, findings: Sequence[str] = ()) -> None:
+    """What the client did against its rules, and whether its sets are those of its plans.
+
+    Where one of the findings says the same of the same step, that is enough.
+    """
+    breaches, drawn, chosen = rules.breaches, rules.drawn, rules.chosen
+    told = {words[1].rstrip(":") for words in map(str.split, findings) if words[0] == "step"}
+    untold = [breach for breach in breaches if breach.rule not in SAID_TWICE or str(breach.step) not in told]
+    for breach in untold[:10]:
+        print(f"rule broken ({breach.rule}): {breach.message}")
+    if len(untold) > 10:
+        print(f"and {len(untold) - 10} breaches more")
+    if not breaches:
+        print("the rules of the client: kept")
+    follow = "do NOT look independent of" if chosen.rejected else "do not follow"
+    rate = f"p = {chosen.p_value:.2g}, false alarms at most {100 * chosen.false_alarm:g} %"
+    look = f": look at {chosen.hint}" if chosen.rejected else ""
+    print(f"statuses, announcements and plans {follow} the requests{look} ({rate})")
+    rest = f", {drawn.untested} not tested" if drawn.untested else ""
+    if not drawn.tested:
+        print(f"0 sets tested against plans{rest}")
+        return
+    raced = f", {drawn.raced} of them of races," if drawn.raced else ""
+    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
+    print(
+        f"{drawn.tested} sets{raced}: {outcome} (p = {drawn.p_value:.2g}, "
+        f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"
+    )
+
+
+def rules_as_dict(rules: Rules | None) -> dict[str, Any]:
+    if rules is None:
+        return {}
+    return {
+        "breaches": [asdict(breach) for breach in rules.breaches],
+        "draws": {**asdict(rules.drawn), "rejected": rules.drawn.rejected},
+        "choices": {**asdict(rules.chosen), "rejected": rules.chosen.rejected},
+    }
+
+
+def _words(verdict: Verdict, missed: int = 0) -> str:
+    """The verdict of one column, of which so many OFF steps were not attacked."""
+    tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
+    if verdict.p_value is not None:
+        tests += f"; strangers score as well with p = {verdict.p_value:.3f}"
+    outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
+    if not verdict.conclusive:
+        outcome = "SAYS NOTHING: an allowance of 1 or more would let any leak pass"
+    elif missed and not verdict.succeeded:
+        outcome = f"the {verdict.attacked} attacked steps tell nothing about private requests"
+    words = f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+    return f"{words}; {missed} OFF steps were not attacked" if missed else words
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _signed(bits: float | None) -> str:
+    return "" if bits is None else f"{bits:+.3g}"
+
+
+def audit_as_dict(audit: Audit) -> dict[str, Any]:
+    def gained(gain: Gain) -> dict[str, Any]:
+        return {**asdict(gain), "score": None if gain.score == -inf else gain.score}  # JSON has no infinity
+
+    def shown(verdict: Verdict) -> dict[str, Any]:
+        gains = {"private": gained(verdict.private), "open": gained(verdict.open)}
+        return {
+            **asdict(verdict),
+            **gains,
+            "succeeded": verdict.succeeded,
+            "conclusive": verdict.conclusive,
+        }
+
+    return {
+        "steps": len(audit.log.asked),
+        "clean": audit.clean,
+        "findings": audit.findings,
+        "log": shown(audit.log.verdict),
+        "naive": None if audit.naive is None else shown(audit.naive.verdict),
+    }

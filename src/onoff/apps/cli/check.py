@@ -1,0 +1,85 @@
+"""`onoff check`: do requests follow the chain that all promises are relative to?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff check reader.journal")(check)
+
+
+def check(
+    requests: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
+    ],
+    chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")] = None,
+    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")] = None,
+    one_user: Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")] = False,
+    time_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(min=1e-6, max=0.5, metavar="RATE", help="How often the right chain may be called wrong.")
+    ] = 0.01,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+) -> None:
+    """Test whether requests follow the chain: what is promised holds only as far as they do.
+
+    Exit code 1 if they do not.
+    """
+    from onoff.logs.following import follows
+    from onoff.logs.requests import is_journal, of_journal, of_log
+    from onoff.model.chain import Chain
+
+    if is_journal(requests):
+        known = Chain.load(chain) if chain is not None else _remembered(requests)
+        found = of_journal(requests, known)
+    elif chain is None:
+        raise OnoffError(f"{requests}: is no journal, so give the chain, too: --chain FILE")
+    else:
+        known = Chain.load(chain)
+        wanted = {"user": user, "time": time, "source": source}
+        found = of_log(requests, known, wanted, one_user=one_user, time_format=time_format, kind=kind)
+    for note in found.notes:
+        print(f"onoff: {note}", file=sys.stderr)
+    if found.unknown:
+        print(f"onoff: {found.unknown} requests are for no source of the chain: they were not tested", file=sys.stderr)
+    result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
+    if as_json:
+        print(json.dumps({**asdict(result), "refuted": result.refuted, "unknown": found.unknown}, indent=2))
+    else:
+        print(result.words())
+        if result.refuted:
+            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
+    if result.refuted:
+        raise typer.Exit(1)
+
+
+def _remembered(journal: Path) -> Chain:
+    """The chain that a journal remembers."""
+    from onoff.apps.cli.notes import chain_from
+    from onoff.client.journal import snapshot
+
+    notes = snapshot(journal).notes
+    if "chain" not in notes:
+        raise OnoffError(f"{journal}: no command has noted its chain here: give --chain")
+    return chain_from(notes["chain"])

@@ -1,0 +1,118 @@
+"""`onoff fit`: a chain from a log of requests, with a report of what it is worth."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onoff.apps.cli.options import parse_lags
+from onoff.apps.cli.remembered import note
+from onoff.errors import LogError
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m")(
+        fit
+    )
+
+
+def fit(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
+    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")] = None,
+    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")] = None,
+    one_user: Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")] = False,
+    time_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
+    ] = None,
+    gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
+    min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
+    smoothing: Annotated[float, typer.Option(min=0.0, help="Added to every count.")] = 1.0,
+    held_out: Annotated[float, typer.Option(help="Share of users that test the chain and do not shape it.")] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses the held-out users and the bootstrap samples.")] = 1,
+    lags: Annotated[str, typer.Option(help="Show the cost at these lags: 3, or 1-10, or 1,2,5.")] = "1-10",
+    bootstrap: Annotated[int | None, typer.Option(min=0, help="Samples for intervals of the cost; 0 for none.")] = None,
+    engine: Annotated[str, typer.Option(help="duckdb, in this process, or spark.")] = "duckdb",
+    spark: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Count with Spark there: local[*], spark://HOST:7077.")
+    ] = None,
+    memory: Annotated[str, typer.Option(help="What DuckDB may use; the rest goes to a temporary directory.")] = "2GB",
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
+) -> None:
+    """Fit a chain to a log of requests, and say what it is worth and what privacy will cost."""
+    from onoff.apps import terminal as screen
+    from onoff.apps.cli import showfit as showing
+    from onoff.apps.plots import check_picture
+    from onoff.files import check_file
+    from onoff.logs import fitting
+    from onoff.model.chainfile import write_atomically
+
+    wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
+    if out.suffix.lower() != ".json":
+        raise LogError(f"{out}: counts travel in JSON only; give a name that ends in .json")
+    for file in filter(None, (out, report)):
+        check_file(file)
+        if file.exists() and not force:
+            raise LogError(f"{file}: is there already: give another name, or --force to overwrite it")
+    if plot is not None:
+        check_picture(plot)
+    files = [file.resolve() for file in (log, out, report, plot) if file is not None]
+    if len(set(files)) < len(files):
+        raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")
+    result = fitting.fit(
+        log,
+        user=user,
+        time=time,
+        source=source,
+        one_user=one_user,
+        time_format=time_format,
+        kind=kind,
+        gap=pause,
+        top=top,
+        min_count=min_count,
+        smoothing=smoothing,
+        held_out=held_out,
+        seed=seed,
+        lags=wanted,
+        replicates=bootstrap,
+        engine="spark" if spark is not None else engine,
+        spark=spark or "local[*]",
+        memory=memory,
+        stage=screen.stage,
+    )
+    for words in result.report.notes:
+        note(words)
+    result.save(out)
+    if report is not None:
+        write_atomically(report, result.to_json().encode() + b"\n")
+    if as_json:
+        print(result.to_json())
+    else:
+        showing.print_fit(result.report)
+    if plot is not None:
+        showing.plot_costs(result.report, plot)
+        print(f"drawn: {plot}", file=sys.stderr)
+
+
+def parse_gap(text: str) -> float:
+    """`90`, `90s`, `30m`, `2h` or `1d` in seconds."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\s*", text)
+    if match is None or float(match[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is no pause: write 30m, 2h, 1d or a number of seconds")
+    return float(match[1]) * UNITS[match[2]]

@@ -1,0 +1,134 @@
+"""`onoff plan`: make plans for many lags and keep each as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import Dask, Jobs, parse_lags
+from onoff.errors import ClusterError, PlanError
+from onoff.schemes import AUTO, SCHEMES, listed
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
+    from onoff.plans.store import PlanStore
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
+
+
+def plan(
+    chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plans are kept, under the chain's fingerprint.")],
+    lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
+    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
+    gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each lag.")] = None,
+    lengths: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
+    ] = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+) -> None:
+    """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
+    from contextlib import closing
+
+    from onoff.apps.terminal import plan_progress, print_plans
+    from onoff.apps.workers import Failed, compute
+    from onoff.model.chain import Chain
+    from onoff.plans.store import PlanStore
+
+    wanted = parse_lags(lags)
+    loaded = Chain.load(chain)
+    store = PlanStore(loaded, out, None if lengths is None else read_lengths(lengths, loaded.names))
+    plans: dict[int, Plan] = {}
+    failed: dict[int, str] = {}
+    try:
+        with plan_progress(wanted) as shown:
+            for lag in wanted:
+                if (found := _kept(store, lag, gap, scheme)) is not None:
+                    plans[lag] = found
+                    shown.done(lag, found)
+            notes = shown.notes if dask is None else None
+            cells = {
+                lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
+            }
+            with closing(compute(_make, cells, jobs, dask)) as results:
+                for lag, made in results:
+                    if isinstance(made, Failed):
+                        failed[lag] = made.error
+                        continue
+                    if not store.save(made):
+                        print(f"lag {lag}: a plan that is not dearer was there already, and stays", file=sys.stderr)
+                    plans[lag] = made
+                    shown.done(lag, made)
+    except (KeyboardInterrupt, ClusterError):
+        print(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}", file=sys.stderr)
+        raise
+    if plans:
+        print_plans([plans[lag] for lag in wanted if lag in plans])
+        print(store.directory)
+    if failed:
+        raise PlanError("; ".join(f"lag {lag}: {error}" for lag, error in sorted(failed.items())))
+
+
+def _make(
+    chain: Chain,
+    lag: int,
+    scheme: str,
+    lengths: tuple[float, ...] | None,
+    gap: float,
+    time_limit: float | None,
+    notes: Path | None,
+) -> Plan:
+    """One plan, made in any process; what is reached meanwhile is noted in a file that the progress bar reads."""
+    from onoff.plans.making import plan as make
+
+    note = None if notes is None else notes / str(lag)
+    tell = None if note is None else lambda cost, bound: _noted(note, cost, bound)
+    try:
+        return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
+    finally:
+        if note is not None:
+            note.unlink(missing_ok=True)
+
+
+def _noted(note: Path, cost: float, bound: float) -> None:
+    with suppress(OSError):  # the bar is gone; that is no reason to stop
+        note.write_text(f"{cost} {bound}")
+
+
+def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The lengths in a JSON object {name: length}, in the order of the chain."""
+    try:
+        data = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
+    if not isinstance(data, dict) or set(data) != set(names):
+        raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
+    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
+        raise PlanError(f"{file}: every length must be a number")
+    return tuple(float(data[name]) for name in names)
+
+
+def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
+    """A plan on disk that is as good as what is asked for."""
+    from onoff.plans.making import OPTIMAL_LIMIT
+    from onoff.plans.planner import is_final
+
+    try:
+        found = store.load(lag)
+    except PlanError:
+        return None
+    if scheme not in ("auto", "optimal"):
+        return found if found.scheme == scheme else None
+    beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
+    near = found.scheme != "race" and found.gap <= gap  # that of a race is an estimate, and may come out too small
+    return found if near or beyond else None

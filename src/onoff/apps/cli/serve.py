@@ -1,0 +1,192 @@
+"""`onoff serve` and `onoff token`. The server is imported inside the command, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
+
+import typer
+
+from onoff.errors import OnoffError, StoreUnavailable
+from onoff.server.store import Store, open_store
+from onoff.wire import Catalogue
+
+PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
+FILE = "onoff.db"
+LENGTH = 4096
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(serve)
+    app.command(epilog="Example: onoff token publishers.txt")(token)
+
+
+def serve(
+    *,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL", help=f"SQLite file, or redis://HOST:PORT/DB (or in ${STORE}); {FILE} if none."
+        ),
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A source; repeat for each.")] = None,
+    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="The sources, one name in a line.")] = None,
+    watch: Annotated[Path | None, typer.Option(metavar="DIR", help="Publish its files: one file, one source.")] = None,
+    length: Annotated[int | None, typer.Option(help=f"Bytes of the longest message (new store: {LENGTH}).")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8700,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Server processes.")] = 1,
+    publishers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Hashes of publishers' tokens (or in ${PUBLISHERS}).")
+    ] = None,
+    readers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); none: open.")
+    ] = None,
+    transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
+    body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="End when this process, our parent, is gone.")] = None,
+) -> None:
+    """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
+
+    Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
+    """
+    from onoff.server.listening import reserved
+    from onoff.server.process import serve as run
+    from onoff.server.settings import Settings
+    from onoff.server.store.streams import open_streams
+    from onoff.server.transcript import Transcript
+    from onoff.server.watch import check_files
+
+    target = _target(store)
+    # A path that cannot be written is the operator's error, not the workers'.
+    kept = Transcript(transcript) if transcript is not None else None
+    names = _names(source, sources, watch)
+    # First of all: a port that is taken must not leave a new store with these sources behind.
+    with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
+        if watch is not None:
+            check_files(watch, opened.catalogue)
+        if kept is not None:
+            kept.begin(opened.catalogue.names)
+            kept.close()
+        open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
+        settings = Settings(
+            store=target,
+            catalogue=opened.catalogue,
+            publishers=_hashes(publishers, PUBLISHERS),
+            readers=_hashes(readers, READERS),
+            transcript=transcript.absolute() if transcript is not None else None,
+            body_seconds=body_timeout,
+        )
+        if not settings.publishers and watch is None:
+            _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+        if settings.readers:
+            _note_open_files(target)
+        run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
+
+
+def token(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Hashes of tokens; the new one is added.")],
+) -> None:
+    """Make a token: print it, once, and add its hash to a file for `onoff serve`."""
+    from onoff.server.tokens import append_hash, new_token
+
+    made = new_token()
+    append_hash(file, made)
+    print(made)
+
+
+def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
+    """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    if names is None and length is not None:
+        raise OnoffError("--length needs the sources: --source, --sources or --watch")
+    opened = open_store(target, None if names is None else Catalogue(names, LENGTH if length is None else length))
+    try:
+        opened.changes(0)
+        caveat = opened.caveat()
+        if caveat is not None:
+            _note(caveat)
+    except StoreUnavailable as error:
+        _note(f"{error}; readers get 503 until it is back")
+    return opened
+
+
+def _note_open_files(target: str) -> None:
+    """Say it if others on this machine can read the store, though readers need a token: older files may be open."""
+    for file in (Path(target), Path(f"{target}-wal"), Path(f"{target}-streams")):
+        if file.exists() and file.stat().st_mode & 0o004:
+            _note(f"everybody on this machine can read {file}, though readers need a token: chmod o-r {file}*")
+            return
+
+
+def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:
+    if source and sources is not None:
+        raise OnoffError("give the sources by --source or by --sources, not by both")
+    if source:
+        return tuple(source)
+    if sources is not None:
+        return _names_in(sources)
+    if watch is not None:
+        from onoff.server.watch import source_names
+
+        return source_names(watch)
+    return None
+
+
+def _names_in(file: Path) -> tuple[str, ...]:
+    """The names in a file, one in a line. A chain file has names too, and would give nonsense."""
+    lines = [line.strip() for line in _text(file).splitlines() if line.strip()]
+    if lines and (lines[0].startswith("{") or (len(lines) > 1 and all(map(_is_row, lines[1:])))):
+        raise OnoffError(f"{file}: is a chain file; --sources needs a file with one name in a line")
+    return tuple(lines)
+
+
+def _is_row(line: str) -> bool:
+    """Whether a line is one of a matrix: two or more numbers."""
+    parts = line.split(",")
+    try:
+        return len([float(part) for part in parts]) > 1
+    except ValueError:
+        return False
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise OnoffError(f"{file}: is not UTF-8") from None
+
+
+def _target(given: str | None) -> str:
+    """The store; a password comes from the environment, since everybody on the machine sees command lines."""
+    if given is None:
+        return os.environ.get(STORE) or FILE
+    if given.startswith(("redis://", "rediss://", "unix://")):
+        try:
+            parts = urlsplit(given)
+        except ValueError as error:
+            raise OnoffError(f"--store: not the URL of a Redis database ({error})") from None
+        if parts.password or "password" in parse_qs(parts.query):
+            raise OnoffError(
+                f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
+            )
+    return given
+
+
+def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
+    from onoff.server.tokens import read_hashes
+
+    if file is not None:
+        return read_hashes(_text(file), str(file))
+    if variable in os.environ:
+        return read_hashes(os.environ[variable], f"${variable}")
+    return ()
+
+
+def _note(message: str) -> None:
+    print(f"onoff: note: {message}", file=sys.stderr)

@@ -1,0 +1,110 @@
+"""The report of a fit on the screen and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onoff.apps.plots import save_costs
+from onoff.apps.terminal import print_table
+from onoff.extras import need
+from onoff.logs.fitting import Report
+
+WIDTH = 40
+
+
+def print_fit(report: Report) -> None:
+    """All that was counted, then what the chain is worth, then what privacy costs."""
+    _print_counts(report)
+    _print_worth(report)
+    _print_misfit(report)
+    print()
+    print(f"least cost of a request (outer bound), of {report.n} messages, by steps since privacy was last ON")
+    for row in report.costs:
+        bar = "█" * max(1, round(WIDTH * row.outer / report.n))
+        around = "" if row.low is None else f"  {row.low:.3f} to {row.high:.3f}"
+        print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}{around}")
+    print(report.verdict)
+
+
+def _print_counts(report: Report) -> None:
+    lines = (
+        ("rows", report.rows, True),
+        ("rows without a user", report.missing_user, False),
+        ("rows without a time that can be read", report.missing_time, False),
+        ("rows left out for that", report.dropped_rows, False),
+        ("rows without a source", report.missing_source, False),
+        ("rows without a source of the chain: each ends a sequence", report.breaks, False),
+        ("events", report.events, True),
+        ("users", report.users, True),
+        ("users with one event", report.one_event_users, False),
+        ("sequences", report.sequences, True),
+        ("sequences of one event", report.one_event_sequences, False),
+        ("transitions", report.transitions, True),
+        ("rows at the same time as the one before (the file's order counts)", report.equal_times, False),
+        ("places where the file's order and the clock disagree (the clock counts)", report.out_of_order, False),
+        ("different sources", report.sources, True),
+        ("sources of training users that became one", report.merged_sources, False),
+        ("their events", report.merged_events, False),
+        ("sources of held-out users only", report.unseen_sources, False),
+        ("their events", report.unseen_events, False),
+    )
+    rows = [(name, f"{count:,}") for name, count, always in lines if always or count]
+    print_table("the log", ("", "number"), rows)
+
+
+def _print_worth(report: Report) -> None:
+    print(
+        f"chain: {report.n} sources from {report.training_transitions:,} transitions of {report.training_users:,} "
+        f"training users, smoothing {report.smoothing:g}"
+    )
+    print(f"transitions never seen in training: {report.unseen_cells:.2%} of the {report.n}² possible ones")
+    if report.dead_ends:
+        print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
+    tested = report.held_out
+    if tested is None:
+        print("no held-out transitions: how well the chain predicts is not known")
+    else:
+        print(f"held-out users: {tested.transitions:,} transitions, {tested.unseen:.3%} of them never seen in training")
+        if tested.bits is None:
+            print("the chain calls some of them impossible: their likelihood is 0; use --smoothing")
+        else:
+            print(
+                f"log-likelihood {tested.loglikelihood:,.0f}: {tested.bits:.3f} bits per transition "
+                f"({tested.marginal_bits:.3f} if the last request told nothing)"
+            )
+    print(f"mixing: the second eigenvalue has modulus {report.second_eigenvalue:.3f}")
+    gain = report.second_order_gain
+    if gain is None:
+        print(
+            "distance from first order: not known; that takes --held-out 0.16 or more, many users, at most 200 sources"
+        )
+    else:
+        bits, low, high = (round(value, 4) + 0.0 for value in (gain.estimate, gain.low, gain.high))  # no minus zero
+        print(
+            f"distance from first order: two requests back tell {bits:.4f} bits per transition more than one "
+            f"({low:.4f} to {high:.4f})"
+        )
+
+
+def _print_misfit(report: Report) -> None:
+    for row in report.misfit:
+        proved = f"is within {row.bound:.3f} of private" if row.bound < 1 else "may tell anything: too few transitions"
+        told = "" if row.estimate is None else f"; estimated, on average over requests: {row.estimate:.3f}"
+        print(f"if the true chain is another one in the 95 % region, an OFF step at lag {row.lag} {proved}{told}")
+
+
+def plot_costs(report: Report, file: Path) -> None:
+    """The outer bound over the lag with its intervals, beside n."""
+    need("plots", "a picture")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    lags = [row.lag for row in report.costs]
+    axes.axhline(report.n, color="gray", linestyle=":", label="ON: everything")
+    axes.plot(lags, [row.outer for row in report.costs], color="#d62728", marker="o", markersize=4, label="outer bound")
+    ranges = [(row.lag, row.low, row.high) for row in report.costs if row.low is not None and row.high is not None]
+    if ranges:
+        where, low, high = zip(*ranges, strict=True)
+        axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
+    save_costs(figure, axes, file)

@@ -1,0 +1,298 @@
+"""What the page shows: a real server, a real client with a queue of clicks, and what the server believes. No page here.
+
+    click -> queue -> (a second click) -> Client.get -> journal and transcript -> beliefs
+
+The first of the queue is made when the second is known, since a query may depend on the next request. When the server
+is away, the pending query waits in the journal and is sent again unchanged. No request waits for the beliefs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from onoff.apps.demo import DELAY, LENGTH, SWITCHING, news
+from onoff.apps.page.beliefs import Belief, Made, Onlooker
+from onoff.apps.page.tables import Tables
+from onoff.audit.transcript.reading import read_log
+from onoff.client.client import Client
+from onoff.client.transport.own import OnoffTransport
+from onoff.errors import ChainError, ContextError, OnoffError, SessionError
+from onoff.model.chain import Chain
+from onoff.plans.table import TablePlan
+from onoff.server.local import LocalServer
+
+MOST_SOURCES = 24  # cards and bars beyond it are unreadable
+REACH = 8  # lags planned before the first request; plans serve all larger ones
+PLAN_SECONDS = 60.0
+LONGEST_QUEUE = 12
+RETRY = 0.4  # seconds before a pending query is sent again
+RESTART = 1.5  # seconds before a server that was killed is started again
+PACE = 1.1  # seconds between two clicks of the simulated reader
+LINES = 60  # of the timeline
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A click: a source, and whether privacy was ON when it was clicked."""
+
+    source: str
+    private: bool
+
+
+class World:
+    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` is another one."""
+
+    def __init__(self, chain: Chain, changed: Callable[[], None] = lambda: None, pace: float = PACE) -> None:
+        if chain.n > MOST_SOURCES:
+            raise ChainError(f"the chain has {chain.n} sources: the page shows at most {MOST_SOURCES}")
+        self.chain, self.prior = chain, chain.stationary()
+        self.queue: deque[Wish] = deque()
+        self.made: list[Made] = []
+        self.beliefs: tuple[Belief, ...] = ()
+        self.private, self.autoplay = True, False
+        self._failure = ""  # why the request being made has no answer yet
+        self._fault = ""  # an error of ours
+        self._changed, self._pace = changed, pace
+        self._making = self._now = False  # a request is being made; make the first without waiting for a second
+        self._wanted, self._switching = True, False  # that the server runs; it is being started or stopped
+        self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
+            messages = {name: news(name) for name in self.chain.names}
+            length = max(LENGTH, *map(len, messages.values()))
+            self.server = LocalServer(directory, messages, length)
+            self._stack.callback(self.server.close)
+            planner = Tables(self.chain, directory / "plans")
+            self._stack.callback(planner.close)
+            self._onlooker = Onlooker(self.chain, planner.store.load)
+            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), planner.ready(REACH, PLAN_SECONDS))
+            if not isinstance(plan, TablePlan):
+                raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
+            transport = OnoffTransport(self.server.url)
+            # The server was born with this journal: nothing was ever asked of it before.
+            client = Client(
+                self.chain, transport, directory / "journal", planner, delay=DELAY, attempts=1, first_ever=True
+            )
+            self.client = await self._stack.enter_async_context(client)
+            for work in (self._make(), self._believe(), self._guard(), self._play()):
+                task = asyncio.create_task(work)
+                task.add_done_callback(self._broken)
+                self._stack.push_async_callback(_ended, task)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def ask(self, source: str, private: bool) -> None:
+        """Queue a request; its status is the one of this moment."""
+        wanted = self.chain.index(source)
+        if len(self.queue) >= LONGEST_QUEUE:
+            raise SessionError(f"{LONGEST_QUEUE} requests are waiting: let the server answer some first")
+        if not self._habits()[wanted]:
+            raise ContextError(
+                f"the chain calls it impossible to ask for {source!r} now: choose another source",
+                last=wanted,
+                next=wanted,
+            )
+        self.private = private
+        self.queue.append(Wish(source, private))
+        self._tell()
+
+    def switch(self, private: bool) -> None:
+        """Privacy ON or OFF for the clicks to come."""
+        self.private = private
+        self._tell()
+
+    def make_now(self) -> None:
+        """Make the one request that is waiting without knowing the next: it asks for everything and counts as ON."""
+        if len(self.queue) != 1 or self._making:
+            raise SessionError("this is for the one request that waits for the next: choose a source first")
+        self._now = True
+        self._tell()
+
+    def play(self, on: bool) -> None:
+        """Let a simulated reader click, who follows the chain and switches privacy at random moments."""
+        self.autoplay = on
+        self._tell()
+
+    async def run_server(self, on: bool) -> None:
+        """Stop the server, or start it again."""
+        self._wanted, self._switching = on, True
+        self._tell()
+        try:
+            await asyncio.to_thread(self.server.start if on else self.server.stop)
+        finally:
+            self._switching = False
+            self._tell()
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        latest = self.client.journal.latest()
+        frame, n = self.server.catalogue.frame_length, self.chain.n
+        finished = [made for made in self.made if made.bytes]
+        return {
+            "names": self.chain.names,
+            "private": self.private,
+            "habits": self._habits(),
+            "queue": [asdict(wish) for wish in self.queue],
+            "steps": [asdict(made) for made in self.made[-LINES:]],
+            "message": "" if latest is None else latest.body.decode("utf-8", "replace"),
+            "bytes": {
+                "onoff": sum(made.bytes for made in finished),
+                "everything": frame * n * len(finished),
+                "naive": frame * sum(len(made.naive(n)) for made in finished),
+            },
+            "beliefs": [asdict(belief) for belief in self.beliefs],
+            "autoplay": self.autoplay,
+            "server": {"url": self.server.url, "pid": self.server.pid, "wanted": self._wanted},
+            "trouble": self._trouble(),
+        }
+
+    def _trouble(self) -> str:
+        """What does not work at the moment, in words."""
+        words = [self._fault] if self._fault else []
+        if self._missing or not self._wanted:
+            words.append("The server has died and is started again." if self._wanted else "You stopped the server.")
+        if self._failure and self.client.journal.state.pending is not None:
+            words.append(
+                f"Step {self.client.journal.state.step} has no answer yet. Its query is on disk, "
+                "and that same query is sent again until the server answers."
+            )
+        elif self._failure:
+            words.append(self._failure)
+        return " ".join(words)
+
+    @property
+    def _missing(self) -> bool:
+        """Whether the server has died; one that is being started has not."""
+        return self._wanted and not self._switching and self.server.pid is None
+
+    def _broken(self, task: asyncio.Task[None]) -> None:
+        """A part that ends by an error of ours says so on the page, and raises it when the page ends."""
+        if not task.cancelled():
+            self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
+            self._changed()
+
+    def _tell(self) -> None:
+        self._wake.set()
+        self._changed()
+
+    def _before(self) -> int | None:
+        """The request after which the next click comes."""
+        return self.chain.index(self.queue[-1].source) if self.queue else self.client.journal.state.previous
+
+    def _habits(self) -> list[float]:
+        """How likely each source is to be asked for next."""
+        before = self._before()
+        return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
+
+    async def _make(self) -> None:
+        """Make the first request of the queue whenever the second is known, or when told to."""
+        while True:
+            while not (len(self.queue) > 1 or (self._now and self.queue)):
+                self._wake.clear()
+                await self._wake.wait()
+            self._making, self._now = True, False
+            await self._answered(self.queue[0], self.queue[1].source if len(self.queue) > 1 else None)
+            self.queue.popleft()
+            self._making, self._failure = False, ""
+            self._record()
+            self._news.set()
+            self._tell()
+
+    async def _believe(self) -> None:
+        """What the server believes after the latest step; of steps in quick succession, only after the last."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            made = tuple(step for step in self.made if step.bytes)
+            for step in self._onlooker.unknown(made):  # one by one: between two, the page may end
+                await asyncio.to_thread(self._onlooker.learn, step)
+            self.beliefs = await asyncio.to_thread(self._onlooker.beliefs, made)
+            self._tell()
+
+    async def _answered(self, wish: Wish, following: str | None) -> None:
+        """Ask until there is an answer. What was drawn once is only sent again."""
+        while True:
+            try:
+                if self.client.journal.state.pending is None:
+                    await self.client.get(wish.source, following, wish.private)
+                else:
+                    await self.client.resume()
+                return
+            except OnoffError as error:
+                self._failure = str(error)
+                self._record()
+                self._tell()
+                await asyncio.sleep(RETRY)
+
+    def _record(self) -> None:
+        """The steps as the journal has them, beside what the server's transcript has of them."""
+        seen: dict[int, list[tuple[int, ...]]] = {}
+        with contextlib.suppress(OnoffError):  # nothing was asked yet
+            for line in read_log(self.server.transcript, self.chain):
+                seen.setdefault(line.step, []).append(line.sources)
+        while self.made and not self.made[-1].bytes:
+            self.made.pop()
+        for row in self.client.journal.steps(since=len(self.made)):
+            self.made.append(
+                Made(
+                    step=row["step"],
+                    private=bool(row["private"]),
+                    made_private=bool(row["private"] and not row["asked_private"]),
+                    lag=row["lag"],
+                    plan=row["plan"],
+                    wanted=row["request"],
+                    saw=seen.get(row["step"], [()])[-1],
+                    times=len(seen.get(row["step"], [])),
+                    bytes=row["bytes"] or 0,
+                )
+            )
+
+    async def _guard(self) -> None:
+        """Start the server again if it died."""
+        while True:
+            await asyncio.sleep(0.2)
+            if self._missing:
+                self._tell()
+                await asyncio.sleep(RESTART)
+                if self._missing:
+                    with contextlib.suppress(OnoffError):  # the next look tries again
+                        await asyncio.to_thread(self.server.start)
+                self._tell()
+
+    async def _play(self) -> None:
+        """The simulated reader. When it switches privacy does not depend on what it reads."""
+        rng = np.random.default_rng()
+        while True:
+            await asyncio.sleep(self._pace)
+            if not self.autoplay or len(self.queue) > 2:
+                continue
+            if rng.random() < 2 * SWITCHING:
+                self.private = not self.private
+            self.ask(self.chain.names[int(rng.choice(self.chain.n, p=self._habits()))], self.private)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,283 @@
+"""What the command line shows: tables and progress bars."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from onoff.foreign import plain
+from onoff.model.bounds import bounds, outer_bound
+from onoff.model.chain import Chain
+from onoff.plans.making import plan
+from onoff.schemes.paper import paper
+
+if TYPE_CHECKING:
+    from onoff.apps.demo import Demonstration
+    from onoff.audit.transcript.attack import Audit
+    from onoff.client.journal import Snapshot, Totals
+    from onoff.plans.base import Plan
+
+PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
+BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
+Advance = Callable[[], None]
+Bar = Callable[[int], AbstractContextManager[Advance]]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Costs in messages per request at one lag; `paper` is None where only its bound `inner` was computed.
+
+    `optimum` is the cost of the plan found by `scheme`. If that is a table, no scheme is cheaper by more than `gap`.
+    """
+
+    lag: int
+    everything: int
+    paper: float | None
+    inner: float
+    optimum: float
+    gap: float
+    scheme: str
+    outer: float
+
+
+def _console(stream: TextIO) -> Console:
+    """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
+    return Console(file=stream, force_terminal=None if stream.isatty() else False)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; numbers stand to the right, the first column to the left."""
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*(escape(plain(cell)) for cell in row))  # a name in brackets is no markup
+    _console(sys.stdout).print(table)
+
+
+def progress(title: str) -> Bar:
+    """A progress bar on stderr, shown only on a terminal and gone when the work is done."""
+
+    @contextmanager
+    def bar(total: int) -> Iterator[Advance]:
+        console = _console(sys.stderr)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+            task = shown.add_task(title, total=total)
+            yield lambda: shown.advance(task)
+
+    return bar
+
+
+@contextmanager
+def stage(title: str, total: int | None) -> Iterator[Advance]:
+    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
+    console = _console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda: shown.advance(task)
+
+
+def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
+    """The costs at each lag, with at most `time_limit` seconds for each optimum."""
+    rows = []
+    with bar(len(lags)) as advance:
+        for lag in lags:
+            posterior = chain.posterior(lag)
+            both = bounds(posterior)
+            cost = float(paper(posterior).cost) if chain.n <= PAPER_LIMIT else None
+            best = plan(chain, lag, time_limit=time_limit)
+            found = best.cost, best.gap, best.scheme
+            rows.append(Rate(lag, chain.n, cost, float(both.inner), *found, float(both.outer)))
+            advance()
+    return rows
+
+
+def print_rates(rows: Sequence[Rate]) -> None:
+    table = Table(title="messages per request", title_justify="left")
+    for heading in ("lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
+        best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
+        table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
+    _console(sys.stdout).print(table)
+
+
+def percent(gap: float) -> str:
+    """A gap for people: small ones as a power of ten."""
+    return f"{gap:.0e}" if gap < 1e-4 else f"{100 * gap:.2f} %"
+
+
+class PlanProgress:
+    """A bar of finished plans, with what is in work beside it.
+
+    Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
+    read whenever the bar is drawn. `notes` is None where no one looks; on a cluster there are none.
+    """
+
+    def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
+        self.notes = notes
+        self._bars = bars
+        self._task = bars.add_task("plans", total=len(lags), last="")
+
+    def done(self, lag: int, plan: Plan) -> None:
+        self._bars.update(self._task, advance=1, last=f"lag {lag} gap {percent(plan.gap)}", refresh=True)
+
+
+class _InWork(ProgressColumn):
+    """The plan finished last with its gap, and those in work as far as they are known."""
+
+    def __init__(self, notes: Path) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def render(self, task: Task) -> Text:
+        now = []
+        for file in sorted(self._notes.iterdir(), key=lambda file: int(file.name)):
+            with suppress(OSError, ValueError):  # finished, or being written
+                cost, bound = map(float, file.read_text().split())
+                now.append(f"lag {file.name} gap {percent(cost / bound - 1)}")
+        return Text(f"done: {task.fields['last']} | now: {', '.join(now)}")
+
+
+@contextmanager
+def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
+    """Bars on stderr while plans are made; nothing off a terminal."""
+    console = _console(sys.stderr)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
+        notes = Path(directory)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        shown = Progress(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
+        with shown as bars:
+            yield PlanProgress(bars, lags, notes if console.is_terminal else None)
+
+
+def unit(lengths: Sequence[float] | None) -> str:
+    """What costs are counted in."""
+    return "messages" if lengths is None else "units of --lengths"
+
+
+def print_plans(plans: Sequence[Plan]) -> None:
+    table = Table(title=f"plans, cost in {unit(plans[0].lengths)} per request", title_justify="left")
+    for heading in ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step"):
+        table.add_column(heading, justify="right")
+    for made in plans:
+        rounding = f"2^{math.log2(made.rounding):.1f}"
+        cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
+        table.add_row(*cells)
+    _console(sys.stdout).print(table)
+
+
+def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int) -> None:
+    """What a journal's finished steps, from step `since` on, downloaded, against the alternatives for the same lags."""
+    steps = totals.steps
+    least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
+    which = " since --lengths changed" if since else ""
+    title = f"{steps} requests{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "in all", "per request"):
+        table.add_column(heading, justify="right" if heading else "left")
+    everything = steps * _everything(chain, lengths)
+    decimals = 1 if everything < 10_000 else 0
+    for name, amount in (
+        ("downloading everything", everything),
+        ("the plans used, expected", totals.cost),
+        ("downloaded", totals.downloaded),
+        ("outer bound: no scheme needs less on average", least),
+    ):
+        table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
+    _console(sys.stdout).print(table)
+    print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
+
+
+def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
+    """What the full set costs."""
+    return chain.n if lengths is None else math.fsum(lengths)
+
+
+def print_status(found: Snapshot, chain: Chain, plan: Plan | None, lengths: Sequence[float] | None, since: int) -> None:
+    """The state of a client in words; `plan` is what the next request would use while OFF, if one has counted as ON."""
+    state, names = found.state, chain.names
+    print(f"steps finished: {state.step}")
+    if state.last is None:
+        print("no request has counted as ON yet: the next one asks for everything")
+    else:
+        print(f"steps since privacy was last ON: {state.lag}")
+    pending = state.pending
+    if pending is not None:
+        print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
+    after = state.answered
+    if after.announced is not None:
+        print(f"announced: the next request must be {names[after.announced]!r}")
+    if plan is not None:
+        lag = after.lag + 1
+        estimated = plan.scheme == "race"
+        cost = f"about {plan.cost:.3g} (race)" if estimated else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
+        if chain.n <= BOUND_LIMIT:
+            print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
+    print(f"rounding so far: {state.rounding:.2e} (total variation)")
+    print_totals(found.totals, chain, lengths, since)
+
+
+def print_demo(result: Demonstration) -> None:
+    table = Table(title=f"{result.steps} requests, privacy ON for {result.private}", title_justify="left")
+    for heading in ("", "bytes", "per request"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, size in (
+        ("downloading everything", result.everything),
+        ("the paper's scheme, expected", result.paper),
+        ("onoff, expected", result.expected),
+        ("onoff, downloaded", result.downloaded),
+        ("outer bound: no scheme needs less on average", result.outer),
+    ):
+        table.add_row(name, f"{size:.0f}", f"{size / result.steps:.0f}")
+    _console(sys.stdout).print(table)
+    print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
+    print(f"queries per step: {result.queries_per_step}")
+    print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
+    print()
+    print_betrayed(result.audit)
+
+
+def print_betrayed(audit: Audit) -> None:
+    """What the server of the demonstration learned about private requests from its log, ours beside naive."""
+    assert audit.naive is not None
+    private = {"onoff": audit.log.verdict.private, "a naive client": audit.naive.verdict.private}
+    rows = [("before seeing any query", "", "", _share(audit.log.verdict.private.guessed_before))]
+    rows += [
+        (name, f"{gain.mean_bits:.4f}", f"{gain.max_bits:.4f}", _share(gain.guessed)) for name, gain in private.items()
+    ]
+    print_table(
+        f"the server attacks its log: {audit.log.verdict.private.requests} private requests",
+        ("", "bits learned, mean", "most", "guessed right"),
+        rows,
+    )
+    print("the server learned nothing about them" if audit.clean else "the server learned what it must not: a bug")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"

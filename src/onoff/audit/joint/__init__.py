@@ -1,0 +1,1 @@
+"""What does a whole stream tell? `onoff audit joint` and `switching`."""

@@ -1,0 +1,1 @@
+"""Is this plan what it says? `onoff audit plan`."""

@@ -1,0 +1,1 @@
+"""What if people are not Markov? `onoff audit real`."""

@@ -1,0 +1,1 @@
+"""What does a server's log betray? `onoff audit transcript`."""

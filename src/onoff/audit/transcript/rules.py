@@ -1,0 +1,38 @@
+"""What the rules of the client ask of every step, recomputed from the statuses and requests alone.
+
+A step is made ON if it was asked ON, has no next request, or is among the first of its stream: the first one, or two
+where something may have been asked before. The lag counts the steps since; `last` is the request of the last ON step,
+where the first of two does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onoff.audit.transcript.reading import Step
+
+
+@dataclass(frozen=True)
+class Due:
+    """At this lag the step had to be made; 0 is ON. `last` is the last request that counted as ON before it."""
+
+    lag: int
+    last: int
+
+
+def due(steps: Sequence[Step], full_sets: int = 1) -> tuple[Due, ...]:
+    """What was due at each step of a journal whose stream had to begin with this many full sets.
+
+    A client that begins with two where one is enough is within the rules.
+    """
+    if any(step.private for step in steps[1:2]):
+        full_sets = 2
+    found, lag, last = [], 0, -1
+    for number, step in enumerate(steps):
+        private = step.asked_private or step.next is None or number < full_sets
+        lag = 0 if private else lag + 1
+        found.append(Due(lag, last))
+        if private:
+            last = step.request
+    return tuple(found)

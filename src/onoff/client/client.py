@@ -1,0 +1,230 @@
+"""The client: what a caller asks for, through the session, the journal and a transport, in that order.
+
+draw (session) -> on disk (journal) -> at a point of the grid -> on the wire (transport) -> checked
+-> the whole answer and the end of the step on disk -> the caller
+
+From the last byte of an answer to the end of its step everything is done for all members alike: which one was wanted is
+looked at only then, and what follows leaves on the grid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from onoff.client import session
+from onoff.client.grid import Grid, now
+from onoff.client.journal import Journal, Stored
+from onoff.client.session import Pending
+from onoff.client.transport import Transport
+from onoff.errors import ChainError, OnoffError, SourceError, Unavailable
+from onoff.foreign import plain
+from onoff.model.chain import Chain
+from onoff.plans.planner import Planner
+from onoff.schemes.clocks import RandBelow
+
+Result = TypeVar("Result")
+
+DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
+
+
+@dataclass(frozen=True)
+class Message:
+    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
+
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `error`
+    is set if a web server answered something else than 200 for the source; `body` is then what it said.
+    """
+
+    source: str
+    body: bytes
+    step: int
+    private: bool
+    made_private: bool
+    query: tuple[str, ...]
+    round: int | None
+    error: SourceError | None = None
+
+
+class Client:
+    """Fetches the latest message of one of the sources of a chain. Use as `async with Client(...) as client`.
+
+    `attempts` bounds how often a query is sent, always the same bytes, with a pause that doubles from `backoff`
+    seconds on. Whatever leaves, leaves on a grid: the step before ended at its start (or the client was opened), and
+    its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
+    when it has been drawn. The connection is closed at a point, too.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        transport: Transport,
+        journal: str | Path,
+        planner: Planner,
+        *,
+        delay: float = DELAY,
+        attempts: int = 5,
+        backoff: float = 0.2,
+        first_ever: bool = False,
+        randbelow: RandBelow = secrets.randbelow,
+    ) -> None:
+        if planner.store.chain != chain:
+            raise ChainError("the planner is for another chain than the client")
+        if not 0 <= delay < math.inf:
+            raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
+        self.chain, self.transport, self.planner = chain, transport, planner
+        self.delay, self.attempts, self.backoff = delay, attempts, backoff
+        self._path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self._opened: Journal | None = None
+        self._grid = Grid()
+
+    async def __aenter__(self) -> Self:
+        """Learn what the server offers and open the journal; both must fit the chain."""
+        try:
+            await self._retried(self.transport.connect)
+            self._on_wire = self._places(self.transport.names)
+            self._opened = Journal(self._path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+        except BaseException:
+            await self.transport.close()
+            raise
+        self._grid.restart()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # At a point, or the end would show what the caller did with the last message. The journal, which moves its
+            # log into its file, comes after: what takes long and varies would carry little things across points.
+            await self._grid.next_point(self.delay)
+        finally:
+            try:
+                await self.transport.close()
+            finally:
+                if self._opened is not None:
+                    self._opened.close()
+
+    @property
+    def journal(self) -> Journal:
+        if self._opened is None:
+            raise RuntimeError("use the client in `async with`")
+        return self._opened
+
+    async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
+        """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
+
+        Without `next`, or at the start of a stream, the request is made ON whatever was asked. `SourceError` if a web
+        server has no message for the source; the step is then over, like any other.
+        """
+        return _delivered(await self._ask(source, next, private))
+
+    async def resume(self) -> Message | None:
+        """Finish a pending request, if there is one; the latest message, from the disk if it had arrived."""
+        called = now()
+        pending = self.journal.state.pending
+        if pending is not None:
+            await self._grid.after_call(called, self.delay)
+            return _delivered(await self._complete(pending))
+        stored = self.journal.latest()
+        if stored is None:
+            return None
+        made = next(self.journal.steps(since=stored.step))
+        private, asked = bool(made["private"]), bool(made["asked_private"])
+        return _delivered(self._message(stored, tuple(made["query"]), private, private and not asked))
+
+    async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
+        """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
+
+        A source without a message gives one whose `error` is set, and the stream goes on: to stop there would tell the
+        server which source was wanted. Left early, the announcement of the next request stays in force: go on with the
+        rest of the items.
+        """
+        upcoming = iter(items)
+        current = next(upcoming, None)
+        while current is not None:
+            following = next(upcoming, None)
+            yield await self._ask(current[0], None if following is None else following[0], current[1])
+            current = following
+
+    async def _ask(self, source: str, next: str | None, private: bool) -> Message:
+        """Draw the query, put it on disk, and complete the step."""
+        called = now()
+        request = self.chain.index(source)
+        following = None if next is None else self.chain.index(next)
+        lag = session.next_lag(self.journal.state, following, private)
+        plan = self.planner.best(lag) if lag else None
+        state, pending = session.begin(
+            self.journal.state, self.chain, request, following, private, plan, self._randbelow
+        )
+        self.journal.begin(state, pending, self._everything() if plan is None else plan.cost)
+        await self._grid.after_call(called, self.delay)
+        return await self._complete(pending)
+
+    def _everything(self) -> float:
+        """What the full set costs, in the unit of the plans."""
+        lengths = self.planner.store.lengths
+        return float(self.chain.n) if lengths is None else math.fsum(lengths)
+
+    def _places(self, names: tuple[str, ...]) -> list[int]:
+        """Where each source of the chain stands in the server's order."""
+        if sorted(names) != sorted(self.chain.names):
+            theirs, ours = sorted(set(names) - set(self.chain.names)), sorted(set(self.chain.names) - set(names))
+            raise ChainError(
+                "the sources that can be fetched are not those of the chain: only there "
+                f"{_few(theirs)}; only in the chain {_few(ours)}"
+            )
+        places = {name: i for i, name in enumerate(names)}
+        return [places[name] for name in self.chain.names]
+
+    async def _complete(self, pending: Pending) -> Message:
+        """Send the pending query until it is answered whole, and put the answer and the end of the step on disk."""
+        query = sorted(pending.query, key=lambda source: self._on_wire[source])
+        on_wire = tuple(self._on_wire[source] for source in query)
+        journal = self.journal
+        step = journal.state.step
+        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
+        members = [
+            Stored(step, source, content.status, content.round, content.body)
+            for source, content in zip(query, answer.contents, strict=True)
+        ]
+        journal.finish(session.finish(journal.state), members, answer.size, attempts)
+        self._grid.restart()  # only from here on may anything depend on which member was wanted
+        wanted = members[query.index(pending.request)]
+        return self._message(wanted, pending.query, pending.private, pending.private and not pending.asked_private)
+
+    async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
+        """Call until it works: what it gave and how often it was called. Pauses depend on the attempt only."""
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return await ask(), attempt
+            except Unavailable:
+                if attempt == self.attempts:
+                    raise
+                await asyncio.sleep(self.backoff * 2 ** (attempt - 1))
+        raise AssertionError("at least one attempt is made")
+
+    def _message(self, stored: Stored, query: tuple[int, ...], private: bool, made_private: bool) -> Message:
+        name = self.chain.names[stored.source]
+        error = None
+        if stored.status != 200:
+            words = f"the server answered {stored.status} for {name!r}"
+            error = SourceError(words, status=stored.status, body=stored.body)
+        names = tuple(self.chain.names[i] for i in query)
+        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error)
+
+
+def _delivered(message: Message) -> Message:
+    """The message, or its error raised."""
+    if message.error is not None:
+        raise message.error
+    return message
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(plain(name, 60) for name in names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"

@@ -1,0 +1,333 @@
+"""The client's state on disk: one SQLite file, one transaction before a query is sent and one when it is answered.
+
+What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
+0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
+never of the wanted source. A lock keeps a second process out. Beside it, `NAME.lock` bears the identity of the journal
+and the number of its newest transaction, and so does a witness in the user's cache: a journal that is older than one
+of them was restored from a backup, and one that has no such lock, or lives in another inode than it was made in, was
+copied. They would ask again for what was already asked: they are refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onoff.client import journalfile
+from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
+from onoff.client.session import Pending, State
+from onoff.client.witness import Witness
+from onoff.errors import AFRESH, JournalError, JournalLocked
+
+COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, bytes, attempts"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What an answer had for one source, as it lies on disk."""
+
+    step: int
+    source: int
+    status: int
+    round: int | None
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the finished steps; `lags` is how many steps each lag had.
+
+    `downloaded` is what their queries held and `cost` what their plans expected: messages, or the unit of the lengths.
+    """
+
+    steps: int
+    private: int
+    bytes: int
+    downloaded: float
+    cost: float
+    attempts: int
+    lags: dict[int, int]
+
+
+class Journal:
+    """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there."""
+
+    def __init__(self, path: str | Path, chain: str, catalogue: str, first_ever: bool = False) -> None:
+        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough."""
+        self.path = Path(path)
+        self._database: sqlite3.Connection | None = None
+        self._witness: Witness | None = None
+        with explained(self.path):
+            self._lock = self._locked()
+            try:
+                self.created = not self.path.exists()
+                if self.created:
+                    self._create(chain, catalogue, first_ever)
+                journalfile.check_is_journal(self.path)
+                self._database = journalfile.connect(self.path)
+                meta = self._checked(chain, catalogue)
+                self._witness = Witness(meta["identity"])
+                self._check_newest(meta)
+                if meta["version"] != str(VERSION):
+                    journalfile.bring_up_to_date(self._database, meta)
+                self.state = State.from_dict(json.loads(meta["state"]))
+                self.stream = meta["identity"]  # the random name under which its queries go out
+            except BaseException:
+                self.close()
+                raise
+
+    def begin(self, state: State, pending: Pending, cost: float) -> None:
+        """Put a drawn query on disk, before it goes on the wire."""
+        row = (
+            *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
+            *(json.dumps(pending.query), pending.request, pending.next, cost, _pad(pending.request, pending.next)),
+        )
+        with self._transaction(state) as database:
+            database.execute(
+                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, pad) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+    def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
+        """Put the whole answer and the end of its step on disk, before the caller sees any of it.
+
+        All members are written, in the order of the answer, and those of the answer before are forgotten: which one
+        was wanted changes neither what is written nor whether it fits.
+        """
+        with self._transaction(state) as database:
+            database.execute("DELETE FROM members")
+            rows = ((each.source, each.step, each.status, each.round, each.body) for each in members)
+            database.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?)", rows)
+            row = (size, attempts, state.step - 1)
+            database.execute("UPDATE steps SET bytes = ?, attempts = ? WHERE step = ?", row)
+
+    def latest(self) -> Stored | None:
+        """The wanted message of the last finished step."""
+        with self._open() as database:
+            row = database.execute(
+                "SELECT step, source, status, round, body FROM members JOIN steps USING (step) WHERE source = request"
+            ).fetchone()
+        return None if row is None else Stored(*row)
+
+    def steps(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        """The steps from `since` on, oldest first: status, lag, plan, query, request, cost, bytes, attempts."""
+        with self._open() as database:
+            cursor = database.execute(f"SELECT {COLUMNS} FROM steps WHERE step >= ? ORDER BY step", (since,))
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                record = dict(zip(names, row, strict=True))
+                yield {**record, "query": _checked_query(record)}
+
+    def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
+        """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
+        with self._open() as database:
+            return _totals(database, lengths, since)
+
+    def recall(self, key: str) -> str | None:
+        """A note made by `note`."""
+        with self._open() as database:
+            row = database.execute("SELECT value FROM meta WHERE key = ?", (f"note {key}",)).fetchone()
+        return None if row is None else str(row[0])
+
+    def note(self, key: str, value: str) -> None:
+        """Keep a note of the caller's."""
+        with self._transaction(self.state) as database:
+            database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"note {key}", value))
+            digest = journalfile.notes_digest(journalfile.notes_of(journalfile.read_meta(database)))
+            database.execute("UPDATE meta SET value = ? WHERE key = 'notes'", (digest,))
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        if self._witness is not None:
+            self._witness.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The database, with its errors in our words."""
+        if self._database is None:
+            raise RuntimeError("the journal is closed")
+        with explained(self.path):
+            yield self._database
+
+    @contextmanager
+    def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
+        """All or nothing, with the new state; the state in memory changes only once the disk has it."""
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+                meta = dict(database.execute(f"SELECT key, value FROM meta WHERE key IN {SUMMED}").fetchall())
+                number = int(meta["transaction"]) + 1
+                changes = {"state": _state_text(state), "transaction": str(number)}
+                changes["checksum"] = journalfile.checksum({**meta, **changes})
+                rows = [(value, key) for key, value in changes.items()]
+                database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
+                database.execute("COMMIT")
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+            self.state = state
+            self._seal(number, meta["identity"])
+
+    def _seal(self, number: int, identity: str) -> None:
+        """Write beside the journal, and for its witness, which one it is and which transaction is its newest."""
+        os.pwrite(self._lock, f"{number:020d} {identity}\n".encode(), 0)
+        if self._witness is not None:
+            self._witness.tell(number)
+
+    def _sealed(self) -> tuple[int, str]:
+        """What `_seal` wrote last, if anything."""
+        number, _, identity = os.pread(self._lock, 64, 0).decode("ascii", "replace").strip().partition(" ")
+        return int(number) if number.isdecimal() else 0, identity
+
+    def _locked(self) -> int:
+        """A descriptor of the lock file, held while the journal is open. A file of others gets no lock beside it."""
+        name = journalfile.lock_beside(self.path)
+        if self.path.exists() and not name.exists():
+            journalfile.check_is_journal(self.path)
+        descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise JournalLocked(f"{self.path}: another process is using this journal; wait for it to end") from None
+        return descriptor
+
+    def _create(self, chain: str, catalogue: str, first_ever: bool) -> None:
+        start, _ = self._sealed()  # a journal was here before: count on, so that it stays refused
+        state = State(unsettled=0 if first_ever and start == 0 else 1)
+        unfinished = self.path.with_name(self.path.name + ".new")
+        # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
+        # log of another database for ours.
+        for stale in (unfinished, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
+            stale.unlink(missing_ok=True)
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        meta = {
+            "version": str(VERSION),
+            "chain": chain,
+            "catalogue": catalogue,
+            "identity": secrets.token_hex(16),
+            "inode": str(unfinished.stat().st_ino),
+            "transaction": str(start),
+            "state": _state_text(state),
+            "notes": journalfile.notes_digest({}),
+        }
+        database = journalfile.connect(unfinished)
+        try:
+            database.executescript(f"BEGIN;{journalfile.SCHEMA}COMMIT;")
+            rows = {**meta, "checksum": journalfile.checksum(meta)}.items()
+            database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        finally:
+            database.close()  # moves everything from the write-ahead log into the file
+        self._seal(start, meta["identity"])
+        os.fsync(self._lock)  # a journal without its lock would be refused
+        os.rename(unfinished, self.path)
+
+    def _checked(self, chain: str, catalogue: str) -> dict[str, str]:
+        """What the journal says of itself, once all of it makes sense and is of a known version."""
+        with self._open() as database:
+            if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                raise DamagedError("the file fails SQLite's check")
+            meta = journalfile.read_meta(database)
+            journalfile.check_version(self.path, meta)
+            journalfile.check_sums(meta)
+            for key, value in (("chain", chain), ("catalogue", catalogue)):
+                if meta[key] != value:
+                    what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+                    raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+            return meta
+
+    def _check_newest(self, meta: dict[str, str]) -> None:
+        """Refuse a copy, and a state that is older than the lock or the witness remembers."""
+        number, identity = self._sealed()
+        if meta["identity"] != identity or int(meta["inode"]) != self.path.stat().st_ino:
+            raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")
+        remembered = 0 if self._witness is None else self._witness.newest()
+        if max(number, remembered) > int(meta["transaction"]):
+            raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
+        self._seal(int(meta["transaction"]), identity)  # a process may have been killed between the two
+
+
+def _state_text(state: State) -> str:
+    """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
+    pending = state.pending
+    named = [state.last, state.previous, state.announced]
+    named += [] if pending is None else [pending.request, pending.next]
+    return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)
+
+
+def _pad(request: int, following: int | None) -> str:
+    """What makes up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
+
+    def needed(source: int | None) -> int:
+        return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
+
+    return " " * (8 - needed(request) - needed(following))
+
+
+def _checked_query(record: dict[str, Any]) -> list[int]:
+    """The set of a step; a row that no client can have written is damage."""
+    query = json.loads(record["query"])
+    if not isinstance(query, list) or any(type(source) is not int for source in query) or sorted({*query}) != query:
+        raise DamagedError(f"step {record['step']} has no set")
+    if record["request"] not in query or min(query) < 0:
+        raise DamagedError(f"the set of step {record['step']} does not hold its request")
+    return query
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a journal says, read without opening it for use: another process may be at it."""
+
+    state: State
+    totals: Totals
+    notes: dict[str, str]
+    chain: str = ""  # its fingerprint
+
+
+def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
+    """Read a journal without locking or changing it; `lengths` and `since` are those of `Journal.totals`."""
+    file = Path(path)
+    if not file.exists():
+        raise JournalError(f"{file}: there is no journal; the first request makes one")
+    with explained(file):
+        journalfile.check_is_journal(file)
+        database = journalfile.connect_to_read(file)
+        try:
+            database.execute("BEGIN")  # one state, though another process may be writing
+            meta = journalfile.read_meta(database)
+            journalfile.check_version(file, meta)
+            journalfile.check_sums(meta)
+            totals = _totals(database, lengths, since)
+        finally:
+            database.close()
+        return Snapshot(State.from_dict(json.loads(meta["state"])), totals, journalfile.notes_of(meta), meta["chain"])
+
+
+def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:
+    held = "json_array_length"
+    if lengths is not None:
+        held = "held"
+        database.create_function(held, 1, lambda query: math.fsum(lengths[source] for source in json.loads(query)))
+    finished = "FROM steps WHERE bytes IS NOT NULL AND step >= ?"
+    row = database.execute(
+        f"SELECT COUNT(*), SUM(private), SUM(bytes), SUM({held}(query)), SUM(cost), SUM(attempts) {finished}", (since,)
+    ).fetchone()
+    lags = database.execute(f"SELECT lag, COUNT(*) {finished} GROUP BY lag", (since,))
+    steps, private, size, downloaded, cost, attempts = (value or 0 for value in row)
+    return Totals(steps, private, size, downloaded, cost, attempts, dict(lags))

@@ -1,0 +1,103 @@
+"""Our own server: one round trip, frames of equal length, each with its checksum."""
+
+from __future__ import annotations
+
+import httpx
+
+from onoff.client.transport import Answer, Content
+from onoff.client.transport.address import checked_server, checked_token
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
+from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.foreign import refusal
+from onoff.wire import Catalogue, Query, decode_answer
+
+CATALOGUE_LIMIT = 32 * 2**20
+PROBLEM_LIMIT = 64 * 2**10
+RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
+STALE = b'"urn:onoff:problem:stale-step"'
+
+
+class OnoffTransport:
+    """A server started by `onoff serve`, at `url`. The token, if readers need one, is sent with every request.
+
+    `timeout` is for one read. `deadline` is for a whole answer, the same for every set (by default 120 seconds and
+    what the full set needs at 1 MiB a second).
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
+    ) -> None:
+        self.url = checked_server(url)
+        headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
+        self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
+        self._catalogue: Catalogue | None = None
+        self._given_deadline = None if deadline is None else checked_deadline(deadline)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        if self._catalogue is None:
+            raise RuntimeError("connect first")
+        return self._catalogue
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.catalogue.names
+
+    @property
+    def fingerprint(self) -> str:
+        return self.catalogue.fingerprint
+
+    async def connect(self) -> None:
+        """Fetch the catalogue. One whose full set could not be asked for is refused at once."""
+        request = self._http.build_request("GET", "/v1/catalogue")
+        async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
+            status, body = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
+        if status != 200:
+            if status == 404:
+                raise RefusedByServer(
+                    f"{self.url} is not an onoff server: give the URLs of its sources instead (--urls)"
+                )
+            raise _refusal(status, body, "the catalogue")
+        try:
+            catalogue = Catalogue.parse(body)
+        except CatalogueError as error:
+            raise RefusedByServer(f"{self.url} does not serve a catalogue: {error}") from None
+        everything = catalogue.frame_length * catalogue.n
+        if everything > ANSWER_LIMIT:
+            raise RefusedByServer(
+                f"all messages of {self.url} together have {everything} bytes; a client takes at most {ANSWER_LIMIT}: "
+                "serve fewer sources, or shorter messages"
+            )
+        self._deadline = DEADLINE + everything / RATE if self._given_deadline is None else self._given_deadline
+        self._catalogue = catalogue
+
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:
+        """Ask for the set; every frame is checked before any is given out."""
+        catalogue = self.catalogue
+        body = Query(catalogue.fingerprint, stream, step, sources).encode()
+        request = self._http.build_request(
+            "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
+        )
+        async with within(self._deadline):
+            status, answer = await read(self._http, request, catalogue.frame_length * len(sources), PROBLEM_LIMIT)
+        if status == 409 and STALE in answer:
+            raise StaleStep(
+                f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "
+                f"a backup, or copied; {AFRESH}"
+            )
+        if status != 200:
+            raise _refusal(status, answer, "the query")
+        try:
+            frames = decode_answer(catalogue, sources, answer)
+        except AnswerError as error:
+            raise Unavailable(f"{self.url}: {error}") from None
+        return Answer(tuple(Content(200, frame.message, frame.round) for frame in frames), len(answer))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:
+    """Server errors and overload may pass; anything else will not."""
+    message = f"the server answered {status} to {what}: {refusal(body)}"
+    return Unavailable(message) if status >= 500 or status in (408, 429) else RefusedByServer(message)

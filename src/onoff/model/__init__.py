@@ -1,0 +1,1 @@
+"""The paper's model: a chain, its posterior, and the bounds of Theorem 1."""

@@ -1,0 +1,93 @@
+"""Theorem 1 of the paper: what its scheme needs at most (inner) and what every scheme needs at least (outer)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.model import powers as products
+from onoff.model.exact import ExactPosterior
+from onoff.model.posterior import Posterior
+from onoff.model.rows import Rows
+
+BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Costs 1/R in messages per request (equations 10 and 11), with the paper's lambda and theta.
+
+    `lam[i-1]` is lambda_i of equation 8 for i = 1..n: the sum over sources of the i-th smallest p(x | u). (There
+    are at least n contexts, since every `last` has a successor.) `peaks[x]` is max_u p(x | u); their sum,
+    lambda_m, is `outer`. `theta[l-1]` is theta_l of equation 9 with every lambda replaced by min(lambda, 1),
+    which changes nothing while all n^2 contexts are possible.
+    """
+
+    inner: float
+    outer: float
+    lam: NDArray[Any]
+    theta: NDArray[Any]
+    peaks: NDArray[Any]
+
+    @property
+    def inner_rate(self) -> float:
+        """The rate R^I that the paper's scheme reaches."""
+        return 1 / self.inner
+
+    @property
+    def outer_rate(self) -> float:
+        """The rate R^O that no scheme exceeds."""
+        return 1 / self.outer
+
+
+def bounds(posterior: Posterior | ExactPosterior) -> Bounds:
+    """Both bounds, streaming over the rows: O(n^2) memory. Fractions in, fractions out."""
+    n = posterior.n
+    smallest: list[NDArray[Any]] = []
+    waiting: list[NDArray[Any]] = []
+    tops: list[NDArray[Any]] = []
+    for _, rows in posterior.blocks():
+        tops.append(rows.max(axis=0))
+        waiting.append(rows)
+        if sum(map(len, waiting)) * n >= BATCH:
+            smallest, waiting = _merged(smallest, waiting, n), []
+    smallest = _merged(smallest, waiting, n) if waiting else smallest
+    peaks: NDArray[Any] = np.max(tops, axis=0)
+    lam: NDArray[Any] = np.array([np.sort(values) for values in smallest]).sum(axis=0)
+    theta = thetas(lam)
+    inner = (theta * np.arange(1, n + 1)).sum()
+    return Bounds(inner=inner, outer=peaks.sum(), lam=lam, theta=theta, peaks=peaks)
+
+
+def _merged(kept: list[NDArray[Any]], blocks: list[NDArray[Any]], n: int) -> list[NDArray[Any]]:
+    """For every source the (up to) n smallest values of p(x | u) seen so far, in any order."""
+    columns = np.ascontiguousarray(np.concatenate(blocks).T)
+    result = []
+    for x, column in enumerate(columns):
+        values = column
+        if kept:
+            few = column[column < kept[x].max()] if len(kept[x]) == n else column
+            values = np.concatenate([kept[x], few])
+        if len(values) > n:
+            values = np.sort(values)[:n] if values.dtype == object else np.partition(values, n - 1)[:n]
+        result.append(values)
+    return result
+
+
+def outer_bound(rows: Rows, lengths: Sequence[float] | None = None) -> float:
+    """1/R^O = sum_x c_x max_u p(x | u) with lengths c (or 1), rounded down: a proved lower bound on every cost."""
+    weights = np.ones(rows.n) if lengths is None else np.asarray(lengths)
+    # Peaks are within twice the error of a row, whatever the order of their operations; the last term is the sum's.
+    error = 2 * rows.relative_error + products.gamma(2 * rows.n)
+    return math.fsum(weights * rows.peaks) * (1 - error)
+
+
+def thetas(lam: NDArray[Any]) -> NDArray[Any]:
+    """theta_1..theta_n from lambda_1..lambda_n (equation 9)."""
+    one = lam[0] * 0 + 1
+    return np.diff(np.minimum(lam[:-1], one), prepend=one - one, append=one)

@@ -1,0 +1,318 @@
+"""The Markov chain of the requests: P[i, j] is the probability that source j is asked for after source i."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from functools import cached_property
+from numbers import Real
+from os import PathLike
+from reprlib import repr as short
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from onoff.errors import ChainError, NotUnique, is_whole
+from onoff.model import powers as products
+
+if TYPE_CHECKING:
+    from onoff.model.exact import ExactPosterior
+    from onoff.model.posterior import Posterior
+
+ROW_SUM_TOLERANCE = 1e-9
+Matrix = NDArray[np.float64]
+
+
+class Chain:
+    """A frozen Markov chain over n >= 2 named sources, validated once and then trusted.
+
+    `P` is a read-only float64 matrix. A row whose sum is within 1e-9 of 1 is renormalised; one that is within
+    n * 2^-52 of 1 already is left untouched, so that saving and loading is exact to the bit. Names default to
+    "0", "1", ...: then the name of a source is its index.
+    """
+
+    P: Matrix
+    names: tuple[str, ...]
+
+    def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
+        matrix = _checked_matrix(P, what="the transition matrix")
+        labels = _checked_names(names, len(matrix))
+        if (matrix < 0).any():
+            row, column = map(int, np.argwhere(matrix < 0)[0])
+            raise ChainError(
+                f"row {row} ({labels[row]!r}) has the negative entry {float(matrix[row, column])!r} in column {column}"
+                ": probabilities are at least 0",
+                row=row,
+                value=float(matrix[row, column]),
+            )
+        for row in range(len(matrix)):
+            matrix[row] = _normalised(matrix[row], row, labels[row])
+        self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
+        self.__dict__["names"] = labels
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Chain is frozen: {name} cannot be set; build a new Chain instead")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Chain is frozen: {name} cannot be deleted")
+
+    @classmethod
+    def symmetric(cls, n: int, alpha: float, names: Iterable[str] | None = None) -> Self:
+        """Definition 1 of the paper: alpha on the diagonal, (1 - alpha) / (n - 1) elsewhere."""
+        if not is_whole(n, 2):
+            raise ChainError(f"n is {n!r}: a chain needs a whole number of sources, at least 2", value=n)
+        if not (isinstance(alpha, Real) and 0 <= alpha <= 1):
+            raise ChainError(f"alpha is {alpha!r}: a probability from 0 to 1 is needed", value=alpha)
+        P = np.full((n, n), (1 - alpha) / (n - 1))
+        np.fill_diagonal(P, alpha)
+        return cls(P, names)
+
+    @classmethod
+    def from_counts(cls, counts: ArrayLike, names: Iterable[str] | None = None, smoothing: float = 1.0) -> Self:
+        """The chain with P[i, j] proportional to counts[i, j] + smoothing.
+
+        A source without any outgoing count is an error for every smoothing: its row would be an invention.
+        """
+        matrix = _checked_matrix(counts, what="the count matrix")
+        labels = _checked_names(names, len(matrix))
+        if not (isinstance(smoothing, Real) and 0 <= smoothing <= sys.float_info.max):
+            raise ChainError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed", value=smoothing)
+        if (matrix < 0).any():
+            row, column = map(int, np.argwhere(matrix < 0)[0])
+            raise ChainError(
+                f"row {row} ({labels[row]!r}) has the negative count {float(matrix[row, column])!r} in column {column}",
+                row=row,
+                value=float(matrix[row, column]),
+            )
+        empty = np.flatnonzero(~matrix.any(axis=1))
+        if len(empty):
+            row = int(empty[0])
+            raise ChainError(
+                f"row {row} ({labels[row]!r}) has no outgoing counts, so nothing is known of what follows this "
+                "source: drop it, merge it with another, or enter the counts you believe in",
+                row=row,
+                value=0.0,
+            )
+        # Powers of two bring each row near 1, so that no sum overflows; they change no digit.
+        _, exponent = np.frexp(np.maximum(matrix.max(axis=1, keepdims=True), float(smoothing)))
+        smoothed = np.ldexp(matrix, -exponent) + np.ldexp(float(smoothing), -exponent)
+        return cls(smoothed / smoothed.sum(axis=1, keepdims=True), labels)
+
+    @property
+    def n(self) -> int:
+        """The number of sources."""
+        return len(self.names)
+
+    def index(self, name: str) -> int:
+        """The index of the source called `name`."""
+        try:
+            return self._index[name]
+        except (KeyError, TypeError):
+            raise ChainError(
+                f"no source is called {name!r}: the sources are {', '.join(self.names[:12])}"
+                + (", ..." if self.n > 12 else ""),
+                value=name,
+            ) from None
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    def power(self, k: int) -> Matrix:
+        """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
+        if not is_whole(k):
+            raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
+        return products.power(self.P, k)
+
+    def posterior(self, lag: int) -> Posterior:
+        """p(request | last, next) at this lag, in floats."""
+        from onoff.model.posterior import Posterior
+
+        return Posterior(self, lag)
+
+    def exact_posterior(self, lag: int) -> ExactPosterior:
+        """The same in fractions: the oracle for small n."""
+        from onoff.model.exact import ExactPosterior
+
+        return ExactPosterior(self, lag)
+
+    def stationary(self) -> Matrix:
+        """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
+
+        Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
+        or underflow, decimals with exponents that do not (slower). What is below 2^-1075 in the end becomes 0.
+        """
+        members = self._closed_class()
+        A = self.P[np.ix_(members, members)]
+        result = np.zeros(self.n)
+        try:
+            with np.errstate(all="raise"):
+                result[members] = _eliminated(A)
+        except FloatingPointError:
+            with localcontext(Context(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN)):
+                result[members] = _eliminated(np.array([[Decimal(float(p)) for p in row] for row in A]))
+        return result
+
+    def _closed_class(self) -> NDArray[np.intp]:
+        """The sources of the only closed communicating class."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        count, label = connected_components(csr_array(self.P > 0), connection="strong")
+        starts, ends = np.nonzero(self.P > 0)
+        leaving = np.zeros(count, dtype=bool)
+        leaving[label[starts[label[starts] != label[ends]]]] = True
+        closed = np.flatnonzero(~leaving)
+        if len(closed) > 1:
+            classes = tuple(int(np.flatnonzero(label == c)[0]) for c in closed)
+            raise NotUnique(
+                f"the stationary distribution is not unique: {self.names[classes[0]]!r} and "
+                f"{self.names[classes[1]]!r} never reach each other; smooth the chain, or say where to start",
+                classes=classes,
+            )
+        return np.flatnonzero(label == closed[0])
+
+    def simulate(self, steps: int, rng: np.random.Generator, start: int | None = None) -> NDArray[np.intp]:
+        """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution.
+
+        Each step takes one draw of 53 bits: what is less likely than 2^-53 may never be seen.
+        """
+        if not is_whole(steps):
+            raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
+        if start is not None and not (is_whole(start) and start < self.n):
+            raise ChainError(f"start is {start!r}: the sources are 0 to {self.n - 1}", value=start)
+        path = np.empty(steps, dtype=np.intp)
+        if not steps:
+            return path
+        if start is None:
+            start = int(np.searchsorted(_cumulated(self.stationary()), rng.random(), side="right"))
+        path[0] = start
+        cumulated = _cumulated(self.P)
+        uniform = rng.random(steps)
+        for t in range(1, steps):
+            path[t] = np.searchsorted(cumulated[path[t - 1]], uniform[t], side="right")
+        return path
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 hash of matrix and names, the same on every machine."""
+        head = json.dumps(["onoff-chain", 1, list(self.names)], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(head.encode() + b"\0" + self.P.astype("<f8").tobytes()).hexdigest()
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a chain from a `.json` or `.csv` file."""
+        from onoff.model.chainfile import read
+
+        matrix, names = read(path)
+        try:
+            return cls(matrix, names)
+        except ChainError as error:
+            raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
+        from onoff.model.chainfile import write
+
+        write(path, self.P, self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chain) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chain, (self.P, self.names)
+
+    def __repr__(self) -> str:
+        return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
+
+
+def _checked_matrix(values: ArrayLike, what: str) -> Matrix:
+    """A fresh square float64 matrix of at least 2 finite rows; negative zeros become zeros."""
+    if np.ma.isMaskedArray(values):
+        raise ChainError(f"{what} is a masked array: fill in what is masked")
+    try:
+        matrix = np.asarray(values)
+        kind = matrix.dtype.kind
+        if kind not in "biufO" or (kind == "O" and any(isinstance(v, str | bytes | complex) for v in matrix.flat)):
+            raise TypeError("real numbers are needed")
+        matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ChainError(f"{what} is not a rectangle of numbers: {error}") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ChainError(f"{what} has the shape {matrix.shape}: a square one is needed", value=matrix.shape)
+    if len(matrix) < 2:
+        raise ChainError(f"{what} has {len(matrix)} source: at least 2 are needed", value=len(matrix))
+    if not np.isfinite(matrix).all():
+        row, column = map(int, np.argwhere(~np.isfinite(matrix))[0])
+        raise ChainError(
+            f"row {row} of {what} has {float(matrix[row, column])!r} in column {column}: finite numbers are needed",
+            row=row,
+            value=float(matrix[row, column]),
+        )
+    return matrix + 0.0
+
+
+def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(map(str, range(n)))
+    if isinstance(names, str):
+        raise ChainError(f"names is the string {names!r}: give a list of {n} names", value=names)
+    try:
+        labels = tuple(names)
+    except TypeError:
+        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names) from None
+    if len(labels) != n:
+        raise ChainError(f"{len(labels)} names were given for {n} sources", value=len(labels))
+    seen: dict[str, int] = {}
+    for row, name in enumerate(labels):
+        if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
+            raise ChainError(
+                f"the name of source {row} is {short(name)}: a printable string without spaces at its ends is needed",
+                row=row,
+                value=name,
+            )
+        if name in seen:
+            raise ChainError(f"sources {seen[name]} and {row} are both called {name!r}: names are unique",
+                             row=row, value=name)  # fmt: skip
+        seen[name] = row
+    return tuple(map(str.__str__, labels))
+
+
+def _normalised(row: Matrix, index: int, name: str) -> Matrix:
+    total = math.fsum(row)
+    if abs(total - 1) > ROW_SUM_TOLERANCE:
+        raise ChainError(
+            f"row {index} ({name!r}) sums to {total!r}, not to 1: divide it by its sum, "
+            "or use Chain.from_counts if these are counts",
+            row=index,
+            value=total,
+        )
+    return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
+
+
+def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
+    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
+    A, size = P.copy(), len(P)
+    for k in range(size - 1, 0, -1):
+        A[:k, k] /= A[k, :k].sum()
+        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    weights = np.ones_like(A[0])
+    for k in range(1, size):
+        weights[k] = (weights[:k] * A[:k, k]).sum()
+    distribution: NDArray[Any] = weights / weights.sum()
+    return distribution
+
+
+def _cumulated(weights: Matrix) -> Matrix:
+    """Cumulative sums that end at exactly 1, so that no draw below 1 falls off the end."""
+    sums = weights.cumsum(axis=-1)
+    scaled: Matrix = sums / sums[..., -1:]
+    return scaled

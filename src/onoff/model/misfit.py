@@ -1,0 +1,68 @@
+"""If the true chain is not the one used: how far the queries of a step can be from private.
+
+P is the true chain, P̂ the one that the client uses. At lag d, after the private request i and before the request k,
+the request has the law p(x) = P^d[i, x] P[x, k] / P^(d+1)[i, k]; the client's encoder is made for p̂, the same of P̂. An
+encoder turns a law of requests into one of queries and never increases a distance, so the step is off by at most
+
+    D(i) = sum over k of P^(d+1)[i, k] TV(p, p̂)
+
+on average over the next request. Over a stream these add up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is taken to be 1
+Floats = NDArray[np.float64]
+
+
+def misfit(true: Chain, used: Chain, lag: int) -> Floats:
+    """D(i) for every last private request i, rounded up: 0 while ON (lag 0), and 1 at most."""
+    check(true, used)
+    n = true.n
+    if lag == 0:
+        return np.zeros(n)
+    walk, used_walk = (chain.power(lag) for chain in (true, used))
+    result = np.empty(n)
+    for last in range(n):
+        joint = walk[last][:, None] * true.P  # [request, next]
+        guess = used_walk[last][:, None] * used.P
+        following, guessed = joint.sum(axis=0), guess.sum(axis=0)
+        sure = guessed > NOTHING
+        rows = guess[:, sure] / guessed[sure]
+        result[last] = np.abs(joint[:, sure] - following[sure] * rows).sum() / 2 + following[~sure].sum()
+    # Sums of products of non-negative floats: every entry is off by (lag + 3) (n + 4) 2^-53 of itself at most.
+    rounded: Floats = np.minimum(1.0, result + 4 * (lag + 3) * (n + 4) * 2.0**-53)
+    return rounded
+
+
+def aligned(true: Chain, used: Chain) -> Chain:
+    """The true chain with its sources in the order of the other; an error if they are not the same sources."""
+    from onoff.model.chain import Chain
+
+    if sorted(true.names) != sorted(used.names):
+        raise OnoffError("the true chain has other sources than the chain: give one with the same names")
+    order = [true.index(name) for name in used.names]
+    return Chain(true.P[np.ix_(order, order)], used.names)
+
+
+def check(true: Chain, used: Chain) -> None:
+    """An error unless both have the same sources in one order, and what happens is possible for the client."""
+    if true.names != used.names:
+        raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.aligned`)")
+    barred = np.argwhere((true.P > 0) & (used.P == 0))
+    if len(barred):
+        last, request = (used.names[i] for i in barred[0])
+        raise OnoffError(
+            f"the chain calls it impossible that {request!r} follows {last!r}, but it happens: a client would refuse "
+            "such a request; smooth the chain"
+        )

@@ -1,0 +1,83 @@
+"""The front door: a plan for a chain and a lag, by any scheme."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+
+from onoff.errors import PlanError
+from onoff.model.chain import Chain
+from onoff.model.posterior import Posterior
+from onoff.model.powers import one_thread
+from onoff.plans.base import Plan, check_lag, checked_lengths
+from onoff.plans.race import race_plan
+from onoff.plans.table import TablePlan
+from onoff.schemes import AUTO, SCHEMES, Progress, Proposal, Task
+
+COMB_LIMIT = 600  # sources up to which "auto" makes a table
+OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
+
+
+def plan(
+    chain: Chain,
+    lag: int,
+    scheme: str = AUTO,
+    *,
+    lengths: Sequence[float] | None = None,
+    gap: float = 1e-6,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """How to ask at this lag and every larger one, as cheaply as the scheme (one of `onoff.schemes.SCHEMES`) can.
+
+    "everything" always asks for the full set; "paper" is the paper's scheme; "comb" is near the bound at once;
+    "optimal" goes on until its cost is proved to be within `gap` of the least possible, or `time_limit` seconds have
+    passed (the plan then states the gap it has); "race" needs no table; "auto" takes the comb, then the optimum as far
+    as the time carries, and the race where even the comb is too large. `lengths` are message lengths: the cost is then
+    in their unit. `progress(cost, lower_bound)` is called as they improve.
+    """
+    if scheme not in (AUTO, *SCHEMES):
+        raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")
+    if not (isinstance(gap, Real) and math.isfinite(gap) and gap >= 0):
+        raise PlanError(f"the gap is {gap!r}: a number of at least 0 is needed")
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
+        raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
+    check_lag(lag)
+    checked = checked_lengths(lengths, chain.n)
+    tell = progress or (lambda cost, bound: None)
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
+    task = Task(Posterior(chain, lag), checked, float(gap), deadline, tell)
+    if task.posterior.lag == 0 and (scheme == AUTO or SCHEMES[scheme].table):
+        scheme = "everything"  # while ON
+    with one_thread():
+        found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
+    if found.law is None:
+        return race_plan(chain, lag, checked, bound=found.certificate.bound)
+    sets = tuple(tuple(map(int, np.flatnonzero(row))) for row in found.law.member)
+    masses = tuple(found.law.mass.tolist())
+    result = TablePlan(
+        found.scheme, chain, task.posterior.lag, sets, masses, found.law.total, found.certificate, checked
+    )
+    result.verify(by_maker=True)  # every scheme repairs its law in all contexts, by a flow or by a certificate
+    tell(result.cost, result.lower_bound)
+    return result
+
+
+def _auto(task: Task) -> Proposal:
+    """The best that this number of sources allows."""
+    n = task.posterior.n
+    if COMB_LIMIT >= n > OPTIMAL_LIMIT:
+        from onoff.schemes.optimum.sizes import propose
+
+        if (found := propose(task)) is not None:
+            return found
+    return SCHEMES[best_scheme(n)].propose(task)
+
+
+def best_scheme(n: int) -> str:
+    """The scheme that "auto" takes for n sources."""
+    return "race" if n > COMB_LIMIT else "comb" if n > OPTIMAL_LIMIT else "optimal"

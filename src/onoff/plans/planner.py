@@ -1,0 +1,243 @@
+"""The cheapest plan for any lag, at once; better ones are computed by a process in the background.
+
+A plan serves every larger lag exactly, so a growing grid of lags is enough and nothing is approximated. Until a plan
+is there the one of a smaller lag serves, and before the first the race does: no query ever waits. A directory that
+cannot be used makes requests more expensive, never impossible.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from onoff.errors import OnoffError, PlanError, Unverified, is_whole
+from onoff.model.bounds import outer_bound
+from onoff.model.chain import Chain
+from onoff.model.posterior import Posterior
+from onoff.plans import verified
+from onoff.plans.base import Plan
+from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
+from onoff.plans.race import race_plan
+from onoff.plans.store import PlanStore
+
+VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
+FIRST_DRAWS = 16  # behind the first estimate of the race's cost
+POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
+POLISH_SECONDS = 300.0
+PAUSE = 5.0  # seconds before a background process that failed is started again
+BUSY = 3  # its exit code when another process is computing for the store
+LIMIT = 600  # seconds after which a process in the background ends; the next one goes on where it was
+NICENESS = 10  # what is computed for later must not slow down what is asked for now
+FAR = 4096  # the lag at which the rest of the decay is judged
+WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this share
+
+
+class Planner:
+    """Plans for one chain. `best(lag)` never waits; `close()` (or `with`) ends the process in the background.
+
+    Which plan is used when depends on the clock, never on the requests. `trouble` says why plans cannot be kept, if
+    they cannot; those that can be read serve, and the race does.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        directory: str | Path | None = None,
+        lengths: tuple[float, ...] | None = None,
+        *,
+        background: bool = True,
+        limit: float = LIMIT,
+    ) -> None:
+        """With `background=False` no process is started and nothing is written; else it ends after `limit` seconds."""
+        self.store = PlanStore(chain, None if directory is None else Path(directory), lengths, make=False)
+        self.trouble: str | None = None
+        self._background, self._limit = background, limit
+        if background:
+            self._make_store()
+        self._loaded: dict[int, tuple[int, Plan]] = {}
+        self._unverified: dict[int, tuple[int, str]] = {}
+        if chain.n <= VERIFY_AT_ONCE:
+            self.store.verify()
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._reach = self._asked = 0  # the lag up to which everything has been done; which one is being reached
+        self._started = 0.0
+        self._first: Plan = race_plan(chain, 1, self.store.lengths, draws=FIRST_DRAWS)
+        self.best(1)
+
+    def best(self, lag: int) -> Plan:
+        """The cheapest plan at hand whose lag is at most this one."""
+        if not is_whole(lag, 1):
+            raise PlanError(f"the lag is {lag}: plans are for lags of at least 1 (while ON, ask for everything)")
+        self._refresh()
+        self._compute(lag)
+        fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
+        return cheapest([*fitting, self._first])
+
+    def wait(self, lag: int, timeout: float) -> Plan:
+        """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.best(lag)
+            if self._reach >= lag or not self._background:
+                break
+            time.sleep(0.02)
+        return self.best(lag)
+
+    @property
+    def working(self) -> bool:
+        """Whether a process in the background is computing plans."""
+        return self._running
+
+    @property
+    def unverified(self) -> bool:
+        """Whether there are plans that nobody has verified on this machine yet, and that are therefore not used."""
+        return any(lag not in self._loaded for lag in self._unverified)
+
+    def close(self) -> None:
+        """End the background; finished plans stay on disk."""
+        if self._worker is not None:
+            self._worker.terminate()
+            self._worker.wait()
+        self._worker = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refresh(self) -> None:
+        """Load what the background, or another process, has written since."""
+        for lag, written in self.store.lags().items():
+            waiting, digest = self._unverified.get(lag, (0, ""))
+            if self._loaded.get(lag, (0, None))[0] == written or (waiting == written and not verified.known(digest)):
+                continue
+            self._loaded.pop(lag, None)
+            try:
+                self._loaded[lag] = written, self.store.usable(lag)
+            except Unverified as error:
+                self._unverified[lag] = written, error.digest  # the background verifies it
+            except (OnoffError, OSError):
+                pass  # damaged: the background makes it anew
+
+    @property
+    def _running(self) -> bool:
+        return self._worker is not None and self._worker.poll() is None
+
+    def _all_at_hand(self, lag: int) -> bool:
+        """Whether a process in the background would find nothing to do."""
+        for each in grid():
+            if each not in self._loaded or not is_final(self._loaded[each][1]):
+                return False
+            if each >= lag:
+                return True
+        raise AssertionError("the grid is infinite")
+
+    def _compute(self, lag: int) -> None:
+        """Have the background reach this lag, unless it has or is at it."""
+        if not self._background or self._running or lag <= self._reach:
+            return
+        now = time.monotonic()
+        if self._worker is not None and self._worker.returncode == 0:
+            self._reach = max(self._reach, self._asked)
+        elif self._worker is not None and now < self._started + PAUSE:
+            return  # killed, or another process is computing: try again, but not at once
+        if lag <= self._reach:
+            return
+        if self._all_at_hand(lag):
+            self._reach = lag
+            return
+        if self._worker is not None and self._worker.returncode not in (0, BUSY):
+            self._make_store()  # it failed: what describes the store may be damaged
+        self._asked, self._started = lag, now
+        # -P: the current directory may hold modules of any name.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "onoff.plans.planner",
+            *map(str, (self.store.directory, lag, self._limit)),
+        ]
+        try:
+            with (self.store.directory / "log").open("ab") as log:
+                self._worker = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+                )
+        except OSError as error:
+            self._do_without(f"{self.store.directory}: plans cannot be computed here ({error.strerror})")
+
+    def _make_store(self) -> None:
+        try:
+            self.store.make()
+        except PlanError as error:
+            self._do_without(str(error))
+
+    def _do_without(self, trouble: str) -> None:
+        """Compute nothing any more: what can be read serves."""
+        self.trouble, self._background = trouble, False
+
+
+def cheapest(plans: Sequence[Plan]) -> Plan:
+    """The one to use of plans that all serve a lag; of equals the one made for the largest."""
+    return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
+
+
+def grid() -> Iterator[int]:
+    """1, 2, 3, 5, 8, 13, ...: lags worth a plan of their own."""
+    a, b = 1, 2
+    while True:
+        yield a
+        a, b = b, a + b
+
+
+def compute(store: PlanStore, reach: int) -> None:
+    """Make the plans of the grid up to the first lag at or beyond `reach`, as long as the cost can still fall.
+
+    The optimum never rises with the lag, and what it can still fall to is at least the outer bound at a far lag.
+    """
+    store.verify()
+    floor = outer_bound(Posterior(store.chain, FAR), store.lengths)
+    for lag in grid():
+        if not (lag in store.lags() and _finished(store, lag)):
+            if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
+                store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
+            store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=POLISH_SECONDS))
+        if lag >= reach or store.load(lag).cost <= floor * (1 + WORTH):
+            return
+
+
+def _finished(store: PlanStore, lag: int) -> bool:
+    try:
+        return is_final(store.usable(lag))
+    except PlanError:
+        return False
+
+
+def is_final(found: Plan) -> bool:
+    """Whether this is what `plan` would make: the best scheme for this number of sources."""
+    near = found.scheme != "race" and found.gap <= 1e-6  # a race's is estimated
+    return near or found.scheme in (best_scheme(found.chain.n), "optimal")
+
+
+def main() -> None:
+    """The background: `python -m onoff.plans.planner DIRECTORY REACH SECONDS`. One process at a time for a store."""
+    os.nice(NICENESS)
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[3]))  # ends the process, whatever it is doing
+    store = PlanStore.open(Path(sys.argv[1]))
+    with store.lock() as mine:
+        if not mine:
+            sys.exit(BUSY)
+        compute(store, int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

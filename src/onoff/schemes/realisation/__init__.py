@@ -1,0 +1,1 @@
+"""Make a law realisable in every context: flows, repair, screening."""

@@ -1,0 +1,71 @@
+"""Where the server keeps the latest message of every source: SQLite, or Redis when one machine is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from onoff.extras import need
+from onoff.wire import Catalogue
+
+NEW = "a new store; say which sources it has: --source, --sources or --watch"
+
+
+@dataclass(frozen=True)
+class Message:
+    """A published message and the round that published it."""
+
+    round: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The store's latest round, and the sources whose latest message is newer than the round asked about."""
+
+    round: int
+    messages: Mapping[int, Message]
+
+
+class Store(Protocol):
+    """The latest message of each source of one catalogue, shared by any number of processes and threads.
+
+    A store belongs to one catalogue for ever: calls with another one raise `StoreError`. Every call raises
+    `StoreUnavailable` while the store cannot be reached, and works again once it can.
+    """
+
+    catalogue: Catalogue
+
+    def publish(self, messages: Mapping[int, bytes]) -> int:
+        """Replace the latest messages of these sources together, and return the number of this round.
+
+        Once this has returned, the messages survive a crash. No reader sees some of them without the others.
+        """
+
+    def changes(self, since: int) -> Changes:
+        """All that was published after round `since`, as of one moment.
+
+        A latest round below `since` says that the store has lost rounds: ask again from 0.
+        """
+
+    def caveat(self) -> str | None:
+        """What the operator must know about how this store keeps its promise, or nothing."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def open_store(target: str, catalogue: Catalogue | None = None) -> Store:
+    """The store at a path (SQLite) or at a redis:// or rediss:// URL.
+
+    Without a catalogue the store must have one already. A new store takes the catalogue given.
+    """
+    if target.startswith(("redis://", "rediss://", "unix://")):
+        need("redis", "a store in Redis")
+        from onoff.server.store.redis import RedisStore
+
+        return RedisStore(target, catalogue)
+    from onoff.server.store.sqlite import SqliteStore
+
+    return SqliteStore(target, catalogue)

@@ -1,0 +1,139 @@
+"""Messages in Redis: several server processes, on one machine or many, share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from onoff.errors import CatalogueError, StoreError, StoreUnavailable
+from onoff.server.store import NEW, Changes, Message
+from onoff.wire import Catalogue
+
+_CONNECT_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0
+
+# One hash tag, so that a cluster keeps the keys together. `state` has the catalogue and the round, `messages` the
+# latest message of each source, `rounds` orders the sources by the round of their latest message.
+_KEYS = ("{onoff}:state", "{onoff}:messages", "{onoff}:rounds")
+
+# Redis runs a script as one step: no reader is served in the middle of it. Every script checks the catalogue first,
+# so that a server that was given another one cannot write here, and writes it into an empty database.
+_BIND = """
+local catalogue = redis.call('HGET', KEYS[1], 'catalogue')
+if not catalogue then redis.call('HSET', KEYS[1], 'catalogue', ARGV[1])
+elseif catalogue ~= ARGV[1] then return false end
+"""
+_PUBLISH = (
+    _BIND
+    + """
+local round = redis.call('HINCRBY', KEYS[1], 'round', 1)
+for i = 2, #ARGV, 2 do
+  redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+  redis.call('ZADD', KEYS[3], round, ARGV[i])
+end
+return round
+"""
+)
+_CHANGES = (
+    _BIND
+    + """
+local round = tonumber(redis.call('HGET', KEYS[1], 'round') or 0)
+local found = {round}
+local sources = redis.call('ZRANGE', KEYS[3], '(' .. ARGV[2], '+inf', 'BYSCORE', 'WITHSCORES')
+for i = 1, #sources, 2 do
+  found[#found + 1] = tonumber(sources[i])
+  found[#found + 1] = tonumber(sources[i + 1])
+  found[#found + 1] = redis.call('HGET', KEYS[2], sources[i])
+end
+return found
+"""
+)
+
+
+class RedisStore:
+    """A `Store` in a Redis database of its own. A round survives a crash of Redis if Redis appends every write to its
+    file before it answers (`appendonly yes`, `appendfsync always`); `caveat` says so where it does not."""
+
+    catalogue: Catalogue
+
+    def __init__(self, url: str, catalogue: Catalogue | None = None) -> None:
+        self._redis, self._name = connect(url)
+        self._publish = self._redis.register_script(_PUBLISH)
+        self._changes = self._redis.register_script(_CHANGES)
+        self.catalogue = catalogue if catalogue is not None else self._stored_catalogue()
+
+    def publish(self, messages: Mapping[int, bytes]) -> int:
+        arguments: list[bytes | int] = [self.catalogue.document]
+        for source, data in messages.items():
+            arguments += [source, data]
+        with errors_of(self._name):
+            return int(self._checked(self._publish(keys=_KEYS, args=arguments)))
+
+    def changes(self, since: int) -> Changes:
+        with errors_of(self._name):
+            found = self._checked(self._changes(keys=_KEYS, args=[self.catalogue.document, since]))
+        rows = zip(found[1::3], found[2::3], found[3::3], strict=True)
+        return Changes(found[0], {source: Message(round, data) for source, round, data in rows})
+
+    def caveat(self) -> str | None:
+        try:
+            with errors_of(self._name):
+                found = cast("dict[str, str]", self._redis.config_get("append*"))
+        except StoreError:
+            return f"{self._name}: could not be asked whether it keeps what it acknowledges (appendonly)"
+        if found.get("appendonly") == "yes" and found.get("appendfsync") == "always":
+            return None
+        return (
+            f"{self._name}: may lose the last rounds when it crashes; "
+            "set appendonly yes and appendfsync always to keep all that was acknowledged"
+        )
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _stored_catalogue(self) -> Catalogue:
+        with errors_of(self._name):
+            document = cast("bytes | None", self._redis.hget(_KEYS[0], "catalogue"))
+        if document is None:
+            raise StoreError(f"{self._name}: {NEW}")
+        try:
+            return Catalogue.parse(document)
+        except CatalogueError as error:
+            raise StoreError(f"{self._name}: damaged: {error}") from error
+
+    def _checked(self, answer: Any) -> Any:
+        if answer is None:
+            raise StoreError(
+                f"{self._name}: holds another catalogue than {self.catalogue.fingerprint[:12]}…; "
+                "name another database, readers pin the catalogue"
+            )
+        return answer
+
+
+def connect(url: str) -> tuple[redis.Redis, str]:
+    """Redis at this URL, and how to name it: the URL may carry a password, messages have host and database only."""
+    # A connection that Redis closed (a restart) is opened again at once; a Redis that does not answer is not
+    # asked twice, since the reader waits.
+    retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+    try:
+        made = redis.Redis.from_url(
+            url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_ANSWER_SECONDS, retry=retry
+        )
+    except ValueError as error:
+        raise StoreError(f"not the URL of a Redis database: {error}") from error
+    where = made.connection_pool.connection_kwargs
+    return made, f"Redis at {where.get('path') or where.get('host')}, database {where.get('db', 0)}"
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Redis's errors as ours. Nearly all may pass: down, starting, failing over, out of memory or disk."""
+    try:
+        yield
+    except redis.RedisError as error:
+        raise StoreUnavailable(f"{name}: {error}") from error

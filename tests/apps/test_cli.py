@@ -1,0 +1,280 @@
+"""The command line: in a process of its own where its environment, its terminal or a signal is the point."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from clikit import call
+from onoff import Chain, bounds, plan
+from onoff.apps import terminal as report
+from onoff.apps.cli.options import parse_lags
+from onoff.schemes.paper import paper
+
+ONOFF = Path(sys.executable).with_name("onoff")
+
+
+def run(*arguments, **options):
+    return subprocess.run([ONOFF, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    file = tmp_path / "chain.csv"
+    Chain.symmetric(3, 0.25).save(file)
+    return file
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """A chain whose scheme is cheaper than its inner bound, and dearer than the outer one."""
+    file = tmp_path / "uneven.csv"
+    Chain.from_counts([[18, 12, 13, 18], [11, 15, 16, 5], [5, 13, 13, 35], [18, 1, 10, 16]]).save(file)
+    return file
+
+
+def cells(output):
+    """The rows of a printed table, whatever lines it is drawn with."""
+    lines = [re.split(r"[│┃|]", line)[1:-1] for line in output.splitlines()]
+    return [[cell.strip() for cell in line] for line in lines if len(line) > 1]
+
+
+def test_rates_prints_a_table(uneven):
+    done = call("rates", uneven, "--lags", "1-2")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    expected = []
+    for lag in (1, 2):
+        posterior = Chain.load(uneven).posterior(lag)
+        both, cost = bounds(posterior), paper(posterior).cost
+        assert both.outer + 0.01 < cost < both.inner - 0.01
+        best = plan(Chain.load(uneven), lag)
+        found = [f"{best.cost:.4f}", f"{best.gap:.0e}"]
+        expected.append([str(lag), "4", f"{cost:.4f}", *found, f"{both.outer:.4f}"])
+    headings = ["lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"]
+    assert cells(done.stdout) == [headings, *expected]
+
+
+@pytest.mark.parametrize("command", [["rates", "CHAIN"], ["demo", "--steps", "5"], ["--help"], ["nonsense"]])
+def test_there_are_no_colour_codes_in_a_file(chain_file, command):
+    arguments = [chain_file if a == "CHAIN" else a for a in command]
+    done = run(*arguments, env={**os.environ, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_an_ascii_terminal_is_enough(tmp_path, chain_file, monkeypatch):
+    monkeypatch.setattr(report, "PAPER_LIMIT", 2)
+    picture = tmp_path / "many.svg"
+    done = call("rates", chain_file, "--lags", "1", "--plot", picture, encoding="ascii")
+    assert (done.returncode, done.stderr) == (0, f"drawn: {picture}\n")
+    both = bounds(Chain.load(chain_file).posterior(1))
+    row = cells(done.stdout)[-1]
+    assert (row[2], row[5]) == (f"<= {both.inner:.4f}", f"{both.outer:.4f}")
+    assert "paper's inner bound" in picture.read_text()  # matplotlib notes each text beside its glyphs
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 8
+
+
+def test_rates_prints_json_with_all_digits(chain_file):
+    rows = json.loads(call("rates", chain_file, "--lags", "1,3", "--json").stdout)
+    assert [row["lag"] for row in rows] == [1, 3]
+    posterior = Chain.load(chain_file).posterior(3)
+    assert rows[1]["outer"] == bounds(posterior).outer
+    assert rows[1]["inner"] == bounds(posterior).inner
+    assert rows[1]["paper"] == paper(posterior).cost
+    assert rows[1]["everything"] == 3
+    assert abs(1 / rows[1]["optimum"] - 0.7978972) < 1e-6
+    assert 0 <= rows[1]["gap"] <= 1e-6
+
+
+def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypatch):
+    monkeypatch.setattr(report, "PAPER_LIMIT", 2)
+    [row] = report.rates(Chain.load(chain_file), [1], report.progress("rates"))
+    assert row.paper is None
+    assert row.inner == bounds(Chain.load(chain_file).posterior(1)).inner
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_rates_draws(chain_file, tmp_path, ending):
+    picture = tmp_path / f"rates{ending}"
+    done = call("rates", chain_file, "--lags", "1-4", "--plot", picture)
+    assert done.returncode == 0
+    assert picture.stat().st_size > 1000
+
+
+def test_reproduce_writes_and_names_its_files(tmp_path):
+    done = call("reproduce", "--out", tmp_path / "deep" / "figures")
+    assert done.returncode == 0
+    names = [Path(line).name for line in done.stdout.splitlines()]
+    assert len(names) == 8
+    assert all((tmp_path / "deep" / "figures" / name).stat().st_size for name in names)
+
+
+def test_demo_tells_what_was_downloaded():
+    done = run("demo", "--steps", "20", "--seed", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    names = [row[0] for row in cells(done.stdout)]
+    assert names == ["", "downloading everything", "the paper's scheme, expected", "onoff, expected",
+                     "onoff, downloaded", "outer bound: no scheme needs less on average", "",
+                     "before seeing any query", "onoff", "a naive client"]  # fmt: skip
+    assert "queries per step: 1\n" in done.stdout
+    assert "wanted messages that arrived: 20 of 20\n" in done.stdout
+    assert cells(done.stdout)[8][1:3] == ["0.0000", "0.0000"]
+    assert done.stdout.endswith("the server learned nothing about them\n")
+    assert cells(done.stdout)[1][1:] == [str(20 * 8 * 308), str(8 * 308)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rates", "none.csv"], "cannot be read"),
+        (["rates"], "CHAIN"),
+        (["rates", "CHAIN", "--lags", "three"], "list of lags"),
+        (["rates", "CHAIN", "--lags", "5-1"], "list of lags"),
+        (["rates", "CHAIN", "--lags", "-3"], "list of lags"),
+        (["rates", "CHAIN", "--lags", "1-3000000000"], "list of lags"),
+        (["rates", "CHAIN", "--plot", "PICTURES.png"], "is a directory"),
+        (["rates", "DEEP"], "cannot be read as JSON"),
+        (["rates", "LONG"], "cannot be read as JSON"),
+        (["rates", "CHAIN", "--plot", "rates.txt"], "a picture ends in"),
+        (["rates", "CHAIN", "--plot", "nowhere/rates.png"], "no directory"),
+        (["reproduce"], "--out"),
+        (["reproduce", "--out", "CHAIN"], "a file is in the way"),
+        (["demo", "--steps", "1"], "--steps"),
+        (["demo", "--steps", "100001"], "--steps"),
+        (["demo", "--seed", "-1"], "--seed"),
+        (["nonsense"], "No such command"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, arguments, words):
+    names = {"CHAIN": chain_file, "DEEP": "deep.json", "LONG": "long.json"}
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "long.json").write_text("1" * 5000)
+    (tmp_path / "PICTURES.png").mkdir()
+    done = call(*[names.get(a, a) for a in arguments], cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+def test_lags_are_lists_and_ranges():
+    assert parse_lags("3") == [3]
+    assert parse_lags("5, 1-3,2") == [1, 2, 3, 5]
+    assert parse_lags("0,100000") == [0, 100_000]
+    for bad in ("5-1,7", "1--3,5", "1-", "-1", "", "1,", "1-2-3", "100001", "1-100001", "1_0", "1.5", "9" * 5000):
+        with pytest.raises(typer.BadParameter, match="list of lags"):
+            parse_lags(bad)
+
+
+def test_every_command_has_help_with_an_example():
+    overview = run("--help").stdout
+    commands = re.findall(r"^  (\w+) {2,}", overview.split("Commands:")[1], flags=re.M)
+    assert {"rates", "reproduce", "demo"} <= set(commands)
+    for command in commands:
+        assert f"Example: onoff {command}" in " ".join(call(command, "--help").stdout.split())
+    assert run().stdout == overview
+    assert re.match(r"\d+\.\d+", run("--version").stdout)
+
+
+# The command `onoff`, from the moment in which it has its first line behind it: at every fourth import a copy of the
+# process gets SIGINT and goes on. How it ended, and what it said, is printed at the end.
+INTERRUPTED = """
+import json, os, runpy, signal, sys, tempfile
+
+found, imports, copying = [], 0, False
+
+def interrupt(event, arguments):
+    global imports, copying
+    copying = copying or (event == "import" and arguments[0] == "onoff.apps.cli.main" and not imports)
+    if event != "import" or not copying:
+        return
+    imports += 1
+    if imports % 4 != 1:
+        return
+    copying = False
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if child == 0:
+            os.dup2(said.fileno(), 2)
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        found.append([arguments[0], code, said.read().decode()])
+    copying = True
+
+sys.addaudithook(interrupt)
+here = os.getpid()
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    copying = False
+    if os.getpid() == here:
+        print(json.dumps(found))
+"""
+
+
+def test_ctrl_c_at_any_moment_of_the_start_is_silent_or_one_line():
+    """Before the first line of `onoff` it is Python that starts, and says what it says."""
+    code = INTERRUPTED.replace("sys.argv[0]", repr(str(ONOFF)))
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    version, found = done.stdout.splitlines()
+    assert re.match(r"\d+\.\d+", version)
+    ends = [(code, said) for _, code, said in json.loads(found)]
+    silent = (-signal.SIGINT, "")  # which a shell shows as 130
+    assert ends[:20] == [silent] * 20
+    assert set(ends) == {silent, (130, "onoff: stopped\n")}
+
+
+def test_a_job_in_the_background_goes_on_after_ctrl_c(chain_file):
+    """It was started to ignore it; that is not undone."""
+    words = [ONOFF, "rates", chain_file, "--lags", "1"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        assert process.returncode == 0
+        assert process.stdout.read()
+
+
+def test_ctrl_c_ends_in_a_line_not_in_a_traceback():
+    terminal, end = pty.openpty()
+    command = [ONOFF, "demo", "--steps", "100000"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env={**os.environ, "TERM": "xterm"})
+    os.close(end)
+    shown = b""
+    try:
+        while not re.search(rb"[1-9][0-9]*/100000", shown):  # the progress bar tells that it runs
+            shown += os.read(terminal, 4096)
+        process.send_signal(signal.SIGINT)
+        try:
+            while piece := os.read(terminal, 4096):
+                shown += piece
+        except OSError:  # the other end is closed
+            pass
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert shown.endswith(b"onoff: stopped\r\n")
+    assert b"Traceback" not in shown

@@ -1,0 +1,200 @@
+"""The application behind the page, without a browser: who may use it, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from onoff import Chain
+from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT, Page
+from onoff.errors import OnoffError
+from pageprocess import ONOFF, PageProcess, processes_of, until_gone
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    file = tmp_path_factory.mktemp("chain") / "four.json"
+    Chain.symmetric(4, 0.4, ["a", "b", "c", "d <b>"]).save(file)
+    return file
+
+
+@pytest.fixture
+def hard():
+    """Its plans take long."""
+    return Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24))
+
+
+@pytest.fixture(scope="module")
+def page(four):
+    with PageProcess("--chain", str(four)) as page:
+        yield page
+
+
+def test_the_state_is_that_of_the_chain(page):
+    state = page.state()
+    assert state["title"] == "four.json"
+    assert state["names"] == ["a", "b", "c", "d <b>"]
+    assert state["trouble"] == ""
+
+
+def test_only_this_machine_and_only_this_page_may_ask(page):
+    for host in ("evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", ""):
+        answer = httpx.get(page.url, headers={"host": host})
+        assert answer.status_code == 421, host
+        assert "this machine only" in answer.json()["error"]
+    port = page.url.rpartition(":")[2]
+    assert httpx.get(page.url, headers={"host": f"localhost:{port}"}).status_code == 200
+    for origin in ("http://evil.example", "null", f"https://127.0.0.1:{port}"):
+        answer = httpx.post(f"{page.url}/play", json={"on": True}, headers={"origin": origin})
+        assert answer.status_code == 403, origin
+    assert not page.state()["autoplay"]
+    for site in ("cross-site", "same-site"):  # a GET without an origin, as for a picture or a script
+        foreign = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+        for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
+            with httpx.stream("GET", f"{page.url}{path}", headers=foreign) as answer:
+                assert answer.status_code == 403, (site, path)
+        link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+        assert httpx.get(page.url, headers=link).status_code == 200
+        assert httpx.get(f"{page.url}/figure?n=3&alpha=0.5", headers=link).status_code == 403
+    for site in ("same-origin", "none"):  # this page itself, and an address that was typed
+        assert httpx.get(f"{page.url}/static/page.js", headers={"sec-fetch-site": site}).status_code == 200
+    assert httpx.post(f"{page.url}/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
+    listening = [
+        line.split()[1]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if f":{int(port):04X} 00000000:0000 0A" in line
+    ]
+    assert listening == [f"0100007F:{int(port):04X}"]  # 127.0.0.1 and nothing else
+
+
+def test_nothing_can_be_loaded_from_elsewhere(page):
+    assert page.http.get("/").headers["content-security-policy"].startswith("default-src 'self'")
+    static = Path(__import__("onoff").__file__).parent / "apps" / "page" / "static"
+    for file in static.iterdir():
+        foreign = re.findall(r"(?:https?:)?//[\w.-]+\.\w+", file.read_text())
+        assert {found.split("//")[1] for found in foreign} <= {"www.w3.org"}, (
+            file.name
+        )  # the name of SVG, not an address
+
+
+def test_what_is_too_large_is_refused(page):
+    answer = page.load("big.csv", b"x" * (UPLOAD_LIMIT + 1))
+    assert answer.status_code == 400
+    assert "too large" in answer.json()["error"]
+    assert "too large" in page.http.post("/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("chain.txt", b"", "chain.txt: a chain file ends in .json or .csv"),
+        ("a/b\0.csv", b"", ".csv: is empty"),
+        ("x.json", b"[]", "x.json: not a chain file"),
+        ("x.csv", b"\xff\xfe", "x.csv: byte 0 is not UTF-8"),
+        ("one.csv", b"a,b\n1,0\n0,1\n", "not unique"),
+        ("many.csv", None, "at most 24"),
+    ],
+)
+def test_a_chain_that_cannot_be_used_is_explained_and_the_old_one_stays(page, tmp_path, name, data, words):
+    if data is None:
+        Chain.symmetric(25, 0.5).save(tmp_path / name)
+        data = (tmp_path / name).read_bytes()
+    answer = page.load(name, data)
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]
+    assert "/tmp" not in answer.json()["error"]
+    assert page.state()["title"] == "four.json"
+
+
+def test_requests_that_make_no_sense_are_refused_in_words(page):
+    for path, body in (
+        ("/ask", {"source": "a"}),
+        ("/ask", {"source": 1, "private": True}),
+        ("/ask", {"source": "a", "private": 1}),
+        ("/ask", {"source": "nobody", "private": True}),
+        ("/now", {}),
+        ("/play", {}),
+        ("/symmetric", {"n": 99, "alpha": 0.5}),
+        ("/symmetric", {"n": 3, "alpha": 2}),
+        ("/symmetric", {"n": 3, "alpha": "x"}),
+    ):
+        answer = page.post(path, **body)
+        assert answer.status_code == 400, (path, body)
+        assert answer.json()["error"]
+    for query in ("", "n=3", "n=3&alpha=nan", "n=x&alpha=1", "n=1&alpha=0.5"):
+        assert page.http.get(f"/figure?{query}").status_code == 400, query
+    curves = page.http.get("/figure?n=4&alpha=0.25").json()
+    assert {curve["key"] for curve in curves["alpha"]} == {"inner", "outer", "optimum"}
+    assert curves["lag"][0]["y"] == pytest.approx([1.0] * 6)  # alpha = 1/n: every request is like any other
+
+
+def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
+    page = PageProcess("--chain", str(four))
+    family = processes_of(page.process.pid)
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in family]
+    [store] = {found.group(1) for command in commands if (found := re.search(r"--store\0([^\0]+)", command))}
+    assert Path(store).exists()
+    with httpx.stream("GET", f"{page.url}/events") as watching:  # a browser is looking on
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        assert page.stop() == 0
+    assert not Path(store).parent.exists()
+    until_gone(family)
+
+
+def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
+    async def story():
+        page = Page()
+        waiting = [asyncio.create_task(page.load(hard, title)) for title in ("hard", "harder")]
+        while "hard" not in page.busy:
+            await asyncio.sleep(0.01)
+        await page.close()
+        for words in ("has ended before", "is ending"):
+            with pytest.raises(OnoffError, match=words):
+                await waiting.pop(0)
+        assert page.title == ""
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_are_heard_while_plans_are_being_made(tmp_path, hard, number):
+    hard.save(tmp_path / "hard.csv")
+    command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        family = processes_of(process.pid)
+        deadline = time.monotonic() + 30
+        while len(family) < 4:  # the page, the planner, the server and its worker
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            family = processes_of(process.pid)
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 0
+        assert process.stdout.read() == b""
+    until_gone(family)
+    assert [path.name for path in tmp_path.iterdir()] == ["hard.csv"]
+
+
+def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):
+    file = tmp_path / "bad.csv"
+    file.write_text("a,b\n1,1\n1,0\n")
+    for options, words in (
+        (("--port", page.url.rpartition(":")[2]), "name another --port"),
+        (("--chain", file), "sums to 2.0, not to 1"),
+    ):
+        command = [ONOFF, "page", "--no-open", *map(str, options)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,201 @@
+"""`onoff plan`: kept plans, Ctrl-C, lengths, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clikit import call
+from daskcluster import DaskCluster, needs_dask
+from onoff import Chain, Planner, plan
+from onoff.apps.cli.plan import _kept
+from onoff.plans.store import PlanStore
+
+ONOFF = Path(sys.executable).with_name("onoff")
+
+
+def run(*arguments):
+    return call("plan", *arguments)
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    file = tmp_path / "chain.json"
+    Chain(np.random.default_rng(2).dirichlet(np.ones(5), 5), list("abcde")).save(file)
+    return file
+
+
+def test_plans_are_made_kept_and_not_made_again(chain_file, tmp_path, monkeypatch):
+    done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans")
+    assert done.returncode == 0
+    chain = Chain.load(chain_file)
+    store = PlanStore(chain, tmp_path / "plans")
+    before = store.lags()
+    assert set(before) == {1, 2, 3}
+    assert done.stdout.splitlines()[-1] == str(store.directory)
+    assert f"{plan(chain, 2).cost:.4f}" in done.stdout
+    assert "cost in messages per request" in done.stdout
+    made = []
+    monkeypatch.setattr("onoff.apps.cli.plan._make", lambda *cell: made.append(cell[1]) or plan(cell[0], cell[1]))
+    again = run(chain_file, "--lags", "1-4", "--out", tmp_path / "plans", "--jobs", 1)
+    assert (again.returncode, made) == (0, [4])
+    assert {lag: store.lags()[lag] for lag in before} == before
+    assert 4 in store.lags()
+    with Planner(chain, tmp_path / "plans") as planner:
+        assert planner.best(3).scheme == "optimal"
+
+
+def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp_path):
+    store = PlanStore(Chain.load(chain_file), tmp_path)
+    for words, scheme, gaps in (
+        (("--scheme", "paper"), "paper", (0, np.inf)),
+        (("--scheme", "comb"), "comb", (0, np.inf)),
+        (("--gap", "0.1"), "comb", (1e-6, 0.1)),  # good enough
+        ((), "optimal", (0, 1e-6)),
+    ):
+        assert run(chain_file, "--lags", "1", "--out", tmp_path, *words).returncode == 0
+        assert store.load(1).scheme == scheme
+        assert gaps[0] <= store.load(1).gap <= gaps[1]
+
+
+@pytest.mark.parametrize(
+    ("chain", "made"),
+    [
+        (Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]]), "everything"),
+        (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "comb"),
+    ],
+)
+def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    assert store.save(plan(chain, 1))
+    assert store.load(1).scheme == made
+    assert _kept(store, 1, 1e-6, "auto") is not None
+    assert _kept(store, 1, 1e-6, "paper") is None
+
+
+def test_what_auto_makes_of_many_sources_is_kept(tmp_path, monkeypatch):
+    for name in ("plans.planner.OPTIMAL_LIMIT", "plans.making.OPTIMAL_LIMIT", "plans.making.COMB_LIMIT"):
+        monkeypatch.setattr(f"onoff.{name}", 2)
+    chain = Chain.symmetric(3, 0.5)
+    store = PlanStore(chain, tmp_path)
+    store.save(replace(plan(chain, 1, "race"), cost=1.5, interval=(1.0, 2.5)))  # an estimate, here below the bound
+    assert _kept(store, 1, 1e-6, "auto").scheme == "race"
+    assert _kept(store, 1, 1e-6, "optimal") is None
+
+
+def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path):
+    done = run(chain_file, "--lags", "0-2", "--scheme", "race", "--out", tmp_path, "--jobs", 1)
+    assert done.returncode == 2
+    assert done.stderr.startswith("onoff: error: lag 0: ")
+    assert set(PlanStore(Chain.load(chain_file), tmp_path).lags()) == {1, 2}
+
+
+def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
+    run(chain_file, "--lags", "1", "--out", tmp_path)
+    done = run(chain_file, "--lags", "1", "--out", tmp_path, "--scheme", "everything")
+    assert done.stderr == "lag 1: a plan that is not dearer was there already, and stays\n"
+    assert PlanStore(Chain.load(chain_file), tmp_path).load(1).scheme == "optimal"
+
+
+def test_processes_change_nothing(chain_file, tmp_path):
+    assert run(chain_file, "--lags", "0-3", "--out", tmp_path / "plans", "--jobs", "2").returncode == 0
+    chain = Chain.load(chain_file)
+    store = PlanStore(chain, tmp_path / "plans")
+    assert [store.load(lag) for lag in range(4)] == [plan(chain, lag) for lag in range(4)]
+
+
+@needs_dask
+def test_plans_are_made_on_a_cluster(chain_file, tmp_path):
+    cluster = DaskCluster(tmp_path, workers=1)
+    try:
+        done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans", "--dask", cluster.address)
+    finally:
+        cluster.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    store = PlanStore(Chain.load(chain_file), tmp_path / "plans")
+    assert [store.load(lag) for lag in (1, 2, 3)] == [plan(store.chain, lag) for lag in (1, 2, 3)]
+
+
+def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
+    lengths = {name: 100.0 * (i + 1) for i, name in enumerate("abcde")}
+    file = tmp_path / "lengths.json"
+    file.write_text(json.dumps(lengths))
+    done = run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file)
+    assert done.returncode == 0
+    assert "cost in units of --lengths per request" in done.stdout
+    store = PlanStore(Chain.load(chain_file), tmp_path, tuple(lengths.values()))
+    assert store.load(2).cost == pytest.approx(plan(Chain.load(chain_file), 2, lengths=lengths.values()).cost, rel=1e-5)
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    file = tmp_path / "chain.json"
+    chain = Chain(np.random.default_rng(2).dirichlet(np.ones(20), 20))
+    chain.save(file)
+    store = PlanStore(chain, tmp_path / "plans")
+    command = [ONOFF, "plan", file, "--lags", "1-500", "--out", tmp_path / "plans"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(store.lags()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "of 500 plans are in" in error
+    assert "Traceback" not in error
+    assert len(store.lags()) >= 2
+    for lag in store.lags():
+        assert store.load(lag).gap <= 1e-6
+
+
+def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
+    ours, theirs = pty.openpty()
+    command = [ONOFF, "plan", chain_file, "--lags", "1-3", "--out", tmp_path / "plans"]
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:
+                break
+    os.close(ours)
+    assert b"lag 1" in shown
+    assert b"gap" in shown
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--scheme", "best"], "no scheme 'best'"),
+        (["--lags", "9-1"], "list of lags"),
+        (["--gap", "-1"], "the gap is -1"),
+        (["--time-limit", "0"], "time limit is 0"),
+        (["--lengths", "none.json"], "cannot be read"),
+        (["--jobs", "0"], "--jobs"),
+    ],
+)
+def test_errors_are_one_line(chain_file, tmp_path, arguments, words):
+    done = run(chain_file, "--out", tmp_path / "plans", "--lags", "1", *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '{"a": 1}', '{"a": 1, "b": 1, "c": 1, "d": 1, "e": "x"}', "{"])
+def test_bad_lengths_are_refused(chain_file, tmp_path, content):
+    file = tmp_path / "lengths.json"
+    file.write_text(content)
+    done = run(chain_file, "--out", tmp_path / "plans", "--lengths", file)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1

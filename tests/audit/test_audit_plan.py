@@ -1,0 +1,636 @@
+"""`onoff audit plan`: what is true is verified, what was tampered with is caught by the right rule."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tempfile
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clikit import call
+from onoff import Chain, ContextError, OnoffError, Plan, PlanError, plan
+from onoff.audit.plan import bounds, races
+from onoff.audit.plan.record import Table
+from onoff.audit.plan.rows import ExactRows
+from onoff.audit.plan.verify import verify
+from onoff.plans.race import race_plan
+from onoff.plans.store import PlanStore
+from onoff.testing import chains
+
+
+def hollow(n, seed=0):
+    """A chain that rarely stays where it is: its optimum lies above the outer bound, so that cuts must prove it."""
+    P = np.random.default_rng(seed).dirichlet(np.full(n, 50.0), n) * (1 - 0.9 * np.eye(n))
+    return Chain(P / P.sum(axis=1, keepdims=True), [f"s{x}" for x in range(n)])
+
+
+CHAIN = hollow(5)
+PLAN = plan(CHAIN, 1)
+LATER = plan(CHAIN, 3)
+LONG = plan(CHAIN, 2, lengths=[1.0, 2.5, 3.0, 0.75, 2.0])
+SPARSE = Chain([[0.5, 0.5, 0, 0], [0, 0.25, 0.75, 0], [0.5, 0, 0, 0.5], [0.25, 0, 0.75, 0]], list("abcd"))
+RACE = race_plan(CHAIN, 1, randbelow=random.Random(0).randrange)
+
+
+def audit(chain, made, lags=(), load=Plan.load, **options):
+    """The verdict on a plan, saved to a file, or on the contents of a plan file."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "made.plan.json"
+        if isinstance(made, bytes):
+            file.write_bytes(made)
+        else:
+            made.save(file)
+        return verify(chain, file, load, lags, **{"draws": 400, "randbelow": random.Random(1).randrange, **options})
+
+
+def contents(made):
+    with tempfile.TemporaryDirectory() as directory:
+        made.save(Path(directory) / "plan.json")
+        return json.loads((Path(directory) / "plan.json").read_text())
+
+
+def signed(data):
+    """A plan file with a checksum of its own: what a forger would write."""
+    data = {key: value for key, value in data.items() if key != "checksum"}
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**data, "checksum": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
+
+
+def rules(verdict):
+    return {finding.rule for finding in verdict.findings}
+
+
+def finding(verdict, rule):
+    (found,) = (found for found in verdict.findings if found.rule == rule)
+    return found
+
+
+# What is true is verified.
+
+
+@settings(max_examples=50)
+@given(chains(max_sources=5), st.integers(0, 5))
+def test_exact_rows_are_those_of_the_fraction_oracle(chain, lag):
+    exact, rows = chain.exact_posterior(lag), ExactRows(chain, lag)
+    for last in range(chain.n):
+        for following in range(chain.n):
+            weights = rows.weights(last, following)
+            assert sum(1 << x for x, weight in enumerate(weights) if weight) == rows.support(last, following)
+            if not any(weights):
+                with pytest.raises(ContextError):
+                    exact.possible(last, following)
+            else:
+                row = [Fraction(weight, sum(weights)) for weight in weights]
+                assert row == exact.row(last, following).tolist()
+
+
+@settings(max_examples=40)
+@given(
+    chains(max_sources=5),
+    st.sampled_from(["everything", "paper", "comb", "optimal"]),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_every_plan_of_every_scheme_is_verified(chain, scheme, lag, more, lengths):
+    made = plan(chain, lag, scheme, lengths=[1.5 + 0.3 * x for x in range(chain.n)] if lengths else None)
+    verdict = audit(chain, made, [lag + more])
+    assert verdict.findings == ()
+    assert verdict.cost == made.law.cost(made.lengths)
+    assert Fraction(made.lower_bound) <= verdict.proof.value <= verdict.cost
+    assert [check.lag for check in verdict.checks] == sorted({lag, lag + more})
+    for check in verdict.checks:
+        exact = chain.exact_posterior(check.lag)
+        assert check.kept == check.contexts == len(exact.contexts)
+        rows = made.encoder(*check.at, check.lag).sum(axis=1).tolist()
+        assert check.largest == sum(
+            abs(Fraction(units, made.denominator) - p) for units, p in zip(rows, exact.row(*check.at), strict=True)
+        ) / 2  # fmt: skip
+        assert check.largest <= Fraction(check.stated)
+
+
+def test_a_longest_length_just_below_a_power_of_two_is_verified():
+    made = plan(CHAIN, 1, lengths=[np.nextafter(8.0, 0.0), 7.0, 6.5, 7.5, 7.0])
+    assert made.certificate.kind == "cuts"
+    assert audit(CHAIN, made).valid
+
+
+@pytest.mark.parametrize("chain", [Chain.symmetric(7, 0.05), Chain.symmetric(6, 0.0), Chain.symmetric(5, 0.6)])
+def test_the_optimum_of_symmetric_chains_is_verified(chain):
+    verdict = audit(chain, plan(chain, 1), [2])
+    assert verdict.valid
+    assert float(verdict.cost) == pytest.approx(float(verdict.proof.value), rel=1e-6)
+
+
+def test_the_plans_of_these_tests_are_of_every_kind():
+    assert PLAN.certificate.kind == LONG.certificate.kind == "cuts"
+    assert plan(Chain.symmetric(7, 0.05), 1).certificate.kind == "sizes"
+    assert len(SPARSE.exact_posterior(1).contexts) < 16
+
+
+@settings(max_examples=30)
+@given(chains(min_sources=3, max_sources=4), st.integers(1, 2), st.booleans(), st.data())
+def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
+    """The formula of the theory over all sets and all contexts, in fractions; by the table and by CP-SAT."""
+    n, unit = chain.n, 2**40
+    prices = [Fraction(1 + x if lengths else 1) for x in range(n)]
+    scale = 2 ** (max(map(int, prices)).bit_length() - 1)
+    sets = [q for size in range(1, n + 1) for q in combinations(range(n), size)]
+    weights = data.draw(st.lists(st.integers(0, unit), min_size=len(sets), max_size=len(sets)))
+    rows = [[Fraction(p) for p in row] for row in chain.exact_posterior(lag).rows]
+    allowed = [q for q in sets if all(any(row[x] for x in q) for row in rows)]
+    reached = sum(w * max(sum(row[x] for x in cut) for row in rows) for cut, w in zip(sets, weights, strict=True))
+    least = min(
+        sum(prices[x] for x in q) * unit / scale
+        - sum(w for cut, w in zip(sets, weights, strict=True) if set(cut) & set(q))
+        for q in allowed
+    )
+    expected = (reached + least) * scale / unit
+    table = Table((), (), 1, "cuts", tuple(sets), tuple(weights))
+    given_lengths = [float(p) for p in prices] if lengths else None
+    exact = ExactRows(chain, lag)
+    proved = bounds.prove(table, 0.0, exact, given_lengths, 10).value
+    assert float(proved) == pytest.approx(float(expected), rel=1e-14, abs=1e-13)  # witnesses are chosen by floats
+    assert proved <= expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "TABLE", 0)
+        below, above = float(proved) - 1e-9, float(proved) + 1e-9
+        assert bounds.prove(table, below, exact, given_lengths, 10).value >= Fraction(below)
+        assert bounds.prove(table, above, exact, given_lengths, 10).value < Fraction(above)
+
+
+def test_a_lag_that_would_take_for_ever_is_an_error():
+    ExactRows(SPARSE, 1000)
+    with pytest.raises(OnoffError, match="lag 1000000 is too large for an audit in exact integers"):
+        ExactRows(SPARSE, 10**6)
+
+
+def test_a_plan_whose_lag_takes_for_ever_is_a_finding_of_its_own(tmp_path):
+    file = tmp_path / "far.json"
+    plan(SPARSE, 1).save(file)
+    [finding] = verify(SPARSE, file, Plan.load, lags=[10**6]).findings
+    assert finding.rule == "unchecked"
+
+
+def test_alarms_of_the_law_of_a_race_are_as_rare_as_stated_all_tests_counted(monkeypatch):
+    """One law, at a rate of 5 %: of 60 samples more than 12 would alarm with probability below 1e-4."""
+    monkeypatch.setattr(races, "RATE", 0.05)
+    rng, places = np.random.default_rng(1), tuple(races.Place(1, x, 0) for x in range(10))
+    samples = (races.Sample(places, rng.random((10, 60, 6)) < 0.4, None) for _ in range(60))
+    assert sum(races.same_law(sample) is not None for sample in samples) <= 12
+
+
+def test_claims_and_multipliers_out_of_all_proportion_prove_nothing(monkeypatch):
+    """64-bit integers wrap around, and CP-SAT takes no others: neither may prove a forger's bound, or end the audit."""
+    exact, cuts = ExactRows(SPARSE, 1), tuple((x,) for x in range(SPARSE.n))
+    fair, outer = Table((), (), 1, "cuts", cuts, (2**40,) * SPARSE.n), bounds.outer(ExactRows(SPARSE, 1), None).value
+    assert bounds.prove(Table((), (), 1, "cuts", cuts, (2**62,) * SPARSE.n), 1.0, exact, None, 10).value == 0
+    monkeypatch.setattr(bounds, "TABLE", 0)
+    for claim in (1e7, 1e300):
+        assert bounds.prove(fair, claim, exact, None, 10).value <= outer
+    assert bounds.prove(fair, -1e300, exact, None, 10).value <= outer
+
+
+def test_sizes_prove_something_on_symmetric_chains_only():
+    """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
+    table = Table((), (), 1, "sizes", (), (5 << 40, 0, 0, 0, 0))
+    chain = Chain.symmetric(5, 0.3)
+    peak = max(chain.exact_posterior(1).rows[:, 0])
+    assert bounds.prove(table, 1.0, ExactRows(chain, 1), None, 1).value == 5 * peak
+    assert bounds.prove(table, 1.0, ExactRows(chain, 1), [1.0, 1.0, 1.0, 1.0, 2.0], 1).value == 0
+    two_columns = np.full((5, 5), 0.125)
+    two_columns[[0, 1, 2, 3, 4], [0, 1, 2, 3, 3]] = 0.5
+    for other in (CHAIN, Chain(two_columns), Chain.symmetric(5, 1.0)):
+        assert bounds.prove(table, 1.0, ExactRows(other, 1), None, 1).value == 0
+
+
+# What was tampered with is caught: first without, then with a new checksum.
+
+
+def test_any_changed_byte_is_caught():
+    data = json.dumps(contents(PLAN)).encode()
+    for place in random.Random(0).sample(range(len(data)), 60):
+        altered = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        assert rules(audit(CHAIN, altered)) & {"file", "checksum"}
+    assert rules(audit(CHAIN, data[: len(data) // 2])) == {"file"}
+
+
+def moved(data, source, target, units):
+    data["masses"][source] -= units
+    data["masses"][target] += units
+
+
+def needed_to_smaller(data):
+    """Half the mass of a pair to one of its sources: cheaper than any scheme can be."""
+    pair = max((i for i, q in enumerate(data["sets"]) if len(q) == 2), key=data["masses"].__getitem__)
+    moved(data, pair, data["sets"].index([data["sets"][pair][0]]), data["masses"][pair] // 2)
+
+
+def sets_exchanged(data):
+    """The likeliest and the least likely pair change places: the cost stays what it was."""
+    pairs = sorted((i for i, q in enumerate(data["sets"]) if len(q) == 2), key=data["masses"].__getitem__)
+    first, second = pairs[0], pairs[-1]
+    data["sets"][first], data["sets"][second] = data["sets"][second], data["sets"][first]
+
+
+def cut_dropped(data):
+    proof = data["certificate"]
+    heaviest = int(np.argmax(proof["weights"]))
+    del proof["weights"][heaviest], proof["cuts"][heaviest]
+
+
+def race_cost(cost):
+    return lambda data: data.update(cost=cost, interval=[cost - 0.05, cost + 0.05])
+
+
+def twice(data):
+    data["sets"].insert(0, data["sets"][0])
+    data["masses"][0] -= 1
+    data["masses"].insert(0, 1)
+
+
+def put(*path_and_value):
+    *path, last, value = path_and_value
+
+    def change(data):
+        for key in path:
+            data = data[key]
+        data[last] = value(data[last]) if callable(value) else value
+
+    return change
+
+
+TAMPERINGS = {
+    "a unit vanishes": (PLAN, put("masses", 0, lambda mass: mass - 1), "law"),
+    "a unit too many": (PLAN, put("denominator", lambda D: D - 1), "law"),
+    "no mass": (PLAN, put("masses", 0, 0), "law"),
+    "a mass of True": (PLAN, put("masses", 0, True), "law"),
+    "a set twice": (PLAN, twice, "law"),
+    "an empty set": (PLAN, put("sets", 0, []), "law"),
+    "an unsorted set": (PLAN, put("sets", -2, lambda q: q[::-1]), "law"),
+    "an unknown source": (PLAN, put("sets", 0, [5]), "law"),
+    "no full set": (PLAN, lambda data: (data["sets"].reverse(), data["masses"].reverse()), "law"),
+    "the full set made small": (PLAN, lambda data: moved(data, -1, 0, data["masses"][-1] - 2), "law"),
+    "mass of a needed set": (PLAN, needed_to_smaller, "encoder"),
+    "a law below the bound": (PLAN, needed_to_smaller, "cost"),
+    "sets exchanged": (PLAN, sets_exchanged, "encoder"),
+    "lag lowered": (LATER, put("lag", 1), "encoder"),
+    "bound raised": (PLAN, put("certificate", "bound", lambda bound: bound * (1 + 1e-6)), "bound"),
+    "bound raised by a little": (PLAN, put("certificate", "bound", lambda bound: bound * (1 + 1e-12)), "bound"),
+    "bound of zero": (PLAN, put("certificate", "bound", 0.0), "bound"),
+    "multipliers halved": (PLAN, put("certificate", "weights", lambda all: [w // 2 for w in all]), "bound"),
+    "a multiplier raised": (PLAN, put("certificate", "weights", 0, lambda w: w + 2**30), "bound"),
+    "a negative multiplier": (PLAN, put("certificate", "weights", 0, -1), "bound"),
+    "multipliers of no size": (PLAN, put("certificate", "weights", 0, 2**62), "bound"),
+    "a cut dropped": (PLAN, cut_dropped, "bound"),
+    "weights without cuts": (PLAN, put("certificate", "cuts", []), "bound"),
+    "another kind": (PLAN, put("certificate", {"kind": "outer", "bound": 1.9, "cuts": [], "weights": []}), "bound"),
+    "sizes, not symmetric": (PLAN, put("certificate", lambda c: {**c, "kind": "sizes", "weights": [0] * 5}), "bound"),
+    "lengths lowered": (LONG, put("lengths", 1, 2.0), "bound"),
+    "lengths of ones": (LONG, put("lengths", None), "bound"),
+    "a negative length": (LONG, put("lengths", 1, -2.0), "file"),
+    "a length beyond all costs": (LONG, put("lengths", 1, 1.7e308), "file"),
+    "too few lengths": (LONG, put("lengths", [1.0]), "file"),
+    "a probability off by one bit": (PLAN, put("matrix", 0, 0, lambda p: p + 2.0**-55), "chain"),
+    "a ragged matrix": (PLAN, put("matrix", 0, [1.0]), "chain"),
+    "other names": (PLAN, put("names", 0, "other"), "chain"),
+    "a coarse denominator": (PLAN, lambda data: data.update(sets=[[0, 1, 2, 3, 4]], masses=[999], denominator=999),
+                             "coarse"),
+    "a huge lag": (PLAN, put("lag", 10**400), "file"),
+    "a lag of True": (PLAN, put("lag", True), "file"),
+    "no scheme": (PLAN, put("scheme", None), "file"),
+    "sets of text": (PLAN, put("sets", "01"), "file"),
+    "no certificate": (PLAN, put("certificate", None), "file"),
+    "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "file"),
+    "version 1.0": (PLAN, put("version", 1.0), "file"),
+    "race: bound raised": (RACE, put("lower_bound", lambda bound: bound * (1 + 1e-6)), "bound"),
+    "race: cost above": (RACE, race_cost(RACE.cost + 0.5), "race cost"),
+    "race: cost below": (RACE, race_cost(RACE.cost - 0.5), "race cost"),
+    "race: cost below in a wide interval": (RACE, lambda data: data.update(cost=1.0, interval=[1.0, 15.0]),
+                                            "race cost"),
+    "race: an interval elsewhere": (RACE, put("interval", [0.1, 0.2]), "file"),
+    "race: a wide interval": (RACE, put("interval", [RACE.cost - 1, RACE.cost + 1]), "race interval"),
+    "race: cost below the bound": (RACE, lambda data: data.update(cost=1.0, interval=[0.9, 1.1]), "race bound"),
+    "race: three ends": (RACE, put("interval", [0.1, 0.2, 9.0]), "file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_what_a_forger_changes_and_signs_is_caught(name):
+    made, change, rule = TAMPERINGS[name]
+    data = contents(made)
+    change(data)
+    assert rules(audit(CHAIN, json.dumps(data).encode())) & {"checksum", "file"}
+    assert rule in rules(audit(CHAIN, signed(data)))
+
+
+@pytest.mark.parametrize("made", [PLAN, LATER, LONG, RACE])
+def test_what_nobody_changes_is_verified(made):
+    assert audit(CHAIN, signed(contents(made))).valid
+
+
+def test_a_plan_that_is_altered_into_another_plan_is_a_plan():
+    """One unit moved from a set to a larger one, and signed: every promise still holds, at its own cost."""
+    data = contents(PLAN)
+    moved(data, 0, -1, 1)
+    verdict = audit(CHAIN, signed(data))
+    assert verdict.valid
+    assert verdict.cost == PLAN.law.cost() + Fraction(5 - len(PLAN.sets[0]), PLAN.denominator)
+
+
+@pytest.mark.parametrize("name", ["mass of a needed set", "sets exchanged", "lag lowered"])
+def test_the_witness_proves_that_no_encoder_exists(name):
+    made, change, _ = TAMPERINGS[name]
+    data = contents(made)
+    change(data)
+    found = finding(audit(CHAIN, signed(data)), "encoder")
+    lag, last, following = found.context
+    need = sum(CHAIN.exact_posterior(lag).row(last, following)[list(found.set)])
+    meets = sum(mass for q, mass in zip(data["sets"], data["masses"], strict=True) if set(q) & set(found.set))
+    assert need - Fraction(meets, data["denominator"]) == pytest.approx(found.amount)
+    assert found.amount > 1e-6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format": "onoff-plan", "version": NaN}',
+     b'{"format": "onoff-plan", "format": "onoff-plan"}', b'{"lag": ' + b"9" * 10_000 + b"}", b"null", b"1e999"],
+)  # fmt: skip
+def test_what_is_no_plan_is_a_finding(text):
+    assert rules(audit(CHAIN, text)) == {"file"}
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_nothing_in_a_file_makes_the_audit_crash(data):
+    """Any value anywhere, signed: a verdict, never another error."""
+    forged = contents(data.draw(st.sampled_from([PLAN, LONG, RACE])))
+    where = forged
+    while isinstance(where, dict | list) and where:
+        inside, key = where, data.draw(st.sampled_from(list(where) if isinstance(where, dict) else range(len(where))))
+        where = inside[key]
+        if data.draw(st.booleans()):
+            break
+    inside[key] = data.draw(
+        st.sampled_from([None, True, -1, 0, 7, 1e308, 10**400, "", "x", [], [0], [[0]], {}, {"a": 1}, 0.5, 2**53])
+    )
+    audit(CHAIN, signed(forged), draws=100)
+
+
+def test_a_key_that_stands_there_twice_is_a_finding():
+    """Readers differ in which of the two they take."""
+    assert rules(audit(CHAIN, b'{"lag": 3, ' + signed(contents(PLAN))[1:])) == {"file"}
+
+
+def test_the_name_of_a_file_and_its_lag_agree(tmp_path):
+    PLAN.save(tmp_path / "lag-2.plan.json")
+    assert rules(verify(CHAIN, tmp_path / "lag-2.plan.json", Plan.load)) == {"file"}
+
+
+# An exhibit that lies in memory.
+
+
+class Exhibit:
+    """A plan that is what it says, but for what is put in its place."""
+
+    def __init__(self, plan, **replaced):
+        self._plan = plan
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name):
+        return getattr(self._plan, name)
+
+
+def altered(made, change, at=(0, 1)):
+    """An exhibit whose encoder in one context went through `change(dense encoder)`."""
+    from scipy.sparse import csr_array
+
+    def encoder(last, following, lag=None):
+        table = made.encoder(last, following, lag)
+        return csr_array(change(table.toarray())) if (last, following) == at else table
+
+    return Exhibit(made, encoder=encoder)
+
+
+def within_a_row(table):
+    first, second = np.flatnonzero(table[2])[:2]
+    table[2, first] -= 1
+    table[2, second] += 1
+    return table
+
+
+def between_rows(table):
+    table[0, -1] += 1000
+    table[table[:, -1].argmax(), -1] -= 1000
+    return table
+
+
+def undecodable(table):
+    single = PLAN.sets.index((3,))
+    table[3, single] -= 1
+    table[4, single] += 1
+    return table
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [(within_a_row, "columns"), (between_rows, "rounding"), (undecodable, "decoding"),
+     (lambda table: table.astype(float), "encoder"), (lambda table: table[:-1], "encoder"),
+     (lambda table: -table, "encoder"), (lambda table: 0 * table, "columns"), (lambda table: table << 10, "columns")],
+)  # fmt: skip
+def test_an_encoder_that_is_off_is_caught_in_its_context(change, rule):
+    found = finding(audit(CHAIN, PLAN, load=lambda _: altered(PLAN, change)), rule)
+    assert found.context == (1, 0, 1)
+    if rule == "columns":
+        assert found.set in PLAN.sets
+    if change is within_a_row:
+        assert found.amount == 2.0**-52
+
+
+def test_requests_without_a_set_and_sets_for_impossible_requests_are_caught():
+    made = plan(SPARSE, 1, "everything")
+    assert audit(SPARSE, made).valid
+    last, following = 0, 0  # b cannot be followed by a
+    row = SPARSE.exact_posterior(1).row(last, following)
+    impossible, likely = int(np.flatnonzero(row == 0)[0]), int(np.argmax(row))
+
+    def shift(giver, taker, units):
+        def change(table):
+            amount = table[giver, 0] if units is None else units
+            table[giver, 0] -= amount
+            table[taker, 0] += amount
+            return table
+
+        return lambda _: altered(made, change, (last, following))
+
+    assert rules(audit(SPARSE, made, load=shift(likely, impossible, 1))) == {"requests"}
+    one = Chain([[0.5, 0.5], [0.5, 0.5]])
+    both = plan(one, 1, "everything")
+    forgetful = altered(both, lambda table: np.array([[0], [table.sum()]]), (0, 0))
+    assert rules(audit(one, both, load=lambda _: forgetful)) == {"requests"}
+
+
+def test_contexts_are_those_that_the_chain_allows():
+    made = plan(SPARSE, 1)
+    impossible = next((i, k) for i in range(4) for k in range(4) if not ExactRows(SPARSE, 1).support(i, k))
+
+    def too_few(last, following, lag=None):
+        if (last, following) == (0, 0):
+            raise ContextError("impossible, they say", last=last, next=following)
+        return made.encoder(last, following, lag)
+
+    def too_many(last, following, lag=None):
+        return made.encoder(*((0, 0) if (last, following) == impossible else (last, following)), lag)
+
+    assert finding(audit(SPARSE, made, load=lambda _: Exhibit(made, encoder=too_few)), "contexts").context == (1, 0, 0)
+    found = finding(audit(SPARSE, made, load=lambda _: Exhibit(made, encoder=too_many)), "contexts")
+    assert found.context == (1, *impossible)
+
+
+def test_a_rounding_that_is_stated_too_small_is_caught():
+    (check,) = audit(CHAIN, PLAN).checks
+    largest = float(check.largest)
+    enough = Exhibit(PLAN, rounding_at=lambda lag: np.nextafter(largest, 1.0))
+    assert audit(CHAIN, PLAN, load=lambda _: enough).valid
+    found = finding(
+        audit(CHAIN, PLAN, load=lambda _: Exhibit(PLAN, rounding_at=lambda lag: largest * (1 - 1e-9))), "rounding"
+    )
+    assert found.context == (1, *check.at)
+    assert 0 < found.amount < 1e-8 * largest
+
+
+@pytest.mark.parametrize(
+    ("exhibit", "rule"),
+    [(LATER, "exhibit"), (LONG, "exhibit"), (Exhibit(PLAN, masses=PLAN.masses[::-1]), "exhibit"),
+     (Exhibit(PLAN, cost=PLAN.cost * (1 - 1e-15)), "cost"), (Exhibit(PLAN, rounding_at=lambda lag: 0.1), "coarse")],
+)  # fmt: skip
+def test_the_exhibit_is_the_plan_of_the_file(exhibit, rule):
+    assert rule in rules(audit(CHAIN, PLAN, load=lambda _: exhibit))
+
+
+def test_a_plan_that_cannot_be_loaded_is_a_finding():
+    def refuse(_):
+        raise PlanError("not today")
+
+    verdict = audit(CHAIN, PLAN, load=refuse)
+    assert rules(verdict) == {"refused"}
+    assert verdict.cost is not None
+    assert verdict.proof is not None
+
+
+# Races.
+
+
+def test_a_race_is_tested_and_its_bound_proved():
+    verdict = audit(CHAIN, RACE, [2, 4])
+    assert verdict.valid
+    assert verdict.cost is None
+    mean, error = verdict.estimate
+    assert abs(mean - RACE.cost) < 5 * error + (RACE.interval[1] - RACE.interval[0])
+    outer = sum(max(column) for column in CHAIN.exact_posterior(1).rows.T)
+    assert float(verdict.proof.value) == pytest.approx(float(outer), rel=1e-14)
+
+
+def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
+    """Its chance is 1/2000: now the maker saw one, now the audit. By the deviation seen alone many would be accused."""
+    rng, places = np.random.default_rng(4), (races.Place(1, 0, 0),)
+    rare, accused = 1 / 2000, 0
+    for _ in range(2000):
+        member = np.ones((1, 2000, 8), dtype=bool)
+        member[0, rng.random(2000) >= rare, 1:] = False
+        stated = np.where(rng.random(races.FEW) < rare, 8.0, 1.0)
+        mean, error, behind = races.cost_test(races.Sample(places, member, None), None)
+        wide = 1.96 * stated.std(ddof=1) / np.sqrt(races.FEW) > races.WIDE * 1.96 * behind
+        accused += wide or abs(mean - stated.mean()) > races.LIMIT * np.hypot(error, behind)
+    assert accused == 0
+
+
+@pytest.mark.parametrize(
+    ("draw", "rule"),
+    [
+        (lambda x, last, following, *rest: RACE.draw(x, last, following, *rest)[:1], "decoding"),
+        (lambda x, last, following, *rest: tuple(sorted({x, following, (x + 1) % 5})), "race law"),
+        (lambda x, last, following, *rest: tuple(sorted({last, *RACE.draw(x, last, following, *rest)})), "race law"),
+    ],
+)
+def test_a_race_that_leaks_is_caught(draw, rule):
+    verdict = audit(CHAIN, RACE, load=lambda _: Exhibit(RACE, draw=draw), draws=2000)
+    assert rule in rules(verdict)
+    assert finding(verdict, rule).context is not None
+
+
+# The command.
+
+
+def run(*arguments):
+    return call("audit", "plan", *arguments)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Two plans of one chain and one of another in a directory, and the chain's file."""
+    CHAIN.save(tmp_path / "chain.json")
+    kept = PlanStore(CHAIN, tmp_path / "plans")
+    for made in (PLAN, LATER):
+        kept.save(made)
+    PlanStore(SPARSE, tmp_path / "plans").save(plan(SPARSE, 1))
+    return kept
+
+
+def test_the_command_prints_a_certificate_for_each_plan(store, tmp_path):
+    done = run(tmp_path / "chain.json", tmp_path / "plans", "--at", "5")
+    assert (done.returncode, "another chain" in done.stderr) == (0, True)
+    assert done.stdout.count("verified") == 2
+    assert f"cost: {PLAN.cost!r}" in done.stdout
+    assert "25 of 25 contexts" in done.stdout
+    done = run(tmp_path / "chain.json", store.directory, "--json")
+    found = json.loads(done.stdout)
+    assert [(each["lag"], each["valid"], each["cost"]) for each in found] == [
+        (1, True, PLAN.cost),
+        (3, True, LATER.cost),
+    ]
+
+
+def test_a_store_is_left_out_for_what_its_plans_say_not_for_what_it_says_of_itself(store, tmp_path):
+    data = contents(PLAN)
+    data["masses"][0] += 1
+    store.path(1).write_bytes(signed(data))
+    SPARSE.save(store.directory / "chain.json")
+    done = run(tmp_path / "chain.json", tmp_path / "plans")
+    assert done.returncode == 1
+    assert f"{store.path(1)}: NOT VALID" in done.stdout
+    assert done.stderr.count("another chain") == 1
+    store.path(3).write_text("{}")
+    assert f"{store.path(3)}: NOT VALID" in run(tmp_path / "chain.json", tmp_path / "plans").stdout
+
+
+def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
+    data = contents(LATER)
+    data["lag"] = 1
+    store.path(1).write_bytes(signed(data))
+    done = run(tmp_path / "chain.json", store.path(1), store.path(3))
+    assert done.returncode == 1
+    (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("encoder:"))
+    assert "context: last 's" in line
+    assert "set: {s" in line
+    assert "by " in line
+    assert f"{store.path(3)}: verified" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["nowhere.csv", "."], ["chain.json", "nowhere"], ["chain.json", "empty"],
+                                       ["chain.json", "plans", "--at", "x"], ["chain.json"]])  # fmt: skip
+def test_wrong_use_exits_with_2(store, tmp_path, arguments):  # noqa: ARG001
+    (tmp_path / "empty").mkdir()
+    paths = [tmp_path / word if not word.startswith("-") and word != "x" else word for word in arguments]
+    done = run(*paths)
+    assert done.returncode == 2
+    assert done.stderr.startswith("onoff: error: ")
+    assert done.stderr.count("\n") == 1

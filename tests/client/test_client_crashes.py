@@ -1,0 +1,188 @@
+"""`kill -9` of the client at every action on disk or network, then a restart that goes on: nothing is asked twice.
+
+The client runs in processes of its own (crashing_client.py). After each kill the next process goes through the same
+requests from where the journal stands; then the server's log is read as an adversary would read it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from crashkit import BODIES, CHAIN, NAMES, OFF, ON, AnyServer, Driver, OwnServer
+from onoff.client.journal import Journal
+
+# (source, announced next, status): a stream with two ON periods that ends while OFF.
+ITEMS = [
+    ("news", "news", OFF),  # made ON: nothing has counted as ON yet
+    ("sports", "weather", ON),
+    ("weather", "weather", OFF),
+    ("weather", "science", OFF),
+    ("science", "news", ON),
+    ("news", "weather", OFF),
+    ("weather", "sports", OFF),
+]
+STATUSES = [ON, ON, OFF, OFF, ON, OFF, OFF]
+STRIDE = 1 if os.environ.get("CI") == "true" else 3  # on a desk every third action, or they take a minute
+COMMIT = ["commit", "pwrite", "pwrite"]  # to the journal, then its seal and its witness
+IN_A_STEP = [*COMMIT, "send", "send", "receive", *COMMIT, "deliver"]
+
+
+@pytest.fixture
+def driver(tmp_path):
+    with Driver(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    CHAIN.save(tmp_path / "chain.json")
+    return str(tmp_path / "chain.json")
+
+
+@pytest.fixture(params=[OwnServer, AnyServer])
+def server(request, tmp_path):
+    found = request.param(tmp_path)
+    yield found
+    found.close()
+
+
+def check_end(server, order):
+    """Nothing was skipped, everything arrived, and the state is what the rules make of the stream."""
+    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+    steps, state, latest = list(journal.steps()), journal.state, journal.latest()
+    journal.close()
+    assert [step["step"] for step in steps] == list(range(len(ITEMS)))
+    assert [CHAIN.names[step["request"]] for step in steps] == [source for source, _, _ in ITEMS]
+    assert [bool(step["private"]) for step in steps] == STATUSES
+    assert [step["lag"] for step in steps] == [0, 0, 1, 2, 0, 1, 2]
+    assert all(len(step["query"]) == len(NAMES) for step in steps if step["private"])
+    assert (state.step, state.lag, state.pending, state.unsettled) == (len(ITEMS), 2, None, 0)
+    assert (CHAIN.names[state.last], CHAIN.names[state.announced]) == ("science", "sports")
+    assert latest.body == BODIES["weather"]
+    arrived = [json.loads(line) for line in Path(order["received"]).read_text().splitlines()]
+    first = {line["step"]: (line["source"], line["body"].encode()) for line in reversed(arrived)}
+    assert first == {i: (source, BODIES[source]) for i, (source, _, _) in enumerate(ITEMS)}
+    assert [line["step"] for line in arrived] == sorted(line["step"] for line in arrived)
+    server.check([tuple(step["query"]) for step in steps])
+
+
+def new_order(server, chain_file, directory):
+    directory.mkdir()
+    files = {name: str(directory / name) for name in ("journal", "received", "log")}
+    server.forget()
+    return {**server.order, **files, "chain": chain_file, "items": ITEMS}
+
+
+def test_killed_before_and_after_every_action(server, driver, chain_file, in_memory):
+    driver.run({**new_order(server, chain_file, in_memory / "warm"), "warm": True})
+    for deadly in itertools.count(1, STRIDE):
+        order = new_order(server, chain_file, in_memory / f"killed-{deadly}")
+        result = driver.run(order, deadly)
+        if not result["killed"]:
+            break
+        assert len(result["actions"]) == deadly - 1
+        driver.run(order)
+        check_end(server, order)
+    check_end(server, order)
+    actions = result["actions"]
+    assert 0 < deadly - len(actions) <= STRIDE
+    assert actions.count("rename") == 1
+    assert actions.count("commit schema") == 1
+    assert "open" in actions[: actions.index("commit schema")]
+    if isinstance(server, OwnServer):
+        assert actions[:3] == ["connect", "send", "receive"]  # the catalogue
+        first = actions.index("commit")
+        assert actions[first:-1] == IN_A_STEP * len(ITEMS)
+    else:
+        assert actions.count("commit") == 2 * len(ITEMS)
+        assert actions.count("pwrite") == 2 * 2 * len(ITEMS) + 3  # at its making, and seal and witness at its opening
+        assert actions.count("send") == actions.count("receive") == 3 * len(NAMES) + 4 * 2
+
+
+@pytest.mark.parametrize("life", [20, 24])
+def test_killed_again_and_again(server, driver, chain_file, in_memory, life):
+    """Every process is killed after so many actions, whether it makes new requests or finishes old ones."""
+    order = new_order(server, chain_file, in_memory / "lives")
+    results = []
+    while not results or results[-1]["killed"]:
+        results.append(driver.run(order, life + len(results) % 3))
+        assert len(results) < 100, "no progress"
+    assert len(results) >= 3
+    check_end(server, order)
+
+
+def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver, chain_file, in_memory):
+    """Every message kills its reader twice; it comes from the disk until it has been read."""
+    order = new_order(server, chain_file, in_memory / "reader")
+    for step in range(len(ITEMS)):
+        for again in range(2):
+            result = driver.run({**order, "poison": step})
+            assert result["killed"]
+            assert not again or "commit" not in result["actions"]
+    driver.run(order)
+    check_end(server, order)
+    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+    queries = [step["query"] for step in journal.steps()]
+    journal.close()
+    assert server.sources_asked() == [source for query in queries for source in query]
+
+
+def test_a_full_disk_at_every_size(server, driver, chain_file, in_memory):
+    """No file may grow beyond so many bytes: an error of the journal and no query; with room again, all goes on."""
+    driver.run({**new_order(server, chain_file, in_memory / "warm"), "warm": True})
+    for pages in itertools.count(1, 2):
+        order = new_order(server, chain_file, in_memory / f"full-{pages}")
+        full = driver.run({**order, "largest": pages * 4096}, codes=(0, 3))
+        if full["code"] == 0:
+            break
+        if Path(order["journal"]).exists():
+            journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+            drawn = [source for step in journal.steps() for source in step["query"]]
+            journal.close()
+            assert server.sources_asked() == drawn[: len(server.sources_asked())]
+        else:
+            assert server.sources_asked() == []
+        driver.run(order)
+        check_end(server, order)
+    check_end(server, order)
+    assert pages > 10
+
+
+@pytest.mark.parametrize("server", [OwnServer], indirect=True)
+def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, in_memory, tmp_path):
+    """The command goes on where it was killed, and --out has every message at the end."""
+    items = [("news", ON), ("sports", ON), ("weather", OFF), ("news", ON)]
+    requests = tmp_path / "requests.txt"
+    requests.write_text("".join(f"{'on' if status else 'off'} {source}\n" for source, status in items))
+    for deadly in itertools.count(1, STRIDE):
+        place = in_memory / f"play-{deadly}"
+        place.mkdir()
+        server.forget()
+        command = ["play", str(requests), "--journal", str(place / "journal"), "--out", str(place / "out")]
+        command += ["--plans", server.order["plans"], "--delay", "0.001"]
+        remembered = {"log": str(place / "log"), "command": command}
+        order = {**remembered, "command": [*command, "--chain", chain_file, "--server", server.order["server"]]}
+        if deadly == 1:
+            elsewhere = ["--journal", str(in_memory / "warm"), "--out", str(in_memory / "warm-out")]
+            driver.run({**order, "warm": True, "command": [*order["command"], *elsewhere]})
+            server.forget()
+        result = driver.run(order, deadly)
+        if result["killed"]:
+            # What was noted may be too little to go on; then it says so (code 2) and needs to be told again.
+            again = driver.run(remembered, codes=(0, 2))
+            if again["code"] == 2:
+                driver.run(order)
+        journal = Journal(place / "journal", CHAIN.fingerprint, server.fingerprint)
+        steps = list(journal.steps())
+        journal.close()
+        assert [CHAIN.names[step["request"]] for step in steps] == [source for source, _ in items]
+        server.check([tuple(step["query"]) for step in steps])
+        found = {int(file.name): file.read_bytes() for file in (place / "out").iterdir()}
+        assert found == {i: BODIES[source] for i, (source, _) in enumerate(items)}, f"killed before action {deadly}"
+        if not result["killed"]:
+            break

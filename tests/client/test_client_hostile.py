@@ -1,0 +1,524 @@
+"""Servers that misbehave and watch, and journals that cannot be trusted: the same for every wanted source, or no query.
+
+"own" is an onoff server and "any" a web server; both are played by RecordingServer, which keeps every byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+
+import pytest
+
+import onoff.client.journal
+from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, ON, TRANSPORTS, Told, faulty, scene
+from onoff import Chain
+from onoff.client.client import Client
+from onoff.client.journal import Journal
+from onoff.client.transport.own import OnoffTransport
+from onoff.client.transport.web import HttpTransport
+from onoff.errors import ChainError, JournalError, JournalLocked, RefusedByServer, SourceError, Unavailable
+from onoff.wire import Catalogue, Frame
+from recordingserver import Reply, reply
+from serverprocess import ServerProcess
+
+SET = (1, 2, 4)
+VICTIM = 2  # the source for which the server misbehaves
+
+
+@pytest.fixture(params=TRANSPORTS)
+def world(request, tmp_path):
+    with scene(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def own(tmp_path):
+    with scene("own", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def any_origin(tmp_path):
+    with scene("any", tmp_path) as found:
+        yield found
+
+
+# What a hostile onoff server does with the frames of an answer.
+
+
+def corrupted(frames):
+    broken = bytearray(frames[1])
+    broken[30] ^= 1
+    return reply(b"".join([frames[0], bytes(broken), *frames[2:]]))
+
+
+def last_padding_changed(frames):
+    broken = bytearray(frames[1])
+    broken[-33] = 1  # the last byte before the checksum
+    return reply(b"".join([frames[0], bytes(broken), *frames[2:]]))
+
+
+def giant_round(frames):
+    """A frame in order but for its round, which is more than SQLite keeps."""
+    source = int.from_bytes(frames[1][4:8], "big")
+    return reply(b"".join([frames[0], Frame(source, 2**63, b"marked").encode(64), *frames[2:]]))
+
+
+OWN_FAULTS = {
+    "giant round": giant_round,
+    "corrupted": corrupted,
+    "padding": last_padding_changed,
+    "reordered": lambda frames: reply(b"".join([frames[1], frames[0], *frames[2:]])),
+    "repeated": lambda frames: reply(b"".join([frames[0], frames[0], *frames[2:]])),
+    "one less": lambda frames: reply(b"".join(frames[:1] + frames[2:])),
+    "one more": lambda frames: reply(b"".join([*frames, frames[1]])),
+    "cut short": lambda frames: reply(b"".join(frames)[:-70], length=len(b"".join(frames))),
+    "empty": lambda frames: reply(b""),
+    "endless": lambda frames: reply(b"".join(frames) * 500),
+    "no HTTP": lambda frames: Reply([b"this is not HTTP\r\n\r\n"], close=True),
+    "closed": lambda frames: Reply([], close=True),
+    "503": lambda frames: reply(b'{"title": "busy"}', 503),
+    "429": lambda frames: reply(b"", 429),
+    "page": lambda frames: reply(b"<html>welcome</html>"),
+}
+REFUSALS = {
+    "404": lambda frames: reply(b"{}", 404),
+    "409": lambda frames: reply(b'{"type": "other-catalogue"}', 409),
+    "301": lambda frames: reply(b"moved", 301, ["Location: /v1/elsewhere"]),
+}
+
+
+def watch(world, journals, ask=None):
+    """What the caller and the server see of a request for the same set, whichever of its sources is wanted."""
+    outcomes, recordings = [], []
+    for wanted in SET:
+        world.server.reset()
+
+        async def get(client, wanted=NAMES[wanted]):
+            return await (client.get(wanted, "news", OFF) if ask is None else ask(client))
+
+        journal = f"{journals}-{wanted}"
+        outcomes.append(world.outcome(get, [SET], journal))
+        recordings.append(world.server.recording())
+    return outcomes, recordings
+
+
+def settle(world, journals):
+    """Journals that have had their first request, ON, so that the next may be OFF."""
+    for wanted in SET:
+        assert world.outcome(lambda client: client.get("news"), journal=f"{journals}-{wanted}") == ("message",)
+
+
+def check_resumed(world, journals, query):
+    """An honest server again: the pending query goes out once more, the same bytes, and the message is there."""
+    world.server.respond = world.origin
+    for wanted in SET:
+        world.server.reset()
+        bodies = []
+
+        async def finish(client, bodies=bodies):
+            bodies.append((await client.resume()).body)
+
+        assert world.outcome(finish, journal=f"{journals}-{wanted}") == ("message",)
+        assert bodies == [BODIES[NAMES[wanted]]]
+        assert world.queries() == [query]
+
+
+@pytest.mark.parametrize("fault", OWN_FAULTS)
+def test_a_broken_answer_is_asked_for_again_alike_whatever_was_wanted(own, fault):
+    settle(own, "j")
+    own.server.respond = faulty(
+        own.origin, lambda request, _: None if request.number == 0 else OWN_FAULTS[fault](own.origin.frames(request))
+    )
+    outcomes, recordings = watch(own, "j")
+    assert outcomes == [outcomes[0]] * len(SET)
+    assert outcomes[0][0] is Unavailable
+    assert recordings == [recordings[0]] * len(SET)
+    queries = [raw for connection in recordings[0] for raw in connection if b"POST /v1/query" in raw]
+    assert len(queries) == 3
+    assert len(set(queries)) == 1
+    check_resumed(own, "j", queries[:1])
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
+    settle(own, "j")
+    own.server.respond = faulty(
+        own.origin, lambda request, _: None if request.number == 0 else REFUSALS[fault](own.origin.frames(request))
+    )
+    outcomes, recordings = watch(own, "j")
+    assert outcomes == [outcomes[0]] * len(SET)
+    assert outcomes[0][0] is RefusedByServer
+    assert recordings == [recordings[0]] * len(SET)
+    queries = [raw for connection in recordings[0] for raw in connection if b"POST /v1/query" in raw]
+    assert len(queries) == 1
+    check_resumed(own, "j", queries)
+
+
+@pytest.mark.parametrize("fault", OWN_FAULTS)
+def test_one_broken_answer_costs_one_more_attempt(own, fault):
+    settle(own, "j")
+    own.server.respond = faulty(
+        own.origin, lambda request, _: OWN_FAULTS[fault](own.origin.frames(request)) if request.number == 1 else None
+    )
+    outcomes, recordings = watch(own, "j")
+    assert outcomes == [("message",)] * len(SET)
+    assert recordings == [recordings[0]] * len(SET)
+    queries = [raw for connection in recordings[0] for raw in connection if b"POST" in raw]
+    assert len(queries) == 2
+    assert len(set(queries)) == 1
+
+
+# What a hostile web server does at one URL.
+
+ANY_FAULTS = {
+    "cut short": lambda body: reply(body[:-1], length=len(body)),
+    "oversized": lambda body: reply(b"x" * (BODY_LIMIT + 1)),
+    "no HTTP": lambda body: Reply([b"this is not HTTP\r\n\r\n"], close=True),
+    "closed": lambda body: Reply([], close=True),
+    "bad chunks": lambda body: Reply([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"zz\r\n"], close=True),
+    "bad length": lambda body: Reply([b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", body], close=True),
+}
+MESSAGES = {
+    "404": lambda body: reply(b"gone", 404),
+    "503": lambda body: reply(b"gone", 503),
+    "401": lambda body: reply(b"gone", 401, ["WWW-Authenticate: Basic"]),
+    "302": lambda body: reply(b"gone", 302, ["Location: /elsewhere"]),
+    "999": lambda body: reply(b"gone", 999),
+}
+ODD = {
+    "101": lambda body: Reply([b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", body], close=True),
+    "000": lambda body: Reply([b"HTTP/1.1 000 Nothing\r\nContent-Length: 0\r\n\r\n"], close=True),
+    "103": lambda body: Reply([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5, *reply(body).parts]),
+    "204": lambda body: Reply([b"HTTP/1.1 204 No Content\r\n\r\n"]),
+    "304": lambda body: Reply([b"HTTP/1.1 304 Not Modified\r\n\r\n"]),
+}
+SLOW = {
+    "slow": lambda body: Reply([b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), 0.2, body]),
+    "drops": lambda body: Reply([b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), *_drops(body)]),
+    "zipped": lambda body: reply(body, 200, ["Content-Encoding: gzip"]),
+    "again": lambda body: reply(body, 200, ["Connection: close"]),
+}
+
+
+def _drops(body):
+    for i in range(len(body)):
+        yield body[i : i + 1]
+        yield 0.005
+
+
+def only_for_the_victim(world, fault):
+    def respond(request, answer):  # noqa: ARG001
+        if request.path == f"/{NAMES[VICTIM]}":
+            return fault(BODIES[NAMES[VICTIM]])
+        return None
+
+    return faulty(world.origin, respond)
+
+
+@pytest.mark.parametrize("fault", ANY_FAULTS)
+def test_a_broken_body_makes_the_whole_set_go_out_again(any_origin, fault):
+    world = any_origin
+    settle(world, "j")
+    world.server.respond = only_for_the_victim(world, ANY_FAULTS[fault])
+    outcomes, recordings = watch(world, "j")
+    assert outcomes == [outcomes[0]] * len(SET)
+    assert outcomes[0][0] is Unavailable
+    assert recordings == [recordings[0]] * len(SET)
+    paths = [raw.split(b" ")[1].decode() for connection in recordings[0] for raw in connection]
+    upto = [f"/{NAMES[i]}" for i in SET if i <= VICTIM]
+    assert paths == upto * 3
+    whole = [raw for connection in recordings[0] for raw in connection][: len(upto)]
+    for wanted in SET:
+        world.server.respond = world.origin
+        world.server.reset()
+        assert world.outcome(lambda client: client.resume(), journal=f"j-{wanted}") == ("message",)
+        [connection] = world.queries()
+        assert connection[: len(upto)] == whole
+        assert [raw.split(b" ")[1].decode()[1:] for raw in connection] == [NAMES[i] for i in SET]
+
+
+@pytest.mark.parametrize("fault", MESSAGES)
+def test_a_status_is_the_message_of_its_source(any_origin, fault):
+    world = any_origin
+    settle(world, "j")
+    world.server.respond = only_for_the_victim(world, MESSAGES[fault])
+    outcomes, recordings = watch(world, "j")
+    expected = {VICTIM: (SourceError, int(fault), b"gone")}
+    assert outcomes == [expected.get(wanted, ("message",)) for wanted in SET]
+    assert recordings == [recordings[0]] * len(SET)
+    assert [raw.split(b" ")[1].decode()[1:] for raw in recordings[0][0]] == [NAMES[i] for i in SET]
+    # The step is finished: asking again comes from the disk.
+    again, silence = watch(world, "j", ask=lambda client: client.resume())
+    assert again == outcomes
+    assert silence == [[]] * len(SET)
+
+
+@pytest.mark.parametrize("fault", ODD)
+def test_an_odd_status_looks_the_same_on_the_wire_whatever_was_wanted(any_origin, fault):
+    world = any_origin
+    settle(world, "j")
+    world.server.respond = only_for_the_victim(world, ODD[fault])
+    outcomes, recordings = watch(world, "j")
+    others = [outcome for wanted, outcome in zip(SET, outcomes, strict=True) if wanted != VICTIM]
+    assert others == [others[0]] * len(others)
+    assert recordings == [recordings[0]] * len(SET)
+
+
+@pytest.mark.parametrize("fault", SLOW)
+def test_a_slow_or_odd_answer_changes_nothing(any_origin, fault):
+    world = any_origin
+    settle(world, "j")
+    world.server.respond = only_for_the_victim(world, SLOW[fault])
+    outcomes, recordings = watch(world, "j")
+    assert outcomes == [("message",)] * len(SET)
+    assert recordings == [recordings[0]] * len(SET)
+    assert [raw.split(b" ")[1].decode()[1:] for connection in recordings[0] for raw in connection] == [
+        NAMES[i] for i in SET
+    ]
+
+
+@pytest.mark.parametrize("wanted", SET)
+def test_nothing_is_raised_or_returned_before_the_last_byte_of_the_last_body(any_origin, wanted):
+    """The last body comes in two parts with a pause between; the error of an earlier status waits for the second."""
+    world = any_origin
+    settle(world, "j")
+    last = []
+
+    def respond(request, answer):
+        if request.path == f"/{NAMES[VICTIM]}":
+            return reply(b"gone", 404)
+        if request.path == f"/{NAMES[SET[-1]]}":
+            head, body = answer.parts
+            last.append(Reply([head, body[:-1], 0.3, body[-1:]]))
+            return last[-1]
+        return None
+
+    world.server.respond = faulty(world.origin, respond)
+
+    async def get(client):
+        try:
+            return await client.get(NAMES[wanted], "news", OFF)
+        finally:
+            assert [answer.complete for answer in last] == [True]
+
+    expected = (SourceError, 404, b"gone") if wanted == VICTIM else ("message",)
+    assert world.outcome(get, [SET], f"j-{wanted}") == expected
+
+
+# Catalogues.
+
+
+async def ask_once(client):
+    async with client:
+        await client.get("news", "sports", OFF)
+
+
+def attempt(world, error, client=None, match=None):
+    """The client refuses, and asks for no message."""
+    world.server.reset()
+    with pytest.raises(error, match=match) as caught:
+        asyncio.run(ask_once(client or world.client([SET])))
+    assert world.queries() == []
+    return caught.value
+
+
+CATALOGUES = {
+    "another name": (Catalogue(("news", "sports", "science", "weather", "x"), 64), ChainError),
+    "one more": (Catalogue((*NAMES, "x"), 64), ChainError),
+    "another length": (Catalogue(NAMES, 65), JournalError),
+    "another order": (Catalogue(NAMES[::-1], 64), JournalError),
+}
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("change", CATALOGUES)
+def test_a_changed_catalogue_gets_an_error_and_never_a_query(own, change, pending):
+    settled = own.outcome(lambda client: client.get("news"))
+    assert settled == ("message",)
+    if pending:
+        own.server.respond = no_answer(own)
+        assert own.outcome(lambda client: client.get("sports", "news", OFF), [SET])[0] is Unavailable
+    catalogue, error = CATALOGUES[change]
+    own.server.respond = lambda request: reply(catalogue.document)
+    attempt(own, error)
+    assert [request.path for request in own.server.requests] == ["/v1/catalogue"]
+
+
+@pytest.mark.parametrize("document", [b"", b"{}", b"[1]", b"\xff", b'{"format":"onoff-catalogue"}', b"[" * 100_000])
+def test_what_is_not_a_catalogue_gets_an_error_and_never_a_query(own, document):
+    own.server.respond = lambda request: reply(document)
+    attempt(own, RefusedByServer)
+
+
+def test_changed_urls_get_an_error_and_never_a_query(any_origin):
+    world = any_origin
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+    urls = world.origin.urls(world.server)
+    for changed in ({**urls, "news": world.server.url + "/other"}, dict(reversed(urls.items()))):
+        client = Client(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
+        attempt(world, JournalError, client, "another list of sources")
+
+
+# Journals.
+
+
+def no_answer(world):
+    """Catalogues are given out, messages are not."""
+    return faulty(world.origin, lambda request, _: None if request.path == "/v1/catalogue" else Reply([], close=True))
+
+
+def pending_journal(world):
+    """A journal with a step behind it and another one pending."""
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+    world.server.respond = no_answer(world)
+    assert world.outcome(lambda client: client.get("sports", "news", OFF), [SET])[0] is Unavailable
+    world.server.respond = world.origin
+    return world.directory / "journal"
+
+
+def test_a_damaged_journal(world):
+    """Pieces of the file, and then one bit in every byte of the state."""
+    path = pending_journal(world)
+    content = path.read_bytes()
+    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * len(content), content[:4096] * 3):
+        path.write_bytes(damaged)
+        attempt(world, JournalError)
+    path.write_bytes(content)
+    fingerprint = world.fingerprint()
+    whole = Journal(path, CHAIN.fingerprint, fingerprint)
+    state = whole.state
+    whole.close()
+    begin = content.index(b'{"step"')
+    for place in range(begin, content.index(b"}}", begin) + 2):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(JournalError):
+            Journal(path, CHAIN.fingerprint, fingerprint)
+    path.write_bytes(content)
+    whole = Journal(path, CHAIN.fingerprint, fingerprint)
+    assert whole.state == state
+    whole.close()
+
+
+def test_a_journal_of_another_chain(world):
+    pending_journal(world)
+    other = Chain([[0.6, 0.1, 0.1, 0.1, 0.1]] * 5, NAMES)
+    client = Client(other, world.transport(), world.directory / "journal", Told(other, [SET]))
+    attempt(world, JournalError, client, "another chain")
+
+
+def test_a_locked_journal(world):
+    async def inside(client):  # noqa: ARG001
+        async with world.client([SET]):
+            raise AssertionError("it was opened twice")
+
+    outcome = world.outcome(inside)
+    assert outcome[0] is JournalLocked
+    assert world.queries() == []
+
+
+def test_a_restored_backup_and_a_copy(world):
+    path = pending_journal(world)
+    shutil.copy(path, path.with_name("backup"))
+    assert world.outcome(lambda client: client.resume()) == ("message",)
+    shutil.copyfile(path.with_name("backup"), path)  # in place: the same file, with its old content
+    attempt(world, JournalError, match="older")
+    os.replace(path.with_name("backup"), path)  # another file under the old name
+    attempt(world, JournalError, match="copy")
+    shutil.copy(path, path.with_name("elsewhere"))
+    attempt(world, JournalError, world.client([SET], "elsewhere"), "copy")
+
+
+def test_a_backup_from_before_a_query_that_was_sent_after_a_kill(world, monkeypatch):
+    """Killed between the commit and the seal, the query goes out later: a backup from before is still too old."""
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+    path = world.directory / "journal"
+    backup = path.read_bytes()
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_):
+        raise KilledError
+
+    async def get(client):
+        with monkeypatch.context() as patch:
+            patch.setattr(onoff.client.journal.os, "pwrite", killed)
+            with pytest.raises(KilledError):
+                await client.get("sports", "news", OFF)
+
+    world.server.reset()
+    world.outcome(get, [SET])
+    assert world.queries() == []
+    world.server.respond = no_answer(world)
+    assert world.outcome(lambda client: client.resume())[0] is Unavailable
+    path.write_bytes(backup)
+    attempt(world, JournalError, match="older")
+
+
+def test_a_lost_journal_starts_with_two_full_sets_whatever_is_promised(world):
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+    (world.directory / "journal").unlink()
+    messages = world.play([("news", ON), ("news", OFF), ("sports", OFF), ("news", ON)], [SET])
+    assert [message.made_private for message in messages] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("call", ["pwrite", "rename"])
+def test_a_full_disk_beside_the_journal(world, monkeypatch, call):
+    """The lock file or the new name cannot be written: a clear error, nothing on the wire."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    if call == "pwrite":
+        assert world.outcome(lambda client: client.get("news")) == ("message",)
+    monkeypatch.setattr(onoff.client.journal.os, call, full)
+    attempt(world, JournalError, match="No space left")
+    monkeypatch.undo()
+    world.server.reset()
+    assert world.outcome(lambda client: client.get("news")) == ("message",)
+
+
+# A server that dies.
+
+
+def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
+    """The client goes on asking, always alike, until the server is back; then the stream goes on."""
+    server = ServerProcess(tmp_path, names=NAMES)
+    server.publish(BODIES)
+    items = [(NAMES[i * i % 5], i % 3 == 0) for i in range(40)]
+    sets = [tuple(sorted({CHAIN.index(source), i % 5})) for i, (source, private) in enumerate(items) if not private]
+
+    def kill_and_start():
+        for lines in (5, 25):
+            while len(server.transcript()) < lines:
+                time.sleep(0.001)
+            server.kill()
+            server.start()
+
+    async def play():
+        options = {"delay": 0.01, "attempts": 11, "backoff": 0.05, "first_ever": True}
+        client = Client(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
+        async with client:
+            bodies = [message.body async for message in client.play(items)]
+            return bodies, client.journal.totals()
+
+    thread = threading.Thread(target=kill_and_start, daemon=True)
+    thread.start()
+    try:
+        bodies, totals = asyncio.run(play())
+        thread.join(60)
+    finally:
+        server.stop()
+    assert bodies == [BODIES[source] for source, _ in items]
+    asked = [(line["step"], tuple(line["sources"])) for line in server.transcript()]
+    distinct = list(dict.fromkeys(asked))
+    assert [step for step, _ in distinct] == list(range(len(items)))
+    assert [query for _, query in distinct if len(query) < len(NAMES)] == sets
+    assert totals.attempts > totals.steps == len(items)

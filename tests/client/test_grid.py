@@ -1,0 +1,93 @@
+"""The grid on which everything leaves, on a clock of its own: points depend on slots, never on moments within them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onoff.client import grid
+from onoff.client.grid import SPIN, Grid
+
+DELAY = 0.05
+
+
+class Clock:
+    """Time that passes only when somebody sleeps or looks."""
+
+    def __init__(self, monkeypatch):
+        self.time, self.slept = 1000.0, []
+        monkeypatch.setattr(grid, "now", self.now)
+        monkeypatch.setattr(grid.asyncio, "sleep", self.sleep)
+
+    def now(self):
+        self.time += 1e-6
+        return self.time
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def left_at(clock, handled, drawn, delay=DELAY):
+    """When a query leaves, in delays after the end of the step before; seconds spent by the caller and by the draw."""
+    found = Grid()
+    found.restart()
+    start = clock.time
+    clock.time += handled
+    called = clock.now()
+    clock.time += drawn
+    asyncio.run(found.after_call(called, delay))
+    return (clock.time - start) / delay
+
+
+@given(handled=st.floats(0, 0.4), drawn=st.floats(0, 0.3))
+def test_a_query_leaves_one_point_after_the_point_of_its_call_or_when_it_is_drawn(handled, drawn):
+    with pytest.MonkeyPatch.context() as patch:
+        left = left_at(Clock(patch), handled, drawn)
+    point = round(left)
+    assert left == pytest.approx(point, abs=0.001)
+    slack = 1e-4  # looking at the clock takes time here
+    earliest, latest = (
+        max(max(1, math.ceil(handled / DELAY + shift)) + 1, math.ceil((handled + drawn) / DELAY + shift))
+        for shift in (-slack, slack)
+    )
+    assert earliest <= point <= latest
+
+
+@pytest.mark.parametrize(("handled", "drawn", "point"), [
+    (0.0, 0.0, 2), (0.049, 0.0, 2), (0.0, 0.099, 2), (0.049, 0.05, 2),  # what takes less than a delay does not show
+    (0.051, 0.0, 3), (0.099, 0.049, 3), (0.0, 0.101, 3), (0.151, 0.0, 5),
+])  # fmt: skip
+def test_what_the_caller_did_and_how_long_the_draw_took_shows_in_whole_points_only(clock, handled, drawn, point):
+    assert left_at(clock, handled, drawn) == pytest.approx(point, abs=0.001)
+
+
+def test_the_end_is_at_a_point_too_and_the_last_milliseconds_are_spent_awake(clock):
+    for handled, point in ((0.0, 1), (0.049, 1), (0.051, 2)):
+        found = Grid()
+        found.restart()
+        start = clock.time
+        clock.time += handled
+        clock.slept.clear()
+        asyncio.run(found.next_point(DELAY))
+        assert clock.time - start == pytest.approx(point * DELAY, abs=1e-4)
+        assert clock.slept == [pytest.approx(max(0.0, point * DELAY - handled - SPIN), abs=1e-4)]
+
+
+def test_without_a_delay_nothing_waits(clock):
+    found = Grid()
+    found.restart()
+    before = clock.time
+    asyncio.run(found.after_call(before, 0.0))
+    asyncio.run(found.next_point(0.0))
+    assert clock.time == before
+    assert clock.slept == []

@@ -1,0 +1,265 @@
+"""Journals that were restored, moved or merely survived something: refused exactly if they are older than they were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import onoff.client.witness
+from clientkit import Told
+from onoff import Chain, Client, OnoffTransport
+from onoff.client.journal import Journal, Stored
+from onoff.client.session import begin, finish
+from onoff.client.witness import Witness
+from onoff.errors import JournalError, StaleStep
+from onoff.files import cache_directory
+from serverprocess import ServerProcess
+
+CHAIN = Chain.symmetric(3, 0.2)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "journal"
+
+
+def opened(path):
+    return Journal(path, CHAIN.fingerprint, "catalogue")
+
+
+def make_step(path, request=1):
+    """One more step, by a process that ends in order."""
+    journal = opened(path)
+    state, pending = begin(journal.state, CHAIN, request, None, True, None)
+    journal.begin(state, pending, cost=3.0)
+    members = [Stored(state.step, x, 200, 7, b"message") for x in pending.query]
+    journal.finish(finish(journal.state), members, 100, 1)
+    journal.close()
+
+
+def witness_of(path):
+    journal = opened(path)
+    name = journal.stream
+    journal.close()
+    return cache_directory("journals") / name
+
+
+def copied_in_place(path, backup):
+    for name in ("journal", "journal.lock"):
+        shutil.copy2(backup / name, path.with_name(name))  # what `cp -p` does to a file that is there: the same inode
+
+
+def written_over(path, backup):
+    for name in ("journal", "journal.lock"):
+        subprocess.run(f"cat {backup / name} > {path.with_name(name)}", shell=True, check=True)
+
+
+def unpacked(path, backup):
+    subprocess.run(["tar", "cf", backup / "both.tar", "journal", "journal.lock"], cwd=backup, check=True)
+    subprocess.run(["tar", "xpf", backup / "both.tar", "--overwrite"], cwd=path.parent, check=True)
+
+
+@pytest.mark.parametrize("restore", [copied_in_place, written_over, unpacked])
+def test_a_journal_that_is_restored_together_with_its_lock_is_refused(path, tmp_path, restore):
+    make_step(path)
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    for name in ("journal", "journal.lock"):
+        shutil.copy2(path.with_name(name), backup / name)
+    make_step(path, 2)
+    restore(path, backup)
+    with pytest.raises(JournalError, match="older than what was last written"):
+        opened(path)
+    # That it is the witness who tells: without one the restored journal would draw again.
+    shutil.rmtree(cache_directory("journals"))
+    opened(path).close()
+
+
+def test_a_query_that_was_only_drawn_counts_too(path, tmp_path):
+    """A backup from before a draw is older, even if the query was never answered."""
+    make_step(path)
+    shutil.copy2(path, tmp_path / "old")
+    shutil.copy2(path.with_name("journal.lock"), tmp_path / "old.lock")
+    journal = opened(path)
+    journal.begin(*begin(journal.state, CHAIN, 1, None, True, None), cost=3.0)
+    journal.close()
+    shutil.copy2(tmp_path / "old", path)
+    shutil.copy2(tmp_path / "old.lock", path.with_name("journal.lock"))
+    with pytest.raises(JournalError, match="older"):
+        opened(path)
+
+
+def test_a_new_journal_in_the_place_of_a_refused_one_is_taken(path, tmp_path):
+    make_step(path)
+    path.rename(tmp_path / "away")
+    make_step(path)
+    make_step(path)
+
+
+# What must never cause a refusal.
+
+
+def rebooted(path):
+    """Only files survive, and whatever the log of the database holds is read from them."""
+    code = (
+        "import os, signal; from onoff import Chain; from onoff.client.journal import Journal;"
+        "from onoff.client.session import begin;"
+        f"chain = Chain.symmetric(3, 0.2); journal = Journal({str(path)!r}, chain.fingerprint, 'catalogue');"
+        "journal.begin(*begin(journal.state, chain, 1, None, True, None), cost=3.0);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert path.with_name("journal-wal").stat().st_size > 0
+    path.with_name("journal-shm").unlink()  # memory of the kernel in all but name
+
+
+def clocks_changed(path):
+    for year in (0, 4 * 10**9):
+        for file in (path, path.with_name("journal.lock"), witness_of(path)):
+            os.utime(file, (year, year))
+        opened(path).close()
+
+
+def modes_changed(path):
+    for file in (path, path.with_name("journal.lock"), witness_of(path)):
+        file.chmod(0o640)
+
+
+def touched(path):
+    for file in (path, path.with_name("journal.lock"), witness_of(path)):
+        os.utime(file)
+
+
+@pytest.mark.parametrize("happen", [rebooted, clocks_changed, modes_changed, touched])
+def test_what_happens_to_machines_is_no_reason_to_refuse(path, happen):
+    make_step(path)
+    happen(path)
+    journal = opened(path)
+    state = journal.state
+    if state.pending is not None:
+        members = [Stored(state.step, x, 200, 7, b"m") for x in state.pending.query]
+        journal.finish(finish(state), members, 1, 1)
+    journal.close()
+    make_step(path)
+
+
+def test_a_clock_that_runs_backwards_is_no_reason_to_refuse(path, monkeypatch):
+    times = iter([2e9, 1e9, 5e8, 3e9] * 1000)
+    monkeypatch.setattr(time, "time", lambda: next(times))
+    for _ in range(4):
+        make_step(path)
+
+
+def test_a_journal_that_is_moved_with_its_lock_is_taken(path, tmp_path):
+    make_step(path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("journal", "journal.lock"):
+        path.with_name(name).rename(elsewhere / name)
+    make_step(elsewhere / "journal")
+    for name in ("journal", "journal.lock"):
+        (elsewhere / name).rename(tmp_path / name.replace("journal", "renamed"))
+    make_step(tmp_path / "renamed")
+
+
+@pytest.mark.parametrize(("kind", "call"), [(Journal, "_seal"), (Witness, "tell")])
+def test_killed_between_the_commit_and_what_is_written_beside_it(path, monkeypatch, kind, call):
+    make_step(path)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_):
+        raise KilledError
+
+    journal = opened(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, call, killed)
+        with pytest.raises(KilledError):
+            journal.begin(*begin(journal.state, CHAIN, 1, None, True, None), cost=3.0)
+    journal.close()
+    again = opened(path)
+    assert again.state.pending is not None
+    again.close()
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "garbage", "short", "a directory", "no place", "no home"])
+def test_a_witness_that_is_lost_or_cannot_be_written_says_nothing(path, monkeypatch, damage):
+    make_step(path)
+    witness = witness_of(path)
+    if damage in ("gone", "a directory", "no place"):
+        witness.unlink()
+    if damage == "a directory":
+        witness.mkdir()
+    if damage == "no place":
+        shutil.rmtree(witness.parent)
+        witness.parent.write_text("a file, where the directory should be")
+    if damage == "no home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    if damage in ("empty", "garbage", "short"):
+        witness.write_bytes({"empty": b"", "garbage": b"\xff\0 12", "short": b"0000"}[damage])
+    make_step(path)
+    make_step(path)
+    if damage in ("gone", "empty", "garbage", "short"):
+        assert int(witness.read_text()) == int(path.with_name("journal.lock").read_text().split()[0])
+
+
+def test_a_full_cache_is_no_reason_to_stop(path, monkeypatch):
+    make_step(path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    class FullOs:
+        def __getattr__(self, name):
+            return full if name == "pwrite" else getattr(os, name)
+
+    monkeypatch.setattr(onoff.client.witness, "os", FullOs())
+    make_step(path)
+    make_step(path)
+
+
+def test_the_witness_holds_a_number_and_only_the_owner_reads_it(path):
+    make_step(path)
+    witness = witness_of(path)
+    assert witness.stat().st_mode & 0o777 == 0o600
+    assert witness.parent.stat().st_mode & 0o777 == 0o700
+    assert witness.read_text().strip().isdecimal()
+
+
+def test_our_server_refuses_a_journal_that_was_restored_with_its_lock_and_its_witness(tmp_path, path):
+    """A snapshot of a whole machine brings back everything; what was drawn anew is refused before it is answered."""
+    names = ("news", "sports", "science", "weather")
+    chain = Chain.symmetric(4, 0.5, names)
+    (tmp_path / "server").mkdir()
+
+    async def ask(wanted, drawn):
+        options = {"delay": 0.0, "first_ever": True}
+        async with Client(chain, OnoffTransport(server.url), path, Told(chain, [drawn]), **options) as client:
+            if client.journal.state.step == 0:
+                await client.get("news")
+            await client.get(wanted, "news", False)
+
+    with ServerProcess(tmp_path / "server", names=names) as server:
+        server.publish(dict.fromkeys(names, b"hello"))
+        asyncio.run(ask("news", (0, 3)))
+        files = (path, path.with_name("journal.lock"), witness_beside(path))
+        saved = {file: file.read_bytes() for file in files}
+        asyncio.run(ask("news", (0, 1, 2)))
+        for file, content in saved.items():
+            file.write_bytes(content)
+        with pytest.raises(StaleStep, match="restored from a backup, or copied"):
+            asyncio.run(ask("news", (0, 2)))
+        assert [line["sources"] for line in server.transcript()] == [[0, 1, 2, 3], [0, 3], [0, 1, 2]]
+
+
+def witness_beside(path):
+    return cache_directory("journals") / path.with_name("journal.lock").read_text().split()[1]

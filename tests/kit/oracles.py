@@ -1,0 +1,133 @@
+"""What is tested against: the paper's own linear program (24), laws and whole streams in fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+from math import lcm
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from onoff import Chain
+from onoff.model.posterior import Posterior
+
+
+def all_sets(n):
+    return [q for size in range(1, n + 1) for q in combinations(range(n), size)]
+
+
+def paper_program(rows, lengths=None):
+    """min E|Q| over p(q) and p(q, x | u), x in q: sum_x p(q, x | u) = p(q) and sum_q p(q, x | u) = p(x | u)."""
+    rows = np.unique(np.asarray(rows, dtype=float), axis=0)
+    m, n = rows.shape
+    sets = all_sets(n)
+    lengths = np.ones(n) if lengths is None else np.asarray(lengths, dtype=float)
+    cost = [lengths[list(q)].sum() for q in sets]
+    i, j, values, b = [], [], [], []
+    column = len(sets)
+    for u in range(m):
+        first = len(b)
+        for number, q in enumerate(sets):
+            i.append(first + number)
+            j.append(number)
+            values.append(-1.0)
+            for x in q:
+                i += [first + number, first + len(sets) + x]
+                j += [column, column]
+                values += [1.0, 1.0]
+                column += 1
+        b += [0.0] * len(sets) + list(rows[u])
+    A = coo_array((values, (i, j)), shape=(len(b), column)).tocsr()
+    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solved = linprog(cost + [0.0] * (column - len(sets)), A_eq=A, b_eq=b, method="highs", options=tight)
+    assert solved.status == 0, solved.message
+    return solved.fun
+
+
+def random_chain(kind, n, seed):
+    """One chain of a kind: the four families that the planner is compared on."""
+    rng = np.random.default_rng([seed, n])
+    if kind == "dense":
+        return Chain(rng.dirichlet(np.ones(n), n))
+    if kind == "sparse":
+        weights = rng.random((n, n)) * (rng.random((n, n)) < 0.4)
+        weights[np.arange(n), rng.permutation(n)] += 0.3
+    elif kind == "periodic":
+        part = np.arange(n) % 2
+        weights = (rng.random((n, n)) + 0.05) * (part[:, None] != part)
+    else:
+        return Chain.symmetric(n, float(rng.choice([0.0, 0.4 / n, 0.9 / n, 0.5])))
+    return Chain(weights / weights.sum(axis=1, keepdims=True))
+
+
+def restricted(chain, lag, keep):
+    """The posterior with only the contexts for which keep(last, next) holds."""
+    posterior = Posterior(chain, lag)
+    mask = np.array([[keep(i, k) for k in range(chain.n)] for i in range(chain.n)])
+    posterior.__dict__["joined"] = posterior.joined & mask
+    return posterior
+
+
+def check_encoder(plan, last, following, lag=None):
+    """The promises of `TablePlan.encoder` against the posterior in fractions."""
+    lag = plan.lag if lag is None else lag
+    table = plan.encoder(last, following, lag).toarray()
+    assert table.dtype == np.int64
+    assert (table >= 0).all()
+    assert tuple(table.sum(axis=0).tolist()) == plan.masses
+    for column, query in enumerate(plan.sets):
+        assert set(np.flatnonzero(table[:, column])) <= set(query)
+    exact = plan.chain.exact_posterior(lag)
+    sums = [int(units) for units in table.sum(axis=1)]
+    assert [units > 0 for units in sums] == exact.possible(last, following).tolist()
+    truth = exact.row(last, following)
+    distance = sum(abs(Fraction(units, plan.denominator) - p) for units, p in zip(sums, truth, strict=True)) / 2
+    assert distance <= Fraction(plan.rounding_at(lag))
+    return distance
+
+
+def joint_law(chain, statuses, plans, rules):
+    """Pr[requests X_0..X_T, queries Q_0..Q_{T-1}] of the session, in fractions; X_T is the known next request."""
+    steps = len(statuses)
+    P = [[Fraction(float(p)) for p in row] for row in chain.P]
+    P = [[p / sum(row) for p in row] for row in P]
+    law = {}
+    for path in product(range(chain.n), repeat=steps + 1):
+        weight = Fraction(1, chain.n)
+        for a, b in pairwise(path):
+            weight *= P[a][b]
+        streams = {(): Fraction(1)}
+        lag, last = 0, path[0]
+        for t, private in enumerate(statuses):
+            lag, last = (0, path[t]) if private else rules(lag, last, path, t)
+            if lag == 0:
+                options = {tuple(range(chain.n)): Fraction(1)}
+            else:
+                row = plans[lag].encoder(last, path[t + 1], lag).toarray()[path[t]]
+                total = int(row.sum())
+                options = {q: Fraction(int(w), total) for q, w in zip(plans[lag].sets, row, strict=True) if w}
+            streams = {(*seen, q): p * w for seen, p in streams.items() for q, w in options.items()}
+        for queries, p in streams.items():
+            law[path, queries] = law.get((path, queries), Fraction(0)) + weight * p
+    return law
+
+
+def dependence(law, statuses):
+    """Total variation between the joint law of (hidden requests, queries) and the product of its marginals."""
+    hidden = [t for t, private in enumerate(statuses) if private] + [len(statuses)]
+    joint, secrets, views = {}, {}, {}
+    for (path, queries), p in law.items():
+        secret = tuple(path[t] for t in hidden)
+        for table, key in ((joint, (secret, queries)), (secrets, secret), (views, queries)):
+            table[key] = table.get(key, Fraction(0)) + p
+    return (
+        sum(abs(joint.get((s, q), Fraction(0)) - ps * pq) for s, ps in secrets.items() for q, pq in views.items()) / 2
+    )
+
+
+def from_fractions(joint):
+    """A joint law in fractions as integer weights, as `onoff.audit.measures` takes them."""
+    unit = lcm(*(p.denominator for row in joint for p in row))
+    return np.array([[int(p * unit) for p in row] for row in joint], dtype=object)

@@ -1,0 +1,463 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logkit
+from clikit import call
+from onoff import Chain, ChainError, OnoffError, fit
+from onoff.apps.cli.fit import parse_gap
+from onoff.logs.counting import count_sources, count_transitions
+from onoff.logs.engines import DuckDB
+from onoff.logs.reading import Columns, choose, header, ticks_per_second
+from onoff.model.chainfile import read_counts
+
+ONOFF = Path(sys.executable).with_name("onoff")
+COLUMNS = Columns("user", "time", "source")
+QUICK = {"lags": [1], "replicates": 0}
+HEADER = """% Different categories found in input file:
+
+front news tech
+
+
+% Sequences:
+
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    made = DuckDB("1GB", tmp_path_factory.mktemp("duckdb"))
+    yield made
+    made.close()
+
+
+def simple(tmp_path, rows=300, users=60, names="abc", seed=3):
+    rng = np.random.default_rng(seed)
+    return logkit.write(
+        [(f"u{rng.integers(users)}", str(t), names[rng.integers(len(names))]) for t in range(rows)],
+        tmp_path / "log.csv",
+    )
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "", "d 1"]),
+        st.sampled_from(["0", "1", "1", "2.5", "3", "40", "-7", "", "x"]),
+        st.sampled_from(["p", "q", " p", "r", "s", ""]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=25)
+@given(rows=rows, gap=st.sampled_from([None, 1.0, 10.0]), other=st.sampled_from([None, 2]))
+def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
+    file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
+    names = ["p", "q"]
+    found = count_transitions([engine.table(file, "csv", COLUMNS)], names, other, gap)
+    assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
+
+
+def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    rows = [(f"u{rng.integers(300)}", str(i), "xyz"[rng.integers(3)]) for i in range(6000)]
+    file = logkit.write(rows, tmp_path / "log.parquet")
+    whole = fit(file, **QUICK)
+    assert whole.report.second_order_gain is not None
+    monkeypatch.setattr(DuckDB, "rows_at_once", 1000)
+    assert fit(file, **QUICK).to_json() == whole.to_json()
+
+
+def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
+    rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
+    found = count_transitions(
+        [engine.table(logkit.write(rows, tmp_path / "log.csv"), "csv", COLUMNS)], ["p", "q"], None, 10
+    )
+    assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.tsv", "log.jsonl", "log.parquet"])
+def test_every_format_gives_the_same_counts(engine, tmp_path, name):
+    file = logkit.write(logkit.AWKWARD, tmp_path / name)
+    kind = "csv" if name.endswith("sv") else file.suffix[1:].replace("jsonl", "json")
+    found = count_transitions([engine.table(file, kind, COLUMNS)], ["x", "y", "z"], None, 50.0)
+    assert logkit.as_counters(found, 3) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
+
+
+def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    times = [1_700_000_000_000_500, 1_700_000_000_000_250, 1_700_000_002_000_000, None]
+    for time_type in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.int64(), pa.float64()):
+        columns = [pa.array([7, 7, 7, 7]), pa.array(times).cast(time_type), pa.array([1, 2, 1, 2])]
+        parquet.write_table(pa.table(columns, names=["user", "time", "source"]), tmp_path / "log.parquet")
+        found = count_transitions([engine.table(tmp_path / "log.parquet", "parquet", COLUMNS)], ["1", "2"], None, None)
+        assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
+        assert (found.out_of_order, found.equal_times, found.users.sum()) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["log (1).csv", "user=5/log.csv", "a*b.csv", "[a]?'.csv", "log (1).parquet", "user=5/log.parquet"]
+)
+def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
+    """Not a pattern that fits other files, and `user=5` is no column."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    logkit.write(logkit.AWKWARD * 2, tmp_path / "a and b.csv")
+    found = fit(logkit.write(logkit.AWKWARD, tmp_path / name), held_out=0, **QUICK)
+    assert (found.report.rows, found.report.users) == (38, 10)
+
+
+def test_whole_floats_are_written_as_whole_numbers(engine, tmp_path):
+    """A column of whole numbers with a gap comes out of many programs as floats."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    users, sources = [10_000_000.0, None, 10_000_000.0, math.nan, 0.5], [1e7, 2.5, 2.5, math.nan, math.nan]
+    columns = {"user": users, "time": [1, 2, 3, 4, 5], "source": sources}
+    parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    found = engine.table(tmp_path / "log.parquet", "parquet", COLUMNS).to_pyarrow().to_pydict()
+    assert found["user"] == ["10000000", None, "10000000", None, "0.5"]
+    assert found["source"] == ["10000000", "2.5", "2.5", None, None]
+
+
+@pytest.mark.parametrize("line", ["# note", "u,1,a,more", "title"])
+def test_a_csv_is_read_without_guessing_what_its_lines_mean(tmp_path, line):
+    """An engine that guesses would take the line for a comment, or all before it for a title."""
+    body = "".join(f"u,{t},{'ab'[t % 2]}\n" for t in range(50))
+    (tmp_path / "log.csv").write_text(f"user,time,source\n{line}\n{body}")
+    with pytest.raises(OnoffError, match=f"Line: 2 Original Line: {line}"):
+        fit(tmp_path / "log.csv", held_out=0, **QUICK)
+
+
+def test_a_header_is_read_as_it_is(tmp_path):
+    (tmp_path / "log.csv").write_bytes('\ufeff;user;"ti\r\nme";USER\r\n0;u;1;a\r\n'.encode())
+    assert header(tmp_path / "log.csv") == (";", ["column_0", "user", "ti\r\nme", "USER_3"])
+    (tmp_path / "log.txt").write_text("\ufeffa b a\n")  # a byte-order mark is no part of a name
+    assert fit(tmp_path / "log.txt", held_out=0, **QUICK).chain.names == ("a", "b")
+
+
+def test_nothing_is_dropped_without_being_counted(tmp_path):
+    report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
+    expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
+    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
+    assert (report.dropped_rows, report.breaks, report.equal_times) == (10, 1, 2)
+    assert report.out_of_order == 4
+    assert (report.users, report.one_event_users) == (10, 2)
+    assert report.rows == report.dropped_rows + report.breaks + report.events
+    assert report.events == report.transitions + report.sequences
+    assert report.transitions == sum(expected["pairs"].values())
+    assert report.one_event_sequences == expected["lone_sequences"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_sequences_with_a_header_of_names(tmp_path, packed):
+    text = HEADER + "1 1 2\n2\n3 2 2 1 1\n" * 40
+    file = tmp_path / "log.seq"
+    file.write_text(text)
+    if packed:
+        file = tmp_path / "log.zip"
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("log.seq", text)
+            archive.writestr("__MACOSX/._log.seq", "rubbish")
+    found = fit(file, held_out=0, **QUICK)
+    assert found.chain.names == ("front", "news", "tech")
+    assert (found.counts == 40 * np.array([[2, 1, 0], [1, 1, 0], [0, 1, 0]])).all()
+    report = found.report
+    assert (report.users, report.sequences, report.transitions, report.one_event_users) == (120, 120, 240, 40)
+    assert report.unseen_cells == pytest.approx(4 / 9)
+    assert [note[:13] for note in report.notes] == ["smoothing 1 m"]  # and no guess
+
+
+def test_columns_are_guessed_with_a_note_and_asked_for_by_name():
+    samples = {"Visitor_ID": ["a"], "when": ["2024-01-01"], "page": ["x"], "price": ["3"]}
+    columns, notes = choose({"user": None, "time": None, "source": None}, samples)
+    assert columns == Columns("Visitor_ID", "when", "page")
+    assert len(notes) == 3
+    columns, notes = choose({"user": "price", "time": None, "source": "Visitor_ID"}, samples)
+    assert columns == Columns("price", "when", "Visitor_ID")
+    assert notes == ["time is taken to be the column 'when'; --time NAME says otherwise"]
+    by_look = {"who": ["u"], "moment": ["2024-01-01T00:00:00"], "page": ["x"]}
+    assert choose(dict.fromkeys(("user", "time", "source")), by_look)[0] == Columns("who", "moment", "page")
+    columns, notes = choose(dict.fromkeys(("user", "time", "source")), {"user": ["1"], "page": ["x"]})
+    assert columns.time is None
+    assert "order of the file" in notes[-1]
+
+
+@pytest.mark.parametrize("ticks", [1, 1_000, 1_000_000, 1_000_000_000])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_unit_of_numbers_is_told_by_their_size(tmp_path, ticks, kind):
+    start, pauses = 1_700_000_000, [0, 10, 100, 110, 300]
+    rows = [("u", (start + pause) * ticks, name) for pause, name in zip(pauses, "ababa", strict=True)]
+    file = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        file.write_text("".join(f"{user},{time},{name}\n" for user, time, name in [("user", "time", "source"), *rows]))
+    else:
+        pq.write_table(pa.table(list(zip(*rows, strict=True)), names=["user", "time", "source"]), file)
+    report = fit(file, gap=60, held_out=0, **QUICK).report
+    assert (report.sequences, report.transitions) == (3, 2)
+    said = [note for note in report.notes if "are taken for them" in note]
+    assert len(said) == (ticks > 1)
+
+
+def test_dates_and_odd_cells_have_no_unit():
+    assert ticks_per_second(["2024-01-01", None, ""]) == 1
+    assert ticks_per_second([float("nan"), 1.7e9, "inf", "1.8e9", "1e300"]) == 1
+    assert ticks_per_second([None, "1700000000123", "n/a", "1700000000456"]) == 1000
+
+
+def test_times_with_a_zone_need_no_further_package(tmp_path):
+    times = pa.array([10, 20, 30], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"user": ["u"] * 3, "time": times, "source": ["a", "b", "a"]}), tmp_path / "log.parquet")
+    assert fit(tmp_path / "log.parquet", held_out=0, **QUICK).counts.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("form", ["202405{:02}", "202405{:02}103000"])
+def test_dates_without_hyphens_are_no_seconds(tmp_path, form):
+    rows = "".join(f"u,{form.format(day)},{'ab'[day % 2]}\n" for day in range(1, 9))
+    (tmp_path / "log.csv").write_text("user,time,source\n" + rows)
+    with pytest.raises(OnoffError, match="look like dates without hyphens"):
+        fit(tmp_path / "log.csv", gap=1800, held_out=0, **QUICK)
+    assert fit(tmp_path / "log.csv", held_out=0, **QUICK).report.transitions == 7  # in order they are
+
+
+def test_users_without_an_event_that_counts_do_not_disturb_the_intervals(tmp_path):
+    rows = [(f"bot{i}", "1", "") for i in range(300)]
+    rows += [("u", str(i), "ab"[i % 3 == 0]) for i in range(200)]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, lags=[1], replicates=20).report
+    assert report.costs[0].low is None  # one user says nothing of others
+
+
+def test_a_name_that_says_nothing_is_noted(tmp_path):
+    (tmp_path / "web.log").write_text("a b a\nb a b\n")
+    notes = fit(tmp_path / "web.log", held_out=0, **QUICK).report.notes
+    assert notes[0].startswith("the name does not say what the log is")
+    assert any(note.startswith("4 transitions are few for 2 sources") for note in notes)
+
+
+def test_a_small_share_holds_out_somebody(tmp_path):
+    rows = [(f"u{i // 3}", str(i), "ab"[i % 2]) for i in range(3000)]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0.001, **QUICK).report
+    assert 900 < report.training_users < 1000
+
+
+def test_without_times_the_order_of_the_file_counts(tmp_path):
+    (tmp_path / "log.csv").write_text("user,page\nu,a\nv,b\nu,b\nv,a\nu,a\n")
+    found = fit(tmp_path / "log.csv", held_out=0, **QUICK)
+    assert found.counts.tolist() == [[0, 1], [2, 0]]
+    assert (found.report.equal_times, found.report.out_of_order) == (0, 0)
+    with pytest.raises(OnoffError, match="--gap means nothing"):
+        fit(tmp_path / "log.csv", gap=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "words"),
+    [
+        ("none.csv", None, {}, "none.csv: there is no such file"),
+        ("log.csv", "", {}, "log.csv: is empty"),
+        ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
+        ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
+        ("log.csv", "user,time,source\nu,1,\nu,2,\n", {}, "no row has a user, a time and a source"),
+        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "of the sources 1 is left, a chain needs at least 2"),
+        ("log.csv", "user,time,source\nu,1,a\nv,2,b\n", {}, "no two events in a row"),
+        ("log.csv", "u,v,w\n1,2,3\n", {"user": "id"}, "no column 'id' for --user: there are u, v, w"),
+        ("log.csv", "u,v,w\n1,2,3\n", {}, "which column is the source\\? Say --source NAME: there are u, v, w"),
+        ("log.csv", "u,t,s\n1,2,3\n", {"user": "u", "time": "u", "source": "s"}, "cannot be two things"),
+        ("log.csv", "user,time,source\nu,1,a\nu,2\n", {}, "log.csv: cannot be read .*"),
+        ("log.csv", b"user,time,source\nu,1,\xff\xfe\n", {}, "log.csv: "),
+        ("log.csv", "user,time,source\nu,1,a\nu,2,b\x01c\nu,3,a\n", {}, "printable"),
+        ("log.parquet", "not parquet", {}, "log.parquet: cannot be read"),
+        ("log.jsonl", "{\n", {}, "log.jsonl: cannot be read"),
+        ("log.zip", "PK no zip", {"kind": "csv"}, "no row has"),
+        ("log.txt", "% only a comment\n", {}, "no sequences"),
+        ("log.txt", b"\xff\xfe", {}, "not UTF-8"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"held_out": 1.0}, "held-out share"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"memory": "lots"}, "no amount of memory"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"engine": "abacus"}, "duckdb or spark"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"seed": 0.5}, "whole numbers"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"kind": "xml"}, "no kind of log"),
+    ],
+)  # fmt: skip
+def test_a_bad_log_is_refused_in_one_line(tmp_path, name, data, options, words):
+    file = tmp_path / name
+    if data is not None:
+        file.write_bytes(data if isinstance(data, bytes) else data.encode())
+    with pytest.raises(OnoffError, match=words):
+        fit(file, **({"held_out": 0} | options), **QUICK)
+
+
+def test_users_are_held_out_whole_by_hash_and_seed(tmp_path):
+    file = simple(tmp_path, rows=2000)
+    found, again, other = (fit(file, seed=seed, **QUICK) for seed in (1, 1, 2))
+    assert (found.counts == again.counts).all()
+    assert (found.counts != other.counts).any()
+    assert found.report.training_users < found.report.users
+    assert found.report.training_transitions + found.report.held_out.transitions == found.report.transitions
+
+
+def test_sources_of_held_out_users_only_are_counted(tmp_path):
+    held = np.flatnonzero(_held(1))
+    user = next(f"u{i}" for i in range(1000) if logkit.bucket(f"u{i}") in held)
+    rest = [f"v{i}" for i in range(200) if logkit.bucket(f"v{i}") not in held]
+    rows = [(name, str(t), "abc"[(t + i) % 3]) for i, name in enumerate(rest) for t in range(5)]
+    rows += [(user, str(t), source) for t, source in enumerate(["a", "new", "a", "b"])]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), **QUICK).report
+    assert (report.n, report.sources, report.unseen_sources, report.unseen_events, report.breaks) == (3, 4, 1, 1, 1)
+    assert report.held_out.transitions == 1  # a b; the new source stands between the others
+    merged = fit(tmp_path / "log.csv", top=2, **QUICK).report
+    assert (merged.n, merged.merged_sources, merged.unseen_sources, merged.breaks) == (3, 1, 1, 0)
+    assert merged.held_out.transitions == 3
+
+
+def _held(seed):
+    held = np.zeros(64, bool)
+    held[np.random.default_rng(seed).permutation(64)[:13]] = True
+    return held
+
+
+def test_rare_sources_become_one(engine, tmp_path):
+    rows = [("u", str(t), s) for t, s in enumerate(["a"] * 9 + ["b"] * 5 + ["c"] * 5 + ["other"] * 2 + ["d"] + ["a"])]
+    file = logkit.write(rows, tmp_path / "log.csv")
+    found = fit(file, top=2, held_out=0, **QUICK)
+    assert found.chain.names == ("a", "b", "other")
+    assert (found.report.merged_sources, found.report.merged_events) == (3, 8)
+    assert any("became 'other'" in note for note in found.report.notes)
+    found = fit(file, min_count=2, held_out=0, **QUICK)
+    assert found.chain.names == ("a", "b", "c", "other", "other (merged)")
+    assert found.counts.sum() == len(rows) - 1
+    numbers = count_sources(engine.table(file, "csv", COLUMNS), set(), 100, 1)
+    assert numbers.kept == ("a", "b", "c", "d", "other")
+
+
+def test_after_a_dead_end_a_new_sequence_starts(tmp_path):
+    (tmp_path / "log.txt").write_text("a b a end\nb a b end\nb b end\n")
+    found = fit(tmp_path / "log.txt", held_out=0, smoothing=0.5, **QUICK)
+    assert found.report.dead_ends == ("end",)
+    assert found.counts[2].tolist() == [0, 0, 0]  # what was counted is not embellished
+    assert found.chain.P[2] == pytest.approx(np.array([1.5, 2.5, 0.5]) / 4.5)
+    assert found.chain.P[0] == pytest.approx(np.array([0.5, 2.5, 1.5]) / 4.5)
+
+
+def test_counts_travel_in_the_saved_chain(tmp_path):
+    found = fit(simple(tmp_path), **QUICK)
+    found.save(tmp_path / "chain.json")
+    loaded = Chain.load(tmp_path / "chain.json")
+    assert loaded == found.chain
+    assert loaded.fingerprint == found.chain.fingerprint
+    assert (read_counts(tmp_path / "chain.json") == found.counts).all()
+    assert Chain.from_counts(read_counts(tmp_path / "chain.json"), loaded.names, 1.0) == loaded
+    data = json.loads((tmp_path / "chain.json").read_text())
+    assert data["fit"]["training_transitions"] == found.counts.sum()
+    with pytest.raises(OnoffError, match=r"ends in \.json"):
+        found.save(tmp_path / "chain.csv")
+    found.chain.save(tmp_path / "bare.json")
+    with pytest.raises(ChainError, match="has no counts"):
+        read_counts(tmp_path / "bare.json")
+    for bad in ([[1]], [[1, 2, 3]] * 2, [[1, 2, -1]] * 3, [[1, 2, 0.5]] * 3, [[1, 2, 2**70]] * 3, 7):
+        (tmp_path / "bad.json").write_text(json.dumps(data | {"counts": bad}))
+        with pytest.raises(ChainError, match=r"bad.json: .*(whole numbers|64 bits)"):
+            read_counts(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize(("text", "value"), [("90", 90), ("1.5s", 1.5), ("30m", 1800), ("2h", 7200), ("1d", 86400)])
+def test_a_gap_in_words(text, value):
+    assert parse_gap(text) == value
+
+
+def test_the_command_writes_chain_report_and_picture(tmp_path):
+    simple(tmp_path, rows=3000, users=900)
+    words = ("log.csv", "-o", "chain.json", "--report", "report.json", "--plot", "costs.png", "--lags", "1-3")
+    done = call("fit", *words, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "user is taken to be the column 'user'" in done.stderr
+    assert "transitions" in done.stdout
+    assert "██" in done.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdict"] in done.stdout
+    assert report["costs"][0]["low"] < report["costs"][0]["outer"] < report["costs"][0]["high"]
+    assert report["second_order_gain"]["low"] < report["second_order_gain"]["high"]
+    assert (tmp_path / "costs.png").stat().st_size > 1000
+    assert Chain.load(tmp_path / "chain.json").n == 3
+    again = call("fit", "log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path)
+    assert json.loads(again.stdout) == report  # the same seed, the same numbers
+
+
+def test_the_command_refuses_in_one_line(tmp_path):
+    simple(tmp_path)
+    for words, expected in (
+        (("log.csv", "-o", "chain.csv"), "ends in .json"),
+        (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
+        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is no pause"),
+        (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
+        (("log.json", "-o", "log.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),
+        (("log.csv", "-o", "chain.json", "--lags", "0-2"), "(1 to 100000)"),
+    ):
+        done = call("fit", *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert expected in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    (tmp_path / "log.txt").write_text("1 2 3 1 2 3 1 2\n" * 400_000)
+    (tmp_path / "scratch").mkdir()
+    words = [ONOFF, "fit", "log.txt", "-o", "chain.json"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "scratch")}
+    child = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "scratch").glob("*/sequences.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert errors == "onoff: stopped\n"
+    assert not list((tmp_path / "scratch").iterdir())
+    assert {file.name for file in tmp_path.iterdir()} == {"log.txt", "scratch"}
+
+
+def test_ctrl_c_stops_a_query(tmp_path):
+    code = f"""
+import os, pathlib, signal, threading
+from contextlib import closing
+from onoff.logs.engines import DuckDB
+engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    with closing(engine), engine.explained(pathlib.Path("log")):
+        engine.connection.raw_sql("SELECT sum(sqrt(range)) FROM range(1000000000000)")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "stopped\n"
+
+
+def test_the_plain_loop_itself_on_a_case_counted_by_hand():
+    rows = [("u", "1", "p"), ("u", "2", "q"), ("u", "9", "p"), ("u", "9", "q"), ("v", "1", "q"), ("u", "3", "")]
+    found = logkit.counted(rows, ["p", "q"], gap=5)
+    u, v = logkit.bucket("u"), logkit.bucket("v")
+    assert found["pairs"] == Counter({(u, 0, 1): 2})
+    assert found["starts"] == Counter({(u, 0): 2, (v, 1): 1})
+    assert (found["breaks"], found["lone_users"], found["equal_times"], found["out_of_order"]) == (1, 1, 1, 1)

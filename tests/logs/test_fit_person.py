@@ -1,0 +1,215 @@
+"""Fitting for one person, with the files that people have: no users, access logs, dates of all kinds, no log at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import logkit
+from clikit import call
+from onoff import Chain, OnoffError, fit
+from onoff.logs.access import is_access_log
+from onoff.logs.look import by_look
+from onoff.logs.reading import Columns, choose
+
+ROOT = Path(__file__).parents[2]
+QUICK = {"lags": [1], "replicates": 0}
+NOBODY = dict.fromkeys(("user", "time", "source"))
+WALK = "abcabcabacbcabcabcab"
+AGENT = '"http://example.org/" "Mozilla/5.0 (X11; \\"quoted\\")"'
+
+
+def access_line(second, target, address="192.0.2.1", login="-", rest="", method="GET", status=200):
+    clock = f"10/Oct/2025:13:{second // 60:02}:{second % 60:02} -0700"
+    return f'{address} - {login} [{clock}] "{method} {target} HTTP/1.1" {status} 2326{rest}\n'
+
+
+def test_without_a_column_of_users_there_is_one_user_and_that_is_said(tmp_path):
+    (tmp_path / "log.csv").write_text("time,page\n" + "".join(f"{t},{name}\n" for t, name in enumerate(WALK)))
+    report = fit(tmp_path / "log.csv", **QUICK).report
+    assert (report.users, report.transitions) == (1, len(WALK) - 1)
+    assert any("no column says who asked: all rows are taken to be one user's" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("rows", [12, 2])
+def test_a_title_or_the_number_of_a_row_is_no_user(rows):
+    pages = [WALK[i] for i in range(rows)]
+    for other in ([f"all about {page}" for page in pages], [str(i) for i in range(rows)]):
+        samples = {"moment": ["2024-01-01"] * rows, "page": pages, "what": other}
+        assert choose(NOBODY, samples)[0] == Columns(None, "moment", "page")
+    samples = {"moment": ["2024-01-01"] * rows, "page": pages, "what": [f"u{i % 2}" for i in range(rows)]}
+    assert choose(NOBODY, samples)[0].user == ("what" if rows > 3 else None)
+
+
+def test_one_user_is_asked_for_or_a_column_of_users_is_given_but_not_both(tmp_path):
+    rows = [(f"u{t % 2}", str(t), name) for t, name in enumerate(WALK)]
+    file = logkit.write(rows, tmp_path / "log.csv")
+    assert fit(file, **QUICK, held_out=0).report.users == 2
+    assert fit(file, one_user=True, **QUICK).report.users == 1
+    with pytest.raises(OnoffError, match="--one-user or --user, not both"):
+        fit(file, one_user=True, user="user", **QUICK)
+
+
+@pytest.mark.parametrize("name", ["ann", "bob", "cyd", "dan", "eve", "fay"])
+def test_one_user_alone_is_never_held_out_and_that_is_said(tmp_path, name):
+    """Whatever the hash of the name: of these, some fall into the buckets that are held out."""
+    file = logkit.write([(name, str(t), page) for t, page in enumerate(WALK)], tmp_path / "log.csv")
+    report = fit(file, held_out=0.5, **QUICK).report
+    assert report.training_transitions == len(WALK) - 1
+    assert report.held_out is None
+    assert [note for note in report.notes if note.startswith("one user: nobody is held out")]
+    silent = fit(file, held_out=0, **QUICK).report
+    assert not [note for note in silent.notes if note.startswith("one user")]  # nothing else was asked for
+
+
+def test_the_names_above_would_fall_on_both_sides():
+    held = np.random.default_rng(1).permutation(64)[:32]
+    assert {logkit.bucket(name) in held for name in ("ann", "bob", "cyd", "dan", "eve", "fay")} == {True, False}
+
+
+def test_a_list_with_one_request_in_a_line_is_one_users_sequence(tmp_path):
+    (tmp_path / "requests.txt").write_text("\n".join(WALK) + "\n")
+    found = fit(tmp_path / "requests.txt", **QUICK)
+    expected = logkit.counted([("the user", str(t), name) for t, name in enumerate(WALK)], ["a", "b", "c"])
+    assert found.counts.sum() == sum(expected["pairs"].values()) == len(WALK) - 1
+    assert found.counts[0, 1] == sum(c for (_, i, j), c in expected["pairs"].items() if (i, j) == (0, 1))
+    assert any("every line has one word" in note for note in found.report.notes)
+
+
+@pytest.mark.parametrize("rest", ["", f" {AGENT}"])
+def test_access_logs_of_web_servers_are_read_as_they_are(tmp_path, rest):
+    lines = [access_line(t, f"/{name}?x={t % 2}", rest=rest) for t, name in enumerate(WALK)]
+    lines += [access_line(100, "/a", login="ann", rest=rest), access_line(102, "/c", login="ann", rest=rest)]
+    lines.insert(3, access_line(2, "/favicon.ico", rest=rest, status=404))
+    lines.insert(5, access_line(4, "/b", rest=rest, method="POST"))
+    lines.insert(7, '192.0.2.9 - - [10/Oct/2025:13:00:06 -0700] "\\x16\\x03\\x01" 400 226' + rest + "\n")
+    (tmp_path / "access.log").write_text("".join(lines))
+    found = fit(tmp_path / "access.log", held_out=0, gap=1, **QUICK)
+    assert found.chain.names == ("/a", "/b", "/c")
+    assert (found.report.users, found.report.transitions) == (2, len(WALK) - 1)  # ann's two are too far apart
+    assert found.report.notes[0].startswith("the name does not say what the log is: it is read as the access log")
+    assert found.report.notes[1].startswith("3 lines are left out")
+    whole = fit(tmp_path / "access.log", held_out=0, source="target", user="address", top=5, **QUICK)
+    assert whole.report.users == 1
+    assert "/a?x=0" in whole.chain.names
+
+
+def test_programs_behind_one_address_are_different_users_and_times_have_zones(tmp_path):
+    lines = [access_line(t, f"/{name}", rest=f' "-" "{"AB"[t % 2]}"') for t, name in enumerate(WALK)]
+    (tmp_path / "access.log").write_text("".join(lines))
+    assert fit(tmp_path / "access.log", held_out=0, **QUICK).report.users == 2
+    two = access_line(0, "/a") + access_line(1, "/b").replace("-0700", "-0800") + access_line(2, "/a")
+    (tmp_path / "zones.log").write_text(two)
+    found = fit(tmp_path / "zones.log", held_out=0, **QUICK)
+    assert found.counts.tolist() == [[1, 1], [0, 0]]  # an hour lies between -0700 and -0800: /b came last
+
+
+def test_a_line_of_another_format_in_an_access_log_is_named(tmp_path):
+    (tmp_path / "access.log").write_text("".join(access_line(t, f"/{p}") for t, p in enumerate(WALK)) + "and so on\n")
+    with pytest.raises(OnoffError, match="line 21 is not that of a web access log: 'and so on'"):
+        fit(tmp_path / "access.log", held_out=0, **QUICK)
+    (tmp_path / "access.log").write_text("".join(access_line(t, f"/{p}") for t, p in enumerate(WALK)))
+    with pytest.raises(OnoffError, match=r"no column 'page' for --source: there are user, time, source, address"):
+        fit(tmp_path / "access.log", kind="access", source="page", held_out=0, **QUICK)
+    assert not is_access_log(["a b a"])
+    assert not is_access_log([access_line(0, "/").replace("Oct", "Foo")])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("README.md", (ROOT / "README.md").read_bytes(), "is no log: .* of its words have commas"),
+        ("letter.txt", (ROOT / "LICENSE").read_bytes(), "is no log"),
+        ("fit.py", (ROOT / "src/onoff/logs/fitting.py").read_bytes(), "is no log"),
+        ("page.html", b"<html><body>a b a</body></html>", "is no log: it begins like a page"),
+        ("run", b"#!/bin/sh\necho a b a\n", "is no log: it begins like a page, a program"),
+        ("data.txt", json.dumps([["a", "b"]] * 30, indent=1).encode(), "is no log: it begins like"),
+        ("picture", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no log: it holds bytes that no text has"),
+        ("list", "".join(f"word{i} word{i + 1000} " for i in range(50)).encode(), "most of its words come only once"),
+        ("latin", "caf\xe9 a b a".encode("latin-1"), "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_plainly_no_log_is_refused_and_not_read_as_words(tmp_path, name, data, words):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(OnoffError, match=words):
+        fit(tmp_path / name, held_out=0, **QUICK)
+
+
+def test_what_a_file_is_shows_where_its_name_is_silent(tmp_path):
+    rows = [("u", str(t), name) for t, name in enumerate(WALK)]
+    for made, expected in (("log.csv", "csv"), ("log.tsv", "csv"), ("log.jsonl", "json"), ("log.parquet", "parquet")):
+        file = logkit.write(rows, tmp_path / made).rename(tmp_path / f"{made}.old")
+        assert by_look(file) == expected
+        report = fit(file, held_out=0, **QUICK).report
+        assert report.transitions == len(WALK) - 1
+        assert f"it is read as {expected}; or say --format" in report.notes[0]
+    (tmp_path / "long.old").write_text("\u00e9 b\n" * 30_000)  # longer than what is looked at, and cut within a letter
+    assert by_look(tmp_path / "long.old") == "text"
+    (tmp_path / "said.txt").write_text("yes, no, yes, no, yes,\n" * 4)
+    assert fit(tmp_path / "said.txt", kind="text", held_out=0, **QUICK).chain.names == ("no,", "yes,")
+
+
+def test_a_column_in_which_nothing_comes_twice_is_not_the_source(tmp_path):
+    rows = [("u", str(t), f"article {t}") for t in range(30)]
+    with pytest.raises(OnoffError, match="no source was asked for twice"):
+        fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, **QUICK)
+
+
+@pytest.mark.parametrize("header", ["user,time,source", "reader,moment,page"])
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        ("05/{:02}/2024 10:00", "%m/%d/%Y %H:%M"),
+        ("{:02}.05.24", "%d.%m.%y"),
+        ("May {}, 2024 2:05 PM", "%b %d, %Y %I:%M %p"),
+    ],
+)
+def test_dates_as_people_write_them_need_a_format_and_are_read_with_it(tmp_path, header, form, written):
+    days = [10, 9, 11, 12, 14, 13]
+    rows = [f"u,{form.format(day)},{'ab'[day % 2]}" for day in days]
+    if "," in form:
+        rows = [f'u,"{form.format(day)}",{"ab"[day % 2]}' for day in days]
+    (tmp_path / "log.csv").write_text("\n".join([header, *rows]) + "\n")
+    with pytest.raises(OnoffError, match=r"times cannot be read: .*; give --time-format"):
+        fit(tmp_path / "log.csv", held_out=0, **QUICK)
+    found = fit(tmp_path / "log.csv", held_out=0, time_format=written, **QUICK)
+    assert found.counts.tolist() == [[0, 2], [3, 0]]  # b a b a b a, in the order of the days
+    assert (found.report.out_of_order, found.report.missing_time) == (2, 0)
+    with pytest.raises(OnoffError, match=r"no time in .* has the format '%Y!'"):
+        fit(tmp_path / "log.csv", held_out=0, time_format="%Y!", **QUICK)
+    with pytest.raises(OnoffError, match="by DuckDB only"):
+        fit(tmp_path / "log.csv", engine="spark", time_format=written, **QUICK)
+
+
+def test_a_few_times_that_cannot_be_read_are_counted_as_before(tmp_path):
+    rows = [("u", str(t) if t % 3 else "soon", name) for t, name in enumerate(WALK)]
+    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, **QUICK).report
+    assert report.missing_time == 7
+
+
+def test_the_command_ends_without_a_recommendation_where_the_chain_is_not_to_be_relied_on(tmp_path):
+    (tmp_path / "few.txt").write_text("a b a b c a b\n")
+    done = call("fit", "few.txt", "-o", "chain.json", cwd=tmp_path, check=True)
+    assert "do not rely on this chain" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("No recommendation: 6 transitions are few for 3 sources")
+    assert "Worth" not in done.stdout
+    assert "is as cheap" not in done.stdout
+
+
+def test_the_command_overwrites_nothing_unless_forced(tmp_path):
+    (tmp_path / "log.txt").write_text("a b a b a\n" * 20)
+    (tmp_path / "kept").write_text("mine")
+    (tmp_path / "kept").rename(tmp_path / "chain.json")
+    (tmp_path / "report.json").write_text("mine, too")
+    for words in (("-o", "chain.json"), ("-o", "new.json", "--report", "report.json")):
+        done = call("fit", "log.txt", *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "is there already: give another name, or --force" in done.stderr
+    assert (tmp_path / "chain.json").read_text() == "mine"
+    assert not (tmp_path / "new.json").exists()
+    call("fit", "log.txt", "-o", "chain.json", "--report", "report.json", "--force", cwd=tmp_path, check=True)
+    assert Chain.load(tmp_path / "chain.json").names == ("a", "b")
+    assert json.loads((tmp_path / "report.json").read_text())["n"] == 2

@@ -1,0 +1,297 @@
+"""Do requests follow the chain: no gambler expects to gain, habits that differ are found, and the commands say so."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from clikit import call
+from onoff import Chain, OnoffError, follows, plan
+from onoff.client.journal import Journal
+from onoff.client.session import begin, finish
+from onoff.logs import following
+from onoff.logs.following import bet
+from onoff.logs.predictors import Piece, predictors
+from onoff.logs.requests import Requests, of_journal, of_log
+from onoff.plans.store import PlanStore
+from onoff.testing import chains
+
+EVEN = Chain(np.full((4, 4), 0.25), tuple("abcd"))
+
+
+def nearly_even(n, rng):
+    """A chain that barely prefers any successor."""
+    return Chain(rng.dirichlet(np.full(n, 20.0), n))
+
+
+def paths(chain, steps):
+    """Every possible path from source 0, with its probability."""
+    for rest in product(range(chain.n), repeat=steps):
+        path = np.array([0, *rest])
+        chance = float(np.prod(chain.P[path[:-1], path[1:]]))
+        if chance:
+            yield path, chance
+
+
+@settings(max_examples=8, deadline=None)
+@given(chains(max_sources=3))
+def test_no_predictor_expects_to_gain(chain):
+    """The expected capital of each is 1 on all paths, or less: rare requests below 2^-1075 have a float of 0."""
+    expected = {}
+    for path, chance in paths(chain, 7 if chain.n == 2 else 5):
+        piece = Piece(chain.P, path, np.ones(len(path) - 1, bool))
+        for number, (_, _, ratio) in enumerate(predictors(piece)):
+            expected[number] = expected.get(number, 0.0) + chance * float(np.prod(ratio))
+    assert len(expected) > 60
+    assert max(expected.values()) < 1 + 1e-9
+
+
+def test_the_weights_of_the_predictors_sum_to_1_and_do_not_depend_on_the_requests():
+    rng = np.random.default_rng(1)
+    for n in (2, 3, 5, 40):
+        chain = nearly_even(n, rng)
+        listed = []
+        for size in (2, 7, 500):
+            path = chain.simulate(size, rng)
+            listed.append(
+                [(what, weight) for what, weight, _ in predictors(Piece(chain.P, path, np.ones(size - 1, bool)))]
+            )
+        assert listed[0] == listed[1] == listed[2]
+        assert sum(weight for _, weight in listed[0]) == pytest.approx(1)
+
+
+def alarms(chain, steps, against, rate):
+    return sum(chance for path, chance in paths(chain, steps) if bet(chain, path, (), rate, against).refuted)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_alarms_on_all_paths_together_are_as_rare_as_stated_and_a_cheat_would_be_seen(n):
+    """Ville's inequality, by enumeration. The cheat gains whatever comes: its q sums to 1.3."""
+    chain = Chain(np.random.default_rng(n).dirichlet(np.full(n, 0.7), n))
+    for rate in (0.8, 0.5, 0.2):
+        assert alarms(chain, 7 if n == 2 else 4, predictors, rate) <= rate
+
+    def cheat(piece):
+        yield "everything", 1.0, np.full(len(piece.x), 1.3)
+
+    assert alarms(chain, 7 if n == 2 else 4, cheat, 0.8) > 0.8
+
+
+def test_of_1000_simulated_readers_at_most_1_percent_are_called_wrong():
+    """At a true rate of 1 % more than 22 of 1000 would be called so in 0.03 % of all seeds."""
+    rng, wrong = np.random.default_rng(7), 0
+    for _ in range(1000):
+        n = int(rng.integers(2, 13))
+        chain = Chain(rng.dirichlet(np.full(n, rng.choice([0.3, 2.0, 30.0])), n))
+        wrong += follows(chain, chain.simulate(120, rng)).refuted
+    assert wrong <= 22
+
+
+@pytest.mark.parametrize("slips", [0.0, 0.1])
+def test_a_reader_who_alternates_is_found_within_50_requests(slips):
+    """a, b, c, d in turn, some of them slips of the finger. Of 1,000 such readers with other seeds all were found."""
+    rng, missed = np.random.default_rng(8), 0
+    for _ in range(200):
+        n = int(rng.integers(4, 21))
+        path = np.tile(rng.permutation(n)[:4], 13)[:50]
+        path = np.where(rng.random(50) < slips, rng.integers(n, size=50), path)
+        missed += not follows(nearly_even(n, rng), path).refuted
+    assert missed <= 2
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("n", [10, 100])
+def test_a_reload_of_all_feeds_is_found_before_the_first_hundred(n, shuffled):
+    rng = np.random.default_rng(9)
+    rounds = [rng.permutation(n) if shuffled or i == 0 else None for i in range(10)]
+    path = np.concatenate([rounds[0] if one is None else one for one in rounds])
+    found = follows(nearly_even(n, rng), path[:100])
+    assert found.refuted
+    assert found.found_at <= 60
+
+
+def test_habits_that_change_after_many_faithful_requests_are_found_soon():
+    rng = np.random.default_rng(10)
+    chain = nearly_even(8, rng)
+    faithful = chain.simulate(3000, rng)
+    assert not follows(chain, faithful).refuted
+    found = follows(chain, np.concatenate([faithful, np.tile([3, 1, 6, 2], 20)]))
+    assert 3000 < found.found_at < 3040
+
+
+def test_the_bits_are_those_that_a_better_model_gains():
+    rng = np.random.default_rng(11)
+    cycle = follows(EVEN, np.tile([0, 1, 2, 3], 500))
+    assert cycle.bits == pytest.approx(2.0, abs=0.02)  # of 2 bits a request all are known in advance
+    other = Chain(rng.dirichlet(np.ones(4), 4), tuple("abcd"))
+    true = float(other.stationary() @ (other.P * np.log2(other.P / EVEN.P)).sum(axis=1))
+    assert follows(EVEN, other.simulate(5000, rng)).bits == pytest.approx(true, abs=0.05)
+    second = [0, 0]
+    for slip in rng.random(3000):  # the last two decide, the last alone does not
+        second.append((second[-2] + second[-1] + 1) % 4 if slip < 0.9 else int(rng.integers(4)))
+    assert follows(EVEN, second).bits > 1.0
+    assert follows(EVEN, EVEN.simulate(2000, rng)).bits == 0
+
+
+def test_what_the_better_model_looked_at_is_said():
+    rng = np.random.default_rng(12)
+    chain = nearly_even(12, rng)
+    noisy = [int(x) for x in rng.integers(12, size=7)]
+    for slip in rng.random(200):
+        noisy.append(noisy[-7] if slip < 0.6 else int(rng.integers(12)))
+    assert follows(chain, noisy).hint == "the request 7 before"
+    catalogue = follows(chain, np.arange(11))
+    assert (catalogue.hint, catalogue.found_at <= 11) == ("the order of the catalogue", True)
+    assert "DO NOT FOLLOW the chain" in catalogue.words()
+    assert follows(chain, [1]).words() == "whether requests follow the chain: not known, too few were made"
+    assert follows(chain, chain.simulate(20, rng)).words().endswith("so few say little")
+
+
+def test_one_request_that_the_chain_calls_impossible_is_enough():
+    chain = Chain([[0.5, 0.5, 0], [0.5, 0, 0.5], [0.2, 0.4, 0.4]])
+    found = follows(chain, [0, 1, 2, 1, 1, 2])
+    assert (found.refuted, found.impossible, found.found_at, found.p_value) == (True, 1, 5, 0.0)
+    assert "the chain calls 1 of them impossible" in found.words()
+    tiny = Chain([[1 - 1e-300, 1e-300], [0.5, 0.5]])
+    assert follows(tiny, [0, 1] * 20).refuted  # and nothing overflows
+
+
+def test_nothing_is_said_where_another_sequence_begins():
+    chain = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]])
+    apart = follows(chain, [0, 1, 0, 0, 1], begins=[0, 3, 99])
+    assert (apart.tested, apart.impossible) == (3, 0)
+    assert follows(chain, [0, 1, 0, 0, 1]).impossible == 1
+
+
+def test_a_long_stream_is_looked_at_in_pieces_and_the_capital_goes_on(monkeypatch):
+    rng = np.random.default_rng(13)
+    chain = nearly_even(6, rng)
+    cycle = np.tile([0, 3, 1], 40)
+    whole = follows(chain, cycle)
+    monkeypatch.setattr(following, "LONG", 8)
+    pieces = follows(chain, cycle)
+    assert pieces.tested == whole.tested == 119
+    assert pieces.refuted
+    assert not follows(chain, cycle[:9]).refuted  # one piece alone does not show it, and predictors begin afresh
+    impossible = Chain([[0.5, 0.5], [1, 0]])
+    late = follows(impossible, [0] * 20 + [1, 1])
+    assert late.impossible == 1
+    assert late.found_at <= 22
+
+
+@pytest.mark.parametrize("bad", [[0, 4], [-1, 0], [[0, 1]]])
+def test_requests_that_are_no_sources_are_an_error(bad):
+    with pytest.raises(OnoffError, match="requests are indices of sources, from 0 to 3"):
+        follows(EVEN, bad)
+    with pytest.raises(OnoffError, match="rate of false alarms"):
+        follows(EVEN, [0, 1], false_alarms=1.0)
+
+
+def test_requests_are_read_from_lists_and_logs(tmp_path):
+    (tmp_path / "list").write_text("# a comment, with words.\non a\noff b\na\n\noff c\n")
+    assert of_log(tmp_path / "list", EVEN) == Requests((0, 1, 0, 2))
+    (tmp_path / "seq.txt").write_text("a b c\nb c d a\n" * 3)
+    found = of_log(tmp_path / "seq.txt", EVEN)
+    assert found.indices == (0, 1, 2, 1, 2, 3, 0) * 3
+    assert found.begins == (0, 3, 7, 10, 14, 17)
+    rows = ["u,3,a", "v,1,d", "u,1,b", "u,2,zz", "v,2,c", "u,4,b"]
+    (tmp_path / "log.csv").write_text("user,time,source\n" + "\n".join(rows) + "\n")
+    found = of_log(tmp_path / "log.csv", EVEN)
+    assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), 1)
+    merged = Chain(EVEN.P, ("a", "b", "c", "other"))
+    found = of_log(tmp_path / "log.csv", merged)
+    assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), 0)
+    with pytest.raises(OnoffError, match="none of its requests is for a source of the chain"):
+        of_log(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
+
+
+def lived(directory, chain, path):
+    """A journal with its plans and the server's log: ON for three steps, OFF for three, and so on."""
+    directory.mkdir()
+    store = PlanStore(chain, directory / "plans")
+    made = plan(chain, 1)
+    store.save(made)
+    chain.save(directory / "chain.json")
+    journal, lines = Journal(directory / "journal", chain.fingerprint, "catalogue"), []
+    draw = random.Random(5).randrange
+    for t, wanted in enumerate(path):
+        after = int(path[t + 1]) if t + 1 < len(path) else None
+        state, pending = begin(journal.state, chain, int(wanted), after, t % 6 < 3, made, draw)
+        journal.begin(state, pending, made.cost if pending.lag else float(chain.n))
+        journal.state = finish(state)
+        lines.append(json.dumps({"time": t, "step": t, "sources": list(pending.query), "client": "here"}))
+    journal.close()
+    (directory / "log").write_text("\n".join(lines) + "\n")
+    return "--chain", directory / "chain.json", "--journal", directory / "journal", "--plans", directory / "plans"
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory):
+    """A faithful reader and one who alternates, on the same chain that barely prefers any successor."""
+    rng = np.random.default_rng(14)
+    chain = Chain(nearly_even(4, rng).P, tuple("abcd"))
+    directory = tmp_path_factory.mktemp("lives")
+    options = {
+        name: lived(directory / name, chain, path)
+        for name, path in {"faithful": chain.simulate(100, rng), "alternating": np.tile([0, 1, 2, 3], 25)}.items()
+    }
+    return directory, options
+
+
+def test_the_audit_of_a_log_does_not_reassure_if_its_journal_refutes_the_chain(lives):
+    directory, options = lives
+    done = call("audit", "transcript", directory / "faithful" / "log", *options["faithful"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "this log: tells nothing about private requests" in done.stdout
+    assert "99 requests: nothing speaks against the chain" in done.stdout
+    done = call("audit", "transcript", directory / "alternating" / "log", *options["alternating"])
+    assert done.returncode == 1
+    assert "this log: tells nothing" not in done.stdout
+    assert "this log: NO VERDICT" in done.stdout
+    assert "99 requests: they DO NOT FOLLOW the chain" in done.stdout
+    found = json.loads(
+        call("audit", "transcript", directory / "alternating" / "log", *options["alternating"], "--json").stdout
+    )
+    assert found["following"]["refuted"]
+    assert found["following"]["found_at"] <= 50
+
+
+def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain(lives):
+    directory, _ = lives
+    for name, words, code in (("faithful", "nothing speaks against", 0), ("alternating", "DO NOT FOLLOW", 1)):
+        files = ("--journal", directory / name / "journal", "--chain", directory / name / "chain.json")
+        told = call("status", *files, "--plans", directory / name / "plans", check=True).stdout
+        assert words in told.splitlines()[-1]
+        done = call("check", directory / name / "journal", "--chain", directory / name / "chain.json")
+        assert done.returncode == code
+        assert words in done.stdout
+        assert ("Do not rely on this chain" in done.stdout) == bool(code)
+        of = of_journal(directory / name / "journal", Chain.load(directory / name / "chain.json"))
+        assert len(of.indices) == 100
+    done = call("check", directory / "faithful" / "journal")
+    assert (done.returncode, "no command has noted its chain here: give --chain" in done.stderr) == (2, True)
+
+
+def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
+    EVEN.save(tmp_path / "chain.json")
+    rows = "".join(f"{t},{'abcd'[t % 4] if t != 9 else 'x'}\n" for t in range(60))
+    (tmp_path / "log.csv").write_text("time,page\n" + rows)
+    done = call("check", "log.csv", "--chain", "chain.json", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
+    assert "1 requests are for no source of the chain" in done.stderr
+    assert "one user's" in done.stderr
+    for words, what in (
+        (("log.csv",), "is no journal, so give the chain, too"),
+        (("none",), "none: cannot be read"),
+        (("log.csv", "--chain", "chain.json", "--source", "q"), "there is no column 'q' for --source"),
+    ):
+        done = call("check", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert what in done.stderr

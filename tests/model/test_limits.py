@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onoff import Chain, ChainError, bounds, symmetric_inner, symmetric_outer
+from onoff.model import bounds as limits
+from onoff.model.symmetric import sigma
+from onoff.testing import chains, sparse
+
+lags = st.integers(1, 4)
+
+
+def by_definition(rows):
+    """Equations 8 to 11 in the plainest words, for object arrays of fractions."""
+    m, n = rows.shape
+    columns = [sorted(rows[:, x]) for x in range(n)]
+    lam = [sum(column[i] for column in columns) for i in range(m)]
+    capped = [Fraction(0)] + [min(lam[i], Fraction(1)) for i in range(n - 1)] + [Fraction(1)]
+    theta = [b - a for a, b in pairwise(capped)]
+    return lam, theta, sum((i + 1) * t for i, t in enumerate(theta)), lam[-1]
+
+
+@given(chains(max_sources=4), lags)
+def test_bounds_are_the_definition_exactly(chain, lag):
+    posterior = chain.exact_posterior(lag)
+    lam, theta, inner, outer = by_definition(posterior.rows)
+    found = bounds(posterior)
+    assert found.lam.tolist() == lam[: chain.n]
+    assert found.theta.tolist() == theta
+    assert (found.inner, found.outer) == (inner, outer)
+    assert found.peaks.tolist() == [max(posterior.rows[:, x]) for x in range(chain.n)]
+
+
+@given(chains(max_sources=6), lags)
+def test_float_bounds_agree_with_fractions(chain, lag):
+    floats, exact = bounds(chain.posterior(lag)), bounds(chain.exact_posterior(lag))
+    assert abs(floats.inner - exact.inner) < 1e-11
+    assert abs(floats.outer - exact.outer) < 1e-11
+    assert floats.inner_rate == 1 / floats.inner
+    assert floats.outer_rate == 1 / floats.outer
+
+
+@given(chains(max_sources=4), lags)
+def test_theta_is_a_distribution_and_outer_is_at_most_inner_exactly(chain, lag):
+    found = bounds(chain.exact_posterior(lag))
+    assert min(found.theta) >= 0
+    assert sum(found.theta) == 1
+    assert 1 <= found.outer <= found.inner <= chain.n
+
+
+@given(chains(), lags)
+def test_outer_is_at_most_inner(chain, lag):
+    found = bounds(chain.posterior(lag))
+    assert found.theta.min() >= 0
+    assert found.outer <= found.inner + 1e-11
+
+
+@given(chains(max_sources=2), lags)
+def test_two_sources_are_tight(chain, lag):
+    found = bounds(chain.exact_posterior(lag))
+    assert found.inner == found.outer
+
+
+@given(chains(max_sources=6))
+def test_always_on_means_everything(chain):
+    assert bounds(chain.exact_posterior(0)).outer == chain.n
+    assert bounds(chain.posterior(0)).inner == chain.n
+
+
+def test_streaming_in_small_batches_changes_nothing(monkeypatch):
+    chain = Chain(np.random.default_rng(1).dirichlet(np.ones(7), 7))
+    whole = bounds(chain.posterior(2))
+    monkeypatch.setattr(limits, "BATCH", 1)
+    parts = bounds(chain.posterior(2))
+    assert (whole.lam == parts.lam).all()
+    assert (whole.peaks == parts.peaks).all()
+
+
+@given(sparse(5), lags)
+def test_streaming_a_block_at_a_time_keeps_what_sparse_chains_need(chain, lag):
+    # Some `last` has fewer than n contexts, so the n smallest are not complete after its block.
+    whole = bounds(chain.posterior(lag))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "BATCH", 1)
+        parts = bounds(chain.posterior(lag))
+    assert (whole.lam == parts.lam).all()
+    assert (whole.peaks == parts.peaks).all()
+
+
+def test_bounds_are_compared_by_identity_as_they_hold_arrays():
+    posterior = Chain.symmetric(3, 0.5).posterior(1)
+    one, other = bounds(posterior), bounds(posterior)
+    assert one == one  # noqa: PLR0124
+    assert one != other
+    assert len({one, other}) == 2
+
+
+def test_bounds_of_many_sources_need_little_memory():
+    # The rows of n = 300 take 216 MB; a limit of 150 MB above the imports shows that they are never built at once.
+    code = """
+import numpy as np, resource
+from onoff import Chain, bounds, limits
+limits.BATCH = 2**20
+chain = Chain(np.random.default_rng(1).dirichlet(np.ones(300), 300))
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 150 * 2**20,) * 2)
+posterior = chain.posterior(1)
+assert 1 < bounds(posterior).outer < 300
+try:
+    posterior.rows
+except MemoryError:
+    print("no room for all rows")
+"""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("needs /proc")
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, env={"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.stdout == "no room for all rows\n"
+
+
+# The symmetric chain: closed forms, both regimes, even and odd lag. Fractions throughout.
+
+alphas = st.integers(0, 24).map(lambda k: Fraction(k, 24))
+
+
+def exact_symmetric(n, alpha, lag):
+    """p(j | i, k) of the symmetric chain with a rational alpha, by matrix multiplication."""
+    P = [[alpha if i == j else (1 - alpha) / (n - 1) for j in range(n)] for i in range(n)]
+    walk = [[Fraction(int(i == j)) for j in range(n)] for i in range(n)]
+    for _ in range(lag):
+        walk = [[sum(a * P[j][k] for j, a in enumerate(row)) for k in range(n)] for row in walk]
+    rows = []
+    for i in range(n):
+        for k in range(n):
+            weights = [walk[i][j] * P[j][k] for j in range(n)]
+            if sum(weights):
+                rows.append([w / sum(weights) for w in weights])
+    return np.array(rows, dtype=object)
+
+
+@given(st.integers(2, 5), alphas, st.integers(1, 5))
+def test_symmetric_closed_forms_are_exact(n, alpha, lag):
+    _, _, inner, outer = by_definition(exact_symmetric(n, alpha, lag))
+    assert symmetric_outer(n, alpha, lag) == outer
+    assert symmetric_inner(n, alpha, lag) == inner
+
+
+@given(st.integers(2, 6), alphas, st.integers(1, 6))
+def test_symmetric_chains_that_stay_are_tight(n, alpha, lag):
+    if n * alpha >= 1:
+        assert symmetric_inner(n, alpha, lag) == symmetric_outer(n, alpha, lag)
+        # Corollary 2 with the exponent t - tau in its numerator.
+        corrected = alpha * n * ((n - 1) ** lag + (n - 1) * (n * alpha - 1) ** lag)
+        corrected /= (n - 1) ** lag + (n * alpha - 1) ** (lag + 1)
+        assert symmetric_outer(n, alpha, lag) == corrected
+
+
+@given(st.integers(2, 20), st.floats(0, 1), st.integers(1, 8))
+def test_symmetric_closed_forms_agree_with_the_float_bounds(n, alpha, lag):
+    if 0 < alpha < 1:
+        found = bounds(Chain.symmetric(n, alpha).posterior(lag))
+        assert symmetric_outer(n, alpha, lag) == pytest.approx(found.outer, rel=1e-7)
+        assert symmetric_inner(n, alpha, lag) == pytest.approx(found.inner, rel=1e-7)
+
+
+def test_example_1_of_the_paper():
+    for k in range(1, 24):
+        a = Fraction(k, 24)
+        inner, outer = symmetric_inner(3, a, 1), symmetric_outer(3, a, 1)
+        if 3 * a >= 1:
+            assert inner == outer == 6 * a**2 / (3 * a**2 - 2 * a + 1)
+        else:
+            assert outer == (3 - 3 * a) / (3 * a + 1)
+            assert inner == 2 / (3 * a + 1) - (4 * a - 2) / (3 * a**2 - 2 * a + 1) - 1
+
+
+def test_closed_forms_refuse_nonsense():
+    for bad in ((1, 0.5, 1), (3, -0.1, 1), (3, 0.5, 0), (3, 0.1, 1.5), (2.5, 0.5, 1), (3, "x", 1), (3, 0.5, "1")):
+        with pytest.raises(ChainError, match="are needed"):
+            symmetric_outer(*bad)
+        with pytest.raises(ChainError, match="are needed"):
+            symmetric_inner(*bad)
+    with pytest.raises(ValueError, match="sigma_6"):
+        sigma(6, 3, 0.5, 1)

@@ -1,0 +1,282 @@
+"""The planner with its real background process, and plans shared on disk."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onoff import Chain, PlanError, Planner, plan
+from onoff.plans.planner import cheapest, compute, grid
+from onoff.plans.race import RacePlan, race_plan
+from onoff.plans.store import PlanStore, default_directory
+from oracles import random_chain
+
+
+@pytest.fixture
+def chain():
+    return Chain(np.random.default_rng(8).dirichlet(np.full(6, 2.0), 6))
+
+
+@contextmanager
+def before_the_background(chain, directory):
+    """A planner whose background has not begun: another process computes for its store."""
+    with PlanStore(chain, directory).lock() as mine:
+        assert mine
+        planner = Planner(chain, directory)
+        assert planner._worker.wait(timeout=300) == 3
+        yield planner
+
+
+def test_the_first_query_does_not_wait_and_plans_arrive(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
+    with before_the_background(chain, tmp_path) as planner:
+        first = planner.best(1)
+        assert first.scheme == "race"
+        assert 2 in first.draw(2, 0, 1)
+    with planner:
+        best = planner.wait(4, timeout=300)
+        assert best.scheme == "optimal"
+        assert best.lag <= 4
+        assert best.cost <= plan(chain, best.lag).cost * (1 + 2e-6)
+        assert 2 in best.draw(2, 0, 1, lag=4)
+        assert planner.best(1).lag == 1
+    assert planner.best(1).scheme == "optimal"  # closed: what is on disk still serves
+    planner.close()
+
+
+def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    for lag in (1, 2, 5):
+        store.save(plan(chain, lag))
+    with Planner(chain, tmp_path) as planner:
+        assert [planner.best(lag).lag for lag in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 5]
+        costs = [planner.best(lag).cost for lag in range(1, 8)]
+        assert costs == sorted(costs, reverse=True)
+        with pytest.raises(PlanError, match="at least 1"):
+            planner.best(0)
+
+
+def test_a_lucky_estimate_of_the_race_does_not_displace_a_table(chain, tmp_path):
+    table, dear = plan(chain, 1), plan(chain, 1, "everything")
+    race = race_plan(chain, 1, draws=300, randbelow=random.Random(1).randrange)
+    for cost in (1.0, table.cost * 0.7, race.cost):
+        lucky = replace(race, cost=cost, interval=(cost, cost))
+        assert cheapest([lucky, table]) is table
+        assert cheapest([lucky, dear]) is lucky
+    wide = replace(race, interval=(1.0, race.cost + 1.96 * (dear.cost - race.cost) / 3.9))
+    assert wide.interval[1] < dear.cost
+    assert cheapest([wide, dear]) is dear  # four standard errors, for an estimate from few draws
+    PlanStore(chain, tmp_path).save(table)
+    planner = Planner(chain, tmp_path)
+    planner._first = replace(race, cost=1.0, interval=(1.0, 1.0))
+    with planner:
+        assert planner.best(1) == table
+
+
+def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monkeypatch):
+    def start(*_, **__):
+        raise AssertionError("a process was started")
+
+    store = PlanStore(chain, tmp_path)
+    for lag in (1, 2, 3, 5):
+        store.save(plan(chain, lag))
+    monkeypatch.setattr("onoff.plans.planner.subprocess.Popen", start)
+    with Planner(chain, tmp_path) as planner:
+        assert planner.wait(4, timeout=300).lag == 3
+        assert planner.best(5).lag == 5
+        with pytest.raises(AssertionError, match="was started"):
+            planner.best(6)
+    store.path(2).write_text("damaged")
+    with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
+        planner.best(5)
+    store.path(2).unlink()
+    store.save(plan(chain, 2, "paper"))  # not the best there is
+    with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
+        planner.best(2)
+
+
+def test_planning_stops_where_the_cost_stops_falling(tmp_path):
+    fast = Chain(0.2 * np.eye(4) + 0.8 * np.full((4, 4), 0.25))
+    store = PlanStore(fast, tmp_path)
+    compute(store, reach=1000)
+    assert max(store.lags()) < 20
+    frozen = PlanStore(Chain(np.eye(3)), tmp_path)
+    compute(frozen, reach=1000)  # never mixes: every plan is everything, at once
+    assert sorted(frozen.lags()) == [1]
+
+
+def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    command = [sys.executable, "-m", "onoff.plans.planner", str(store.directory), "3", "600"]
+    workers = [subprocess.Popen(command) for _ in range(2)]
+    assert sorted(worker.wait(timeout=300) for worker in workers) in ([0, 0], [0, 3])
+    assert set(store.lags()) == {1, 2, 3}
+    with store.lock() as mine, store.lock() as theirs:
+        assert mine
+        assert not theirs
+
+
+def test_a_killed_background_leaves_only_whole_plans(tmp_path):
+    chain = random_chain("dense", 45, 1)
+    store = PlanStore(chain, tmp_path)
+    command = [sys.executable, "-m", "onoff.plans.planner", str(store.directory), "8", "600"]
+    worker = subprocess.Popen(command)
+    deadline = time.monotonic() + 60
+    while not store.lags() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    worker.kill()
+    worker.wait()
+    for lag in store.lags():
+        assert store.load(lag).lag == lag
+    with store.lock() as mine:
+        assert mine
+
+
+def test_a_killed_background_is_started_again(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
+    with Planner(chain, tmp_path) as planner:
+        planner._worker.kill()
+        planner._worker.wait()
+        assert planner.wait(2, timeout=300).scheme == "optimal"
+
+
+def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
+    with before_the_background(chain, tmp_path) as planner:
+        assert planner.best(1).scheme == "race"
+    with planner:
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+
+
+def test_a_poor_plan_is_improved(chain, tmp_path):
+    PlanStore(chain, tmp_path).save(plan(chain, 1, "everything"))
+    with Planner(chain, tmp_path) as planner:
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+
+
+def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    with Planner(chain, "plans") as planner:
+        monkeypatch.chdir("/")
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+    assert (tmp_path / "plans").is_dir()
+
+
+@pytest.mark.parametrize("name", ["chain.json", "lengths.json"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
+def test_a_damaged_description_is_written_anew(chain, tmp_path, name, damage):
+    store = PlanStore(chain, tmp_path)
+    (store.directory / name).write_bytes(damage)
+    found = PlanStore.open(PlanStore(chain, tmp_path).directory)
+    assert (found.chain, found.lengths) == (chain, None)
+
+
+def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
+    """What describes the store is damaged after the client has started."""
+    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
+    with before_the_background(chain, tmp_path) as planner:
+        pass
+    (planner.store.directory / "lengths.json").write_text("{")
+    with planner:
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+
+
+def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible(chain, tmp_path):
+    (tmp_path / "file").write_text("")
+    with Planner(chain, tmp_path / "file" / "plans") as planner:
+        assert "plans cannot be kept here" in planner.trouble
+        assert planner.wait(3, timeout=300).scheme == "race"
+        assert not planner.working
+    store = PlanStore(chain, tmp_path / "plans")
+    store.save(plan(chain, 1))
+    (store.directory / "log").mkdir()  # as on a read-only disk, but also for root: no process can be started
+    (store.path(2)).mkdir()
+    with Planner(chain, tmp_path / "plans") as planner:
+        assert planner.best(2) == store.load(1)
+        assert "plans cannot be computed here" in planner.trouble
+    with pytest.raises(PlanError, match="lengths"):  # a slip of the caller's is still an error
+        Planner(chain, tmp_path, (1.0,))
+
+
+def test_a_planner_without_background_starts_and_writes_nothing(chain, tmp_path):
+    with Planner(chain, tmp_path / "plans", background=False) as planner:
+        assert planner.wait(2, timeout=300).scheme == "race"
+        assert (planner.working, planner.trouble) == (False, None)
+    assert not (tmp_path / "plans").exists()
+
+
+def test_the_background_is_nice_and_ends_in_time(tmp_path):
+    with Planner(random_chain("dense", 80, 1), tmp_path, limit=1.0) as planner:
+        assert planner.working
+        status = Path(f"/proc/{planner._worker.pid}/stat")
+        deadline = time.monotonic() + 60
+        while status.read_text().rpartition(")")[2].split()[16] != "10":
+            assert time.monotonic() < deadline
+        assert planner._worker.wait(timeout=300) == -signal.SIGALRM
+
+
+def test_a_place_where_nothing_can_be_kept_is_an_error(chain, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="plans cannot be kept"):
+        PlanStore(chain, tmp_path / "file" / "plans")
+
+
+def test_a_lag_is_a_whole_number(chain, tmp_path):
+    PlanStore(chain, tmp_path).save(plan(chain, 1))
+    with Planner(chain, tmp_path) as planner:
+        for lag in (1.5, True, "1"):
+            with pytest.raises(PlanError):
+                planner.best(lag)
+
+
+def test_a_damaged_plan_is_made_anew(chain, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
+    store = PlanStore(chain, tmp_path)
+    store.path(1).write_text("{}")
+    with before_the_background(chain, tmp_path) as planner:
+        assert planner.best(1).scheme == "race"
+    with planner:
+        assert planner.wait(1, timeout=300).scheme == "optimal"
+    assert store.load(1).gap <= 1e-6
+
+
+def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
+    store = PlanStore(chain, tmp_path)
+    store.save(plan(chain, 1))
+    store.save(plan(chain, 1, "everything"))
+    assert store.load(1).scheme == "optimal"
+    lucky = RacePlan(chain, 1, cost=1.0, interval=(1.0, 1.0), lower_bound=store.load(1).lower_bound)
+    assert not store.save(lucky)
+    store.path(1).unlink()
+    assert store.save(lucky)
+    assert store.save(plan(chain, 1))
+    with pytest.raises(PlanError, match="another chain"):
+        store.save(plan(Chain.symmetric(6, 0.5), 1))
+    plan(Chain.symmetric(6, 0.5), 2).save(store.path(2))
+    with pytest.raises(PlanError, match="another chain"):
+        store.load(2)
+    assert PlanStore(chain, tmp_path, (1.0,) * 6).directory != store.directory
+    assert PlanStore.open(store.directory).chain == chain
+    store.directory.rename(tmp_path / "elsewhere")
+    with pytest.raises(PlanError, match="renamed"):
+        PlanStore.open(tmp_path / "elsewhere")
+
+
+def test_plans_are_kept_in_the_users_cache_by_default(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_directory() == tmp_path / "onoff" / "plans"
+
+
+def test_the_grid_grows():
+    assert list(itertools.islice(grid(), 7)) == [1, 2, 3, 5, 8, 13, 21]

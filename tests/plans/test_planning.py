@@ -1,0 +1,381 @@
+"""Plans: equal to the paper's own program, exact in every context, and honest about what they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from onoff import Chain, ContextError, Plan, PlanError, RacePlan, TablePlan, bounds, plan
+from onoff.schemes.optimum.search import optimal_law
+from onoff.testing import chains
+from oracles import check_encoder, paper_program, random_chain, restricted
+from theoryoracle import chain_of, minimum_in_floats, stream_program
+
+FALSE_ALARM = 1e-6
+KINDS = ("dense", "sparse", "periodic", "symmetric")
+
+
+# The optimum
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
+def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
+    chain = random_chain(kind, n, seed=lag)
+    found = plan(chain, lag, "optimal", gap=5e-8)
+    value = paper_program(chain.posterior(lag).rows)
+    assert abs(found.cost - value) < 1e-7 * max(1, value)
+    assert found.lower_bound <= value + 1e-7
+    assert found.gap <= 5e-8
+
+
+@given(chains(max_sources=5), st.integers(1, 3))
+@settings(max_examples=40)
+def test_the_optimum_on_chains_of_every_kind(chain, lag):
+    assert plan(chain, lag, "optimal").cost == pytest.approx(paper_program(chain.posterior(lag).rows), abs=3e-6)
+
+
+@pytest.mark.parametrize(("lag", "rate"), [(1, 0.6875), (2, 0.7916667), (3, 0.7978972)])
+def test_the_known_optimum_of_figure_2(lag, rate):
+    assert abs(1 / plan(Chain.symmetric(3, 0.25), lag, gap=1e-9).cost - rate) < 1e-7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lengths_change_the_objective_only(seed):
+    chain = random_chain("dense", 5, seed)
+    lengths = np.random.default_rng(seed).uniform(0.5, 20, 5)
+    found = plan(chain, 1, "optimal", lengths=lengths, gap=1e-8)
+    assert found.cost == pytest.approx(paper_program(chain.posterior(1).rows, lengths), rel=1e-7)
+    assert found.lengths == tuple(lengths)
+
+
+@pytest.mark.parametrize("weights", [[[1, 3, 2], [2, 1, 5], [4, 1, 1]], [[0, 1, 2], [3, 0, 1], [1, 1, 0]]])
+def test_a_larger_window_and_a_memory_gain_nothing_and_no_window_costs_everything(weights):
+    # The remark of Section VIII, by the program of all clients that see X_0..X_{t + window} at step t and remember all.
+    exact, chain = chain_of(weights), Chain.from_counts(weights, smoothing=0)
+    planned = sum(plan(chain, lag, gap=1e-8).cost for lag in (1, 2))
+    for window in (1, 2):
+        assert minimum_in_floats(*stream_program(exact, 2, window)) == pytest.approx(planned, abs=1e-6)
+    assert minimum_in_floats(*stream_program(exact, 2, 0)) == pytest.approx(2 * chain.n, abs=1e-6)
+
+
+@given(chains(min_sources=3, max_sources=5), st.integers(1, 3), st.data())
+@settings(max_examples=30)
+def test_adding_a_context_never_lowers_the_optimum(chain, lag, data):
+    possible = chain.posterior(lag).contexts.tolist()
+    left_out = data.draw(st.sampled_from(possible))
+    fewer = restricted(chain, lag, lambda i, k: [i, k] != left_out)
+    if len(fewer.contexts):
+        law, proof = optimal_law(fewer, np.ones(chain.n), 1e-7, np.inf)
+        assert proof.bound <= plan(chain, lag, "optimal", gap=1e-7).cost
+        assert float(law.cost()) <= proof.bound * (1 + 1e-6)
+
+
+@given(chains(min_sources=2, max_sources=6), st.integers(1, 3))
+@settings(max_examples=25)
+def test_bound_and_costs_are_ordered(chain, lag):
+    best = plan(chain, lag, "optimal")
+    for scheme in ("everything", "paper", "comb", "auto"):
+        other = plan(chain, lag, scheme)
+        assert best.lower_bound <= other.cost <= chain.n + 1e-9
+        assert other.lower_bound <= best.cost
+        assert other.gap == pytest.approx(other.cost / other.lower_bound - 1, abs=1e-12)
+    assert bounds(chain.posterior(lag)).outer * (1 - 1e-12) <= best.cost
+
+
+@given(chains(max_sources=5), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=25)
+def test_the_optimum_never_rises_with_the_lag(chain, lag, more):
+    assert plan(chain, lag + more, "optimal").lower_bound <= plan(chain, lag, "optimal").cost
+
+
+def test_the_papers_cost_can_rise_with_the_lag_but_its_plan_is_its_scheme():
+    chain = random_chain("dense", 6, 3)
+    from onoff.schemes.paper import paper
+
+    assert plan(chain, 1, "paper").cost == pytest.approx(float(paper(chain.posterior(1)).cost), abs=1e-9)
+
+
+# Every context, exactly
+
+
+@given(chains(max_sources=5), st.integers(1, 3), st.sampled_from(["everything", "paper", "comb", "optimal"]))
+@settings(max_examples=60)
+def test_every_encoder_of_every_plan_keeps_its_promise(chain, lag, scheme):
+    made = plan(chain, lag, scheme)
+    for last, following in chain.posterior(lag).contexts.tolist():
+        check_encoder(made, last, following)
+
+
+@given(chains(max_sources=4), st.integers(1, 2), st.integers(1, 40), st.sampled_from(["comb", "optimal"]))
+@settings(max_examples=30)
+def test_a_plan_serves_every_larger_lag(chain, lag, more, scheme):
+    made = plan(chain, lag, scheme)
+    for last, following in chain.posterior(lag + more).contexts.tolist():
+        check_encoder(made, last, following, lag + more)
+
+
+def test_unlikely_requests_are_not_left_without_a_set():
+    chain = Chain([[0.9, 0.1, 1e-18], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]])
+    made = plan(chain, 1)
+    assert made.encoder(0, 0)[[2]].sum() > 0
+    assert 2 in made.draw(2, 0, 0)
+
+
+def test_larger_chains_are_exact_too():
+    # n = 60 takes the way with slack and screening; fractions are out of reach, so the float row stands in.
+    chain = random_chain("dense", 60, 1)
+    made = plan(chain, 2, "comb")
+    posterior = chain.posterior(2)
+    assert 0 <= made.gap < 0.02
+    for last, following in posterior.contexts[::97].tolist():
+        table = made.encoder(last, following)
+        assert tuple(np.asarray(table.sum(axis=0)).tolist()) == made.masses
+        row = np.asarray(table.sum(axis=1)) / made.denominator
+        assert abs(row - posterior.row(last, following)).sum() / 2 <= 2 * made.rounding
+
+
+def test_the_encoder_is_the_same_every_time(tmp_path):
+    chain = random_chain("dense", 12, 2)
+    made = plan(chain, 1)
+    first = made.encoder(3, 4).toarray()
+    for last in range(12):
+        made.encoder(last, 5)
+    assert (made.encoder(3, 4).toarray() == first).all()
+    made.save(tmp_path / "plan.json")
+    assert (Plan.load(tmp_path / "plan.json").encoder(3, 4).toarray() == first).all()
+
+
+def test_a_law_that_does_not_fit_its_chain_is_refused_when_it_is_used():
+    made = plan(random_chain("dense", 5, 1), 1)
+    other = replace(made, chain=random_chain("dense", 5, 9))
+    with pytest.raises(PlanError, match="not realisable"):
+        _ = [other.encoder(last, following) for last, following in other.chain.posterior(1).contexts.tolist()]
+
+
+def test_a_plan_can_be_used_from_many_threads():
+    chain = random_chain("dense", 12, 2)
+    made = plan(chain, 1)
+    contexts = chain.posterior(1).contexts.tolist()
+    alone = [made.encoder(last, following).toarray() for last, following in contexts]
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda context: made.encoder(*context).toarray(), contexts * 4))
+    finally:
+        sys.setswitchinterval(old)
+    assert all((table == alone[i % len(contexts)]).all() for i, table in enumerate(together))
+
+
+def test_plans_can_be_pickled_and_copied_after_use():
+    for scheme in ("optimal", "race"):
+        made = plan(random_chain("dense", 4, 2), 1, scheme)
+        made.draw(1, 2, 3)
+        assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e6, 1e12])
+@pytest.mark.parametrize("chain", [Chain.symmetric(24, 0.5 / 24), random_chain("dense", 6, 2), Chain.symmetric(3, 0.2)])
+def test_the_unit_of_lengths_does_not_matter(chain, unit):
+    one, many = plan(chain, 1), plan(chain, 1, lengths=[unit] * chain.n)
+    assert many.cost / unit == pytest.approx(one.cost, rel=3e-6)
+    assert many.gap <= 1e-6
+
+
+def test_very_uneven_lengths_reach_the_gap():
+    made = plan(random_chain("dense", 4, 3), 1, lengths=[6e5, 1.0, 1e-3, 5e-6])
+    assert made.gap <= 1e-6
+
+
+def test_an_encoder_refuses_what_its_rounding_does_not_cover():
+    made = plan(random_chain("dense", 5, 1), 1)
+    posterior = made.chain.posterior(1)
+    made._check_left(3 * 5, posterior)
+    with pytest.raises(PlanError, match="not realisable"):
+        made._check_left(3 * 5 + 1, posterior)
+    later = made.chain.posterior(4)
+    allowed = 3 * 5 + (posterior.relative_error + later.relative_error) * made.denominator
+    made._check_left(int(allowed), later)
+    with pytest.raises(PlanError, match="not realisable"):
+        made._check_left(int(allowed) + 1, later)
+    assert made.rounding >= 4 * 5 / made.denominator + posterior.relative_error
+    assert made.rounding < 2**-45
+
+
+@pytest.mark.parametrize("lag", [3])
+def test_sparse_chains_above_fifty_sources_are_exact_in_every_context(lag):
+    rng = np.random.default_rng(3)
+    weights = rng.random((55, 55)) * (rng.random((55, 55)) < 0.3)
+    weights[np.arange(55), rng.permutation(55)] += 0.2
+    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
+    made = plan(chain, lag, "comb")
+    posterior = chain.posterior(lag)
+    for last, following in posterior.contexts[::11].tolist():
+        table = made.encoder(last, following)
+        assert tuple(np.asarray(table.sum(axis=0)).tolist()) == made.masses
+        sums = np.asarray(table.sum(axis=1)) / made.denominator
+        row = posterior.row(last, following)
+        assert abs(sums - row).sum() / 2 <= made.rounding
+        assert ((sums > 0) == posterior.possible(last, following)).all()
+
+
+def test_a_time_limit_holds_for_the_comb_too():
+    rng = np.random.default_rng(4)
+    weights = rng.random((80, 80)) * (rng.random((80, 80)) < 0.1)
+    weights[np.arange(80), rng.permutation(80)] += 0.2
+    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
+    start = time.monotonic()
+    made = plan(chain, 3, "comb", time_limit=0.2)
+    assert time.monotonic() - start < 20  # it takes minutes without
+    assert made.scheme == "everything"
+    assert made.cost == 80
+
+
+# The sampler
+
+
+def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one():
+    chain = random_chain("dense", 4, 5)
+    made = plan(chain, 1)
+    randbelow = random.Random(3).randrange
+    table = made.encoder(1, 2).toarray().astype(float)
+    request = int(table.sum(axis=1).argmax())
+    options = np.flatnonzero(table[request])
+    assert len(options) > 2
+    drawn = [made.draw(request, 1, 2, randbelow=randbelow) for _ in range(30_000)]
+    counts = np.array([sum(query == made.sets[i] for query in drawn) for i in options])
+    assert counts.sum() == len(drawn)
+    weights = table[request, options] / table[request].sum()
+    assert chisquare(counts, weights * len(drawn)).pvalue > FALSE_ALARM
+    bent = weights.copy()
+    bent[np.argsort(weights)[-2:]] += (0.02, -0.02)  # two sets that differ by 2 % of the draws
+    assert chisquare(counts, bent * len(drawn)).pvalue < FALSE_ALARM
+
+
+def test_draws_use_the_operating_systems_randomness_unless_told_otherwise():
+    import secrets
+
+    assert TablePlan.draw.__defaults__ == (None, secrets.randbelow)
+    assert RacePlan.draw.__defaults__ == (None, secrets.randbelow)
+
+
+# What is refused
+
+
+def test_bad_questions_get_clear_errors():
+    chain = Chain([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]], ["a", "b", "c"])
+    for arguments, words in (
+        ({"scheme": "best"}, "no scheme 'best'"),
+        ({"gap": -1}, "the gap is -1"),
+        ({"gap": float("nan")}, "the gap is nan"),
+        ({"time_limit": 0}, "time limit is 0"),
+        ({"lengths": [1, 2]}, "2 lengths were given for 3"),
+        ({"lengths": [1, 2, 0]}, "length of source 2 is 0.0"),
+        ({"lengths": [1, 2, float("inf")]}, "length of source 2 is inf"),
+        ({"lengths": "123"}, "sequence of numbers"),
+        ({"lengths": {"a": 1, "b": 2, "c": 3}}, "sequence of numbers"),
+        ({"lengths": [1, 2, None]}, "sequence of numbers"),
+        ({"lengths": [1, 2, 10**400]}, "sequence of numbers"),
+        ({"lengths": 5}, "sequence of numbers"),
+        ({"gap": "a"}, "the gap is 'a'"),
+        ({"time_limit": "a"}, "time limit is 'a'"),
+        ({"lag": 10**18}, "the lag is 1"),
+        ({"lag": "1"}, "the lag is '1'"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            plan(chain, **{"lag": 1, **arguments})
+    made = plan(chain, 2)
+    with pytest.raises(PlanError, match="not private at the smaller lag 1"):
+        made.encoder(0, 0, lag=1)
+    with pytest.raises(ContextError, match=r"last='a', next='c'"):
+        made.draw(0, 0, 2)
+    with pytest.raises(ContextError, match="the request 'a' is impossible"):
+        made.draw(0, 0, 0)
+    with pytest.raises(ContextError):
+        made.draw(7, 0, 0)
+
+
+def test_lag_zero_is_everything():
+    made = plan(Chain.symmetric(4, 0.3), 0)
+    assert made.scheme == "everything"
+    assert made.cost == 4
+    assert made.draw(2, 2, 1) == (0, 1, 2, 3)
+
+
+def test_a_time_limit_leaves_an_honest_gap():
+    chain = random_chain("dense", 60, 4)
+    seen = []
+    made = plan(chain, 3, "optimal", time_limit=0.01, progress=lambda cost, bound: seen.append((cost, bound)))
+    assert made.gap > 1e-6
+    assert made.cost == pytest.approx(float(made.law.cost()))
+    assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
+    assert seen[-1] == (made.cost, made.lower_bound)
+
+
+def test_auto_takes_the_race_where_the_comb_is_too_large(monkeypatch):
+    monkeypatch.setattr("onoff.plans.making.COMB_LIMIT", 5)
+    assert isinstance(plan(Chain.symmetric(6, 0.5), 1), RacePlan)
+    assert isinstance(plan(Chain.symmetric(6, 0.5), 0), TablePlan)
+    monkeypatch.setattr("onoff.schemes.paper.LIMIT", 5)
+    with pytest.raises(PlanError, match="up to 5 are supported"):
+        plan(Chain.symmetric(6, 0.5), 1, "paper")
+
+
+# Symmetric chains
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3])
+@pytest.mark.parametrize(("n", "share"), [(5, 0.5), (8, 0.9), (12, 0.1), (9, 0.02)])
+def test_symmetric_chains_and_their_relabellings(n, share, lag):
+    chain = Chain.symmetric(n, share / n)
+    moved = Chain(chain.P[np.random.default_rng(1).permutation(n)])
+    one, other = plan(chain, lag), plan(moved, lag)
+    assert max(one.gap, other.gap) <= 1e-6
+    assert one.cost == pytest.approx(other.cost, rel=3e-6)
+    nearly = chain.P.copy()
+    nearly[0, 0] += 1e-7
+    nearly[0, 1] -= 1e-7
+    general = plan(Chain(nearly), lag)
+    assert general.cost == pytest.approx(one.cost, rel=1e-4)
+
+
+def test_the_closed_form_on_singletons_and_pairs():
+    # With s = max_c n (n-1) (pi(c) - c/n) / (c (n-c)) at most 1 the optimum is 1 + s.
+    n, lag = 10, 1
+    chain = Chain.symmetric(n, 0.5 / n)
+    rows = np.sort(chain.posterior(lag).rows, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0)
+    c = np.arange(1, n)
+    s = (n * (n - 1) * (rows[:-1] - c / n) / (c * (n - c))).max()
+    assert s <= 1
+    assert plan(chain, lag).cost == pytest.approx(1 + s, rel=1e-6)
+
+
+def test_the_published_symmetric_optimum():
+    made = plan(Chain.symmetric(30, 0.5 / 30), 1)
+    assert made.cost == pytest.approx(1.7521, abs=1e-4)
+    assert made.certificate.kind == "sizes"
+    assert Fraction(made.cost) >= made.law.cost()
+
+
+def test_the_name_of_a_plan_tells_tables_apart():
+    chain = random_chain("dense", 4, 1)
+    first, second = plan(chain, 2), plan(chain, 2, gap=0.5)
+    assert first.name.startswith("optimal, lag 2, ")
+    assert first.name == plan(chain, 2).name
+    assert first.masses != second.masses
+    assert first.name != second.name
+    assert plan(chain, 2, "race").name == "race, lag 2"

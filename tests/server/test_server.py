@@ -1,0 +1,495 @@
+"""The server over real HTTP: what it answers, what it refuses, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from clikit import call
+from onoff.errors import OnoffError
+from onoff.server.app import create_app
+from onoff.server.board import Board
+from onoff.server.settings import Settings
+from onoff.server.store.sqlite import SqliteStore
+from onoff.server.tokens import append_hash, hash_line, matches, new_token, read_hashes
+from onoff.wire import Catalogue, Frame, Query, encode_publication
+from ports import free_port
+from serverprocess import ServerProcess
+
+JSON = {"Content-Type": "application/json"}
+OTHER = Catalogue(("a", "b"), 8)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("server")) as process:
+        yield process
+
+
+def query_body(server, **changes):
+    data = {"catalogue": server.catalogue.fingerprint, "sources": [0, 2], "step": 5, "stream": "0" * 32, **changes}
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def assert_problem(response, status, reason):
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    document = response.json()
+    assert document["type"] == f"urn:onoff:problem:{reason}"
+    assert document["status"] == status
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+def test_the_catalogue_hashes_to_its_fingerprint(server):
+    response = server.http.get("/v1/catalogue")
+    assert Catalogue.parse(response.content) == server.catalogue
+    assert hashlib.sha256(response.content).hexdigest() == server.catalogue.fingerprint
+
+
+def test_an_answer_has_the_latest_message_of_each_source_of_the_set(server):
+    number = server.publish({"news": b"one", "sports": b"two", "science": b"", "wetter süd": b"x" * 64})
+    assert server.ask([0, 1, 2, 3]) == (
+        Frame(0, number, b"one"),
+        Frame(1, number, b"two"),
+        Frame(2, number, b""),
+        Frame(3, number, b"x" * 64),
+    )
+    put = server.http.put("/v1/messages/wetter%20s%C3%BCd", content=b"rain", headers=server.authorization)
+    assert put.json() == {"round": number + 1}
+    assert server.ask([1, 3]) == (Frame(1, number, b"two"), Frame(3, number + 1, b"rain"))
+    assert server.http.get("/health").json() == {"status": "ok", "round": number + 1}
+
+
+def test_answers_to_sets_of_equal_size_differ_in_nothing_but_their_frames(server):
+    server.publish({"news": b"", "sports": b"x" * 64})
+    one, other = server.query([0, 2]), server.query([1, 3])
+    shape = [[(k, v) for k, v in response.headers.items() if k != "date"] for response in (one, other)]
+    assert shape[0] == shape[1]
+    assert len(one.content) == len(other.content) == 2 * server.catalogue.frame_length
+
+
+REFUSED_QUERIES = [
+    (b"", 400, "broken-json"),
+    (b"{", 400, "broken-json"),
+    (b"\xff\xfe", 400, "broken-json"),
+    (b"[" * 100, 400, "broken-json"),
+    (b"[]", 422, "wrong-type"),
+    ({"sources": "all"}, 422, "wrong-type"),
+    ({"sources": [0.5]}, 422, "wrong-type"),
+    ({"step": None}, 422, "wrong-type"),
+    ({"step": -1}, 422, "wrong-type"),
+    ({"stream": "0" * 31}, 422, "wrong-type"),
+    ({"more": 1}, 422, "wrong-type"),
+    ({"sources": []}, 422, "empty-set"),
+    ({"sources": [0, 4]}, 422, "unknown-source"),
+    ({"sources": [1, 1]}, 422, "repeated-source"),
+    ({"sources": [2, 0]}, 422, "unsorted-sources"),
+    ({"sources": [0, 0, 1, 2, 3]}, 422, "too-many-sources"),
+    ({"catalogue": OTHER.fingerprint}, 409, "other-catalogue"),
+    ({"sources": [0] * 1000}, 413, "body-too-large"),
+    (b" " * 3_000_000, 413, "body-too-large"),
+    (b" " * 9_000_000, 413, "body-too-large"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "reason"), REFUSED_QUERIES)
+def test_a_bad_query_is_refused_and_leaves_no_trace(server, body, status, reason):
+    before = server.transcript_file.read_bytes(), server.http.get("/health").json()
+    body = body if isinstance(body, bytes) else query_body(server, **body)
+    try:
+        response = server.http.post("/v1/query", content=body, headers=JSON)
+    except httpx.TransportError:
+        # Far beyond the limit the server may hang up while the sender is still sending.
+        assert len(body) > 4 * 2**20
+    else:
+        document = assert_problem(response, status, reason)
+        if reason == "other-catalogue":
+            assert document["catalogue"] == server.catalogue.fingerprint
+    assert (server.transcript_file.read_bytes(), server.http.get("/health").json()) == before
+
+
+def test_a_query_with_blanks_is_refused(server):
+    response = server.http.post("/v1/query", content=query_body(server) + b"\n", headers=JSON)
+    assert_problem(response, 422, "not-canonical")
+
+
+def test_a_body_that_grows_beyond_the_limit_without_announcing_it_is_refused(server):
+    response = server.http.post("/v1/query", content=(b" " * 1000 for _ in range(50)), headers=JSON)
+    assert_problem(response, 413, "body-too-large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("GET", "/", 404, "no-such-path"),
+        ("GET", "/v1/catalogue/", 404, "no-such-path"),
+        ("POST", "/v2/query", 404, "no-such-path"),
+        ("GET", "/v1/query", 405, "wrong-method"),
+        ("DELETE", "/v1/catalogue", 405, "wrong-method"),
+        ("POST", "/v1/messages/news", 405, "wrong-method"),
+        ("TRACE", "/v1/rounds", 405, "wrong-method"),
+    ],
+)
+def test_a_wrong_path_or_method_is_a_problem(server, method, path, status, reason):
+    response = server.http.request(method, path)
+    assert_problem(response, status, reason)
+    assert ("allow" in response.headers) == (status == 405)
+
+
+def test_a_query_in_another_media_type_is_refused(server):
+    for headers in ({}, {"Content-Type": "text/plain"}):
+        response = server.http.post("/v1/query", content=query_body(server), headers=headers)
+        assert_problem(response, 415, "wrong-media-type")
+    charset = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert server.http.post("/v1/query", content=query_body(server), headers=charset).status_code == 200
+
+
+REFUSED_ROUNDS = [
+    (b"{", 400, "broken-json"),
+    (b'{"catalogue":"x"}', 422, "wrong-type"),
+    ({"nobody": "YQ=="}, 422, "unknown-source"),
+    ({"news": "YQ==", "sports": "?"}, 422, "wrong-type"),
+    ({"news": "YQ==", "sports": "YWFh" * 22}, 413, "message-too-long"),
+    ({"news": "YQ==", "sports": "YWFh" * 1000}, 413, "body-too-large"),
+    ({}, 422, "empty-set"),
+    (encode_publication(OTHER, {"a": b"x"}), 409, "other-catalogue"),
+]
+
+
+@pytest.mark.parametrize(("messages", "status", "reason"), REFUSED_ROUNDS)
+def test_a_bad_round_is_refused_whole(server, messages, status, reason):
+    before = server.ask([0, 1, 2, 3])
+    body = messages
+    if isinstance(messages, dict):
+        body = json.dumps({"catalogue": server.catalogue.fingerprint, "messages": messages}).encode()
+    response = server.http.post("/v1/rounds", content=body, headers={**JSON, **server.authorization})
+    assert_problem(response, status, reason)
+    assert server.ask([0, 1, 2, 3]) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "reason"),
+    [
+        ("/v1/messages/nobody", b"x", 404, "unknown-source"),
+        ("/v1/messages/", b"x", 404, "unknown-source"),
+        ("/v1/messages/news", b"x" * 65, 413, "body-too-large"),
+    ],
+)
+def test_a_bad_message_is_refused(server, path, content, status, reason):
+    before = server.ask([0, 1, 2, 3])
+    assert_problem(server.http.put(path, content=content, headers=server.authorization), status, reason)
+    assert server.ask([0, 1, 2, 3]) == before
+
+
+@pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer wrong", "Basic TOKEN", "TOKEN", "Bearer TOKENx"])
+def test_publishing_needs_the_token(server, authorization):
+    before = server.ask([0, 1, 2, 3])
+    headers = {**JSON, "Authorization": authorization.replace("TOKEN", server.token)} if authorization else JSON
+    for response in (
+        server.http.put("/v1/messages/news", content=b"forged", headers=headers),
+        server.http.post("/v1/rounds", content=b"{}", headers=headers),
+    ):
+        assert_problem(response, 401, "wrong-token")
+        assert response.headers["www-authenticate"] == "Bearer"
+    assert server.ask([0, 1, 2, 3]) == before
+
+
+def test_a_slow_body_is_refused_in_time_and_the_connection_closed(tmp_path):
+    with (
+        ServerProcess(tmp_path, "--body-timeout", "1") as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection,
+    ):
+        body = query_body(server)
+        start = time.monotonic()
+        head = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        assert 0.9 < time.monotonic() - start < 30
+    assert received.startswith(b"HTTP/1.1 408")
+    assert b"urn:onoff:problem:slow-body" in received
+
+
+def test_a_sender_that_hangs_up_changes_nothing_and_the_server_goes_on(server):
+    before = server.ask([0, 1, 2, 3])
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            head = f"PUT /v1/messages/news HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+            connection.sendall(head.encode() + b"Content-Length: 10\r\n\r\nhalf")
+    assert server.ask([0, 1, 2, 3]) == before
+    assert "Traceback" not in server.stderr_file.read_text()
+
+
+def test_bytes_that_are_not_http_do_not_harm(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"\x16\x03\x01 not http at all\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    assert server.http.get("/health").status_code == 200
+
+
+def test_the_transcript_has_each_query_as_the_adversary_sees_it(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        start = time.time()
+        one, other = "1" * 32, "f" * 32
+        for stream, step, sources in [(one, 7, [0, 3]), (one, 7, [0, 3]), (one, 8, [1]), (other, 8, [2])]:
+            server.ask(sources, step, stream)
+        lines = server.transcript()
+        assert [(line["stream"], line["step"], line["sources"], line["client"]) for line in lines] == [
+            (one, 7, [0, 3], "127.0.0.1"),
+            (one, 7, [0, 3], "127.0.0.1"),
+            (one, 8, [1], "127.0.0.1"),
+            (other, 8, [2], "127.0.0.1"),
+        ]
+        assert all(set(line) == {"time", "stream", "step", "sources", "client"} for line in lines)
+        assert start <= lines[0]["time"] <= lines[3]["time"] <= time.time()
+        first = json.loads(server.transcript_file.read_text().splitlines()[0])
+        assert first == {"catalogue": list(server.catalogue.names)}
+        assert stat.S_IMODE(server.transcript_file.stat().st_mode) == 0o600
+        counted = server.http.get("/metrics").text
+    assert "onoff_frames_total 6.0" in counted
+    assert "onoff_query_seconds_count 4.0" in counted
+
+
+def test_problems_are_counted_by_type(server):
+    def count():
+        lines = server.http.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if 'problems_total{type="no-such-path"}' in line)
+
+    before = count()
+    server.http.get("/nowhere")
+    assert count() == before + 1
+
+
+def answers(app, *requests):
+    """The application's answers in this process, one for each (method, path, options)."""
+
+    async def run():
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+        ):
+            return [await http.request(method, path, **options) for method, path, options in requests]
+
+    return asyncio.run(run())
+
+
+def make_app(tmp_path, **changes):
+    return create_app(Settings(**{"store": str(tmp_path / "messages.db"), "catalogue": OTHER, **changes}))
+
+
+def test_readers_may_need_a_token_too(tmp_path):
+    token, other = new_token(), new_token()
+    hashes = read_hashes(f"{hash_line(other)}\n{hash_line(token)}", "here")
+    query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
+    shown = {"Authorization": f"Bearer {token}"}
+    *refused, described, catalogue, answer = answers(
+        make_app(tmp_path, readers=hashes),
+        ("GET", "/v1/catalogue", {}),
+        ("POST", "/v1/query", {"content": query, "headers": JSON}),
+        ("PUT", "/v1/messages/a", {"content": b"x", "headers": shown}),
+        ("GET", "/openapi.json", {}),
+        ("GET", "/openapi.json", {"headers": shown}),
+        ("GET", "/v1/catalogue", {"headers": shown}),
+        ("POST", "/v1/query", {"content": query, "headers": JSON | shown}),
+    )
+    for response in refused:
+        assert_problem(response, 401, "wrong-token")
+        assert '"b"' not in response.text, "a name of a source"
+    assert described.status_code == catalogue.status_code == answer.status_code == 200
+    assert '"401"' in json.dumps(described.json()["paths"]["/openapi.json"])
+
+
+def test_a_store_that_everybody_can_read_is_named_where_readers_need_a_token(tmp_path, monkeypatch):
+    """An older file keeps its mode; whoever gave a group its rights meant it."""
+    file = tmp_path / "messages.db"
+    monkeypatch.setenv("ONOFF_READERS", hash_line(new_token()))
+    monkeypatch.setattr("onoff.server.process.serve", lambda *_, **__: None)  # all but to serve
+    words = ["serve", "--store", file, "--port", free_port()]
+    call(*words, "--source", "a", "--source", "b", check=True)
+    for mode in (0o600, 0o640):
+        file.chmod(mode)
+        assert "can read" not in call(*words, check=True).stderr
+    file.chmod(0o644)
+    assert f"everybody on this machine can read {file}" in call(*words, check=True).stderr
+    assert f"chmod o-r {file}*" in call(*words, check=True).stderr
+    monkeypatch.delenv("ONOFF_READERS")
+    assert "can read" not in call(*words, check=True).stderr
+
+
+def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
+    [health] = answers(make_app(tmp_path), ("GET", "/health", {}))
+    assert health.json() == {"status": "ok", "round": 0}
+    # The last connection to an SQLite file clears its log away.
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["messages.db", "messages.db-streams"]
+
+
+def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path):
+    file, token = tmp_path / "messages.db", new_token()
+    app = make_app(tmp_path, publishers=read_hashes(hash_line(token), "here"))
+    other = sqlite3.connect(file, isolation_level=None)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [
+                asyncio.create_task(http.put("/v1/messages/a", content=b"x", headers=headers)) for _ in range(20)
+            ]
+            await asyncio.sleep(0.3)
+            start = time.monotonic()
+            assert (await http.get("/health")).json()["round"] == 0
+            assert time.monotonic() - start < 2
+            assert not any(task.done() for task in waiting)
+            other.execute("ROLLBACK")
+            assert {(await task).status_code for task in waiting} == {200}
+            assert (await http.get("/health")).json()["round"] == 20
+
+    asyncio.run(run())
+    other.close()
+
+
+def test_a_round_that_takes_long_to_read_does_not_hold_up_readers(tmp_path):
+    """Its messages are looked up among the sources; here that waits until a reader was answered."""
+    answered = threading.Event()
+
+    class Slow(dict):
+        def __contains__(self, name):
+            assert answered.wait(60), "no reader is answered meanwhile"
+            return super().__contains__(name)
+
+    token, catalogue = new_token(), Catalogue(("a", "b"), 8)
+    catalogue.__dict__["index"] = Slow(catalogue.index)
+    app = make_app(tmp_path, catalogue=catalogue, publishers=read_hashes(hash_line(token), "here"))
+    content = encode_publication(catalogue, {"a": b"x", "b": b"y"})
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x", headers=JSON) as http,
+        ):
+            headers = {"Authorization": f"Bearer {token}"}
+            publishing = asyncio.create_task(http.post("/v1/rounds", content=content, headers=headers))
+            while not publishing.done() and not answered.is_set():
+                assert (await http.get("/health")).json()["round"] == 0
+                answered.set()
+            return await publishing
+
+    assert asyncio.run(run()).json() == {"round": 1}
+
+
+def test_publishers_that_wait_for_a_locked_store_are_refused_soon_and_not_one_after_the_other(tmp_path):
+    """Each may wait for the lock itself; those behind the first must not wait for all before them."""
+    token = new_token()
+    app = make_app(tmp_path, publishers=read_hashes(hash_line(token), "here"))
+    other = sqlite3.connect(tmp_path / "messages.db", isolation_level=None)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [http.put("/v1/messages/a", content=b"x", headers=headers) for _ in range(12)]
+            refused = await asyncio.wait_for(asyncio.gather(*waiting), 20)  # 12 locks in turn would take 24 seconds
+            other.execute("ROLLBACK")
+            assert (await http.put("/v1/messages/a", content=b"x", headers=headers)).json() == {"round": 1}
+            return refused
+
+    for response in asyncio.run(run()):
+        assert_problem(response, 503, "store-unavailable")
+    other.close()
+
+
+def test_a_transcript_that_cannot_be_written_stops_answers_rather_than_having_gaps(tmp_path):
+    query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
+    app = make_app(tmp_path, transcript="/dev/full")
+    [response] = answers(app, ("POST", "/v1/query", {"content": query, "headers": JSON}))
+    assert_problem(response, 503, "transcript-unavailable")
+
+
+def test_a_mistake_of_the_server_is_a_problem_document_without_details(tmp_path):
+    async def boom(_):
+        raise RuntimeError("secret")
+
+    app = make_app(tmp_path)
+    app.router.routes.append(Route("/boom", boom))
+    [response] = answers(app, ("GET", "/boom", {}))
+    assert_problem(response, 500, "internal-error")
+    assert "secret" not in response.text
+
+
+def test_hashes_of_tokens_are_read_strictly(tmp_path):
+    file = tmp_path / "publishers.txt"
+    first, second = new_token(), new_token()
+    append_hash(file, first)
+    append_hash(file, second)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert first not in file.read_text()
+    hashes = read_hashes("# ours\n" + file.read_text(), str(file))
+    assert len(hashes) == 2
+    assert matches(f"Bearer {second}", hashes)
+    assert not matches(f"Bearer {second}", hashes[:1])
+    assert not matches(f"Bearer {second}", ())
+    for text in ("", "# nothing", first, "sha256:12", f"{hash_line(first)} {first}"):
+        with pytest.raises(OnoffError, match="onoff token"):
+            read_hashes(text, "here")
+
+
+def test_the_server_imports_none_of_the_science():
+    code = (
+        "import onoff.server.process, onoff.server.store.sqlite, onoff.server.store.redis, onoff.apps.cli.app, sys;"
+        "science = {'numpy', 'scipy', 'matplotlib', 'duckdb'};"
+        "ours = {m for m in sys.modules if m.split('.')[0] == 'onoff'};"
+        "assert not science & set(sys.modules), science & set(sys.modules);"
+        "allowed = ('onoff.server', 'onoff.wire', 'onoff.errors', 'onoff.extras', 'onoff.apps.cli');"
+        "allowed += ('onoff.foreign', 'onoff.files', 'onoff.schemes');"
+        "bad = {m for m in ours if m != 'onoff' and not m.startswith(allowed)};"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_look_that_has_just_ended_is_not_waited_for_again(tmp_path):
+    """A reader may come after a look ended and before that was noted; waiting for it once more would never end."""
+
+    def hangs(*_):
+        raise AssertionError("the reader waits for ever, and all others with it")
+
+    async def story():
+        board = Board(SqliteStore(tmp_path / "store.db", Catalogue(("a", "b"), 8)))
+        board._look = asyncio.create_task(asyncio.sleep(0))
+        await board._look
+        snapshot = await board.current()
+        board.close()
+        return snapshot.round
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(60)
+    try:
+        assert asyncio.run(story()) == 0
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

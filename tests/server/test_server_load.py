@@ -1,0 +1,381 @@
+"""Strangers who open many connections, or do not read: the server still answers, and what they hold is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import resource
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from onoff.server import answer
+from onoff.server.answer import AnswerSender, parts
+from onoff.server.board import Board, Snapshot
+from onoff.server.deadlines import Deadlines
+from onoff.server.listening import UNREAD_MILLISECONDS, reserved
+from onoff.server.store.sqlite import SqliteStore
+from onoff.wire import Catalogue, Query
+from ports import free_port
+from serverprocess import ONOFF, ServerProcess
+
+IDLE, UNREAD, LONG = 3000, 200, 2**21
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _files():
+    """Enough open files for all these connections."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(20_000, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def idle(port, count):
+    """So many connections that never send anything."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            with suppress(ConnectionResetError):  # of a proxy that has enough of us
+                stack.enter_context(connected(port))
+        yield
+
+
+def connected(port, address="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(address, 0))
+
+
+def healthy(url, address="127.0.0.1"):
+    """Whether a health check over a new connection is answered; on a quiet machine that takes milliseconds."""
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=5) as http:
+        try:
+            return http.get(url + "/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@pytest.mark.parametrize("workers", ["1", "4"])
+def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
+    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
+        assert [healthy(server.url) for _ in range(13)] == [True] * 13
+
+
+def megabytes(pids):
+    """The memory of processes."""
+    lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+@contextmanager
+def unread(server, port, count, addresses=("127.0.0.1",)):
+    """So many queries for everything whose answers nobody reads."""
+    sources = tuple(range(server.catalogue.n))
+    head = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with ExitStack() as stack:
+        for number in range(count):
+            connection = stack.enter_context(connected(port, addresses[number % len(addresses)]))
+            body = Query(server.catalogue.fingerprint, secrets.token_hex(16), 0, sources).encode()
+            connection.sendall(head % len(body) + body)
+        yield
+
+
+def settled(server):
+    """Wait until all queries have been seen and some time has passed."""
+    deadline = time.monotonic() + 60
+    while len(server.transcript()) < UNREAD:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+
+
+def test_answers_that_nobody_reads_hold_little(tmp_path):
+    with ServerProcess(tmp_path, length=LONG) as server:
+        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
+        before = megabytes(server.workers())
+        with unread(server, server.port, UNREAD):  # of 8 MB each
+            settled(server)
+            assert megabytes(server.workers()) - before < 150
+            assert healthy(server.url)
+            assert len(server.ask([0, 1, 2, 3])) == 4
+        assert "Traceback" not in server.stderr_file.read_text()
+
+
+def test_the_system_ends_connections_whose_other_side_does_not_read():
+    """Set on the socket that listens, and inherited: the connection bears it too."""
+    with (
+        reserved("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_MILLISECONDS
+
+
+@contextmanager
+def proxied(server, directory):
+    """HAProxy in front of a server, as the example has it; its process and port."""
+    port = free_port()
+    text = (EXAMPLES / "haproxy.cfg").read_text()
+    for theirs, ours in ((":8701", f":{port}"), (":8700", f":{server.port}")):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    (directory / "haproxy.cfg").write_text(text)
+    process = subprocess.Popen([HAPROXY, "-db", "-f", directory / "haproxy.cfg"], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60
+        while not healthy(f"http://127.0.0.1:{port}"):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+        yield process, port
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
+
+
+@needs_haproxy
+def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notice(tmp_path):
+    with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port), idle(port, IDLE):
+        url = f"http://127.0.0.1:{port}"
+        assert not healthy(url)  # from the address that has too many
+        assert [healthy(url, "127.0.0.2") for _ in range(13)] == [True] * 13
+        assert len(server.workers()) == 1
+
+
+# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends.
+COUNT_REJECTED = """
+import select, socket, sys, time
+made = []
+for address in sys.argv[2:]:
+    for _ in range(40):
+        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=30, source_address=(address, 0)))
+deadline, ended = time.monotonic() + 3, set()
+while time.monotonic() < deadline:
+    ended |= {one.fileno() for one in select.select(made, [], [], 0.1)[0]}
+print(len(ended))
+"""
+IN_A_NETWORK = """
+ip link set lo up
+for address in fd00:1::a fd00:1::b fd00:2::a; do ip -6 addr add $address/64 dev lo nodad; done
+"$HAPROXY" -db -f "$1" &
+until "$PYTHON" -c 'import socket; socket.create_connection(("::1", 8701))' 2>/dev/null; do sleep 0.1; done
+"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:1::b
+"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:2::a
+kill $!
+"""
+
+
+@needs_haproxy
+def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
+    """Whoever has one IPv6 address as a rule has 2^64 of them."""
+    alone = ["unshare", "--map-root-user", "--net"]
+    if not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("no network of our own can be made")
+    text = (EXAMPLES / "haproxy.cfg").read_text()
+    (tmp_path / "haproxy.cfg").write_text(text.replace("bind 127.0.0.1:8701", "bind [::1]:8701"))
+    words = {"HAPROXY": HAPROXY, "PYTHON": sys.executable, "SCRIPT": COUNT_REJECTED}
+    command = [*alone, "sh", "-c", IN_A_NETWORK, "sh", tmp_path / "haproxy.cfg"]
+    done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["16", "0"], done.stderr
+
+
+@needs_haproxy
+def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
+    with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
+        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
+        everyone = [*server.workers(), process.pid]
+        before = megabytes(everyone)
+        addresses = [f"127.0.0.{i}" for i in range(2, 7)]
+        with unread(server, port, UNREAD, addresses):
+            settled(server)
+            assert megabytes(everyone) - before < 150
+            assert healthy(f"http://127.0.0.1:{port}")
+
+
+def status_of(port, path):
+    """The status of a path as it is written: httpx would rewrite it."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
+@needs_haproxy
+def test_behind_the_proxy_answers_are_the_same(tmp_path):
+    with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port):
+        server.publish(dict.fromkeys(server.catalogue.names, b"x"))
+        direct = server.query([0, 2], stream="1" * 32)
+        server.http.close()
+        server.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        passed = server.query([0, 2], stream="1" * 32)
+        assert {status_of(port, path) for path in ("/metrics", "/%6detrics", "/metric%73?a=b")} == {404}
+        assert passed.content == direct.content
+        assert {k: v for k, v in passed.headers.items() if k != "date"} == {
+            k: v for k, v in direct.headers.items() if k != "date"
+        }
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 16, 1000])
+def test_parts_are_the_frames_one_after_the_other(size):
+    frames = [bytes([i]) * 10 for i in range(5)]
+    made = list(parts(frames, [0, 3, 4], size))
+    assert b"".join(made) == frames[0] + frames[3] + frames[4]
+    assert all(len(part) == size for part in made[:-1])
+    assert 0 < len(made[-1]) <= size
+
+
+@pytest.mark.parametrize("sources", [[1], [0, 1, 2, 3]])
+def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
+    length = answer.WHOLE // 2
+    with ServerProcess(tmp_path, length=length) as server:
+        messages = {name: secrets.token_bytes(length - i) for i, name in enumerate(server.catalogue.names)}
+        server.publish(messages)
+        expected = [messages[server.catalogue.names[source]] for source in sources]
+        for _ in range(3):  # over one connection
+            assert [frame.message for frame in server.ask(sources)] == expected
+
+
+def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
+    monkeypatch.setattr(answer, "SECONDS", 0.1)
+    monkeypatch.setattr(answer, "BYTES_PER_SECOND", 1e9)
+    sent = []
+
+    async def send(event):
+        sent.append(event)
+        if len(sent) == 3:
+            await asyncio.Event().wait()  # as Granian does while the connection has no room
+
+    async def run():
+        sender = AnswerSender()
+        sender._deadlines = Deadlines(0.05)
+        await asyncio.wait_for(sender.send(send, Snapshot(1, (bytes(answer.WHOLE),) * 3), [0, 1, 2]), 60)
+        assert sender._sending == {}
+
+    asyncio.run(run())
+    assert len(sent) == 3
+    assert sent[-1]["more_body"]
+
+
+def broken_off(snapshots):
+    """Which answers have ended, of some that nobody reads, one of each snapshot."""
+
+    async def stuck(event):
+        if event["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def run():
+        sender = AnswerSender()
+        sending = []
+        for snapshot in snapshots:
+            sending.append(asyncio.create_task(sender.send(stuck, snapshot, range(len(snapshot.frames)))))
+            await asyncio.sleep(0.01)
+        ended = [task.done() for task in sending]
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        return ended
+
+    return asyncio.run(run())
+
+
+def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
+    """Each round that is still being sent keeps frames that later ones have replaced."""
+    rounds = [Snapshot(i, (bytes(answer.WHOLE),) * 2, 2 * i) for i in range(1, answer.ROUNDS + 4)]
+    assert broken_off(rounds) == [True] * 3 + [False] * answer.ROUNDS
+
+
+def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
+    """A round of one message keeps one frame: slow readers of a busy server are no reason to cut off the others."""
+    n = 20
+    small = [Snapshot(i, (bytes(answer.WHOLE // 10),) * n, n + i) for i in range(1, 4 * answer.ROUNDS)]
+    assert broken_off(small) == [False] * len(small)
+
+
+def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
+    catalogue = Catalogue(("a", "b", "c"), 8)
+    board = Board(SqliteStore(tmp_path / "m.db", catalogue))
+
+    async def run():
+        made = [(await board.current()).made]
+        for messages in ({0: b"x"}, {0: b"y", 2: b"z"}):
+            await board.publish(messages)
+            made.append((await board.current()).made)
+        return made
+
+    assert asyncio.run(run()) == [0, 1, 3]
+    board.close()
+
+
+def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
+    for attempt in range(2):
+        port = free_port()
+        processes = []
+        for name in "ab":
+            command = [ONOFF, "serve", "--port", str(port), "--store", tmp_path / f"{attempt}{name}.db"]
+            command += ["--source", name, "--source", "x"]
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        deadline = time.monotonic() + 60
+        while all(process.poll() is None for process in processes):
+            assert time.monotonic() < deadline, "both servers have the port"
+            time.sleep(0.05)
+        [loser] = [process for process in processes if process.poll() is not None]
+        [winner] = [process for process in processes if process is not loser]
+        assert winner.stdout.readline().startswith('{"event": "ready"')
+        assert winner.poll() is None
+        assert loser.returncode == 2
+        assert "already in use" in loser.stderr.read()
+        winner.terminate()
+        winner.wait(30)
+        for process in processes:
+            process.stdout.close()
+            process.stderr.close()
+
+
+def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(tmp_path):
+    """Out of files it could accept nothing, and would try again for ever."""
+    limited = ["prlimit", "--nofile=256:256"]
+    port = free_port()
+    command = [*limited, ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db", "--source", "a"]
+    with subprocess.Popen(
+        [*command, "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline()
+        url = f"http://127.0.0.1:{port}"
+        assert healthy(url)
+        with idle(port, 300):
+            time.sleep(1)
+            assert not healthy(url)
+            spent = busy(process.pid)
+            time.sleep(1)
+            assert busy(process.pid) - spent < 0.5, "the worker spins"
+        deadline = time.monotonic() + 60
+        while not healthy(url):
+            assert time.monotonic() < deadline
+        process.terminate()
+        assert "connections are open" in process.stderr.read()
+
+
+def busy(pid):
+    """Seconds of processor time that the children of a process have used."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    fields = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split() for child in children]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / 100
+
+
+def test_a_limit_of_files_that_is_too_low_is_an_error(tmp_path):
+    command = ["prlimit", "--nofile=100:100", ONOFF, "serve", "--port", "0", "--store", tmp_path / "m.db"]
+    done = subprocess.run(
+        [*command, "--source", "a", "--source", "b"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "ulimit -n" in done.stderr

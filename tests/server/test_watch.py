@@ -1,0 +1,244 @@
+"""Publishing from a directory: whole files only, changed together published together."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from onoff.errors import OnoffError
+from onoff.server import watch
+from onoff.server.store import Message, open_store
+from onoff.server.watch import Watcher, check_files, source_names
+from onoff.wire import Catalogue
+
+CATALOGUE = Catalogue(("news", "sports", "science"), 16)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(str(tmp_path / "messages.db"), CATALOGUE)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "feeds"
+    directory.mkdir()
+    (directory / "news").write_bytes(b"old news")
+    (directory / "sports").write_bytes(b"old sports")
+    return directory
+
+
+def messages(store):
+    return {CATALOGUE.names[source]: message.data for source, message in store.changes(0).messages.items()}
+
+
+def test_files_are_published_together_once_they_rest(directory, store):
+    watcher = Watcher(directory, store)
+    assert watcher.look() is None
+    assert watcher.look() == 1
+    assert store.changes(0).messages == {0: Message(1, b"old news"), 1: Message(1, b"old sports")}
+    assert watcher.look() is None
+    (directory / "news").write_bytes(b"new")
+    (directory / "science").write_bytes(b"first")
+    assert watcher.look() is None
+    assert watcher.look() == 2
+    assert messages(store) == {"news": b"new", "sports": b"old sports", "science": b"first"}
+
+
+def test_a_file_that_is_being_written_is_left_alone_and_its_round_waits(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    for size in range(5):
+        (directory / "news").write_bytes(b"x" * size)
+        assert watcher.look() is None
+    assert messages(store) == {}
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"xxxx", "sports": b"old sports"}
+
+
+def test_a_file_that_never_rests_does_not_hold_up_the_others_for_ever(directory, store, monkeypatch):
+    monkeypatch.setattr(watch, "PATIENCE_SECONDS", 0.2)
+    watcher = Watcher(directory, store)
+    deadline = time.monotonic() + 60
+    size = 0
+    while messages(store) == {}:
+        assert time.monotonic() < deadline
+        (directory / "news").write_bytes(b"x" * (size := size % 16 + 1))
+        watcher.look()
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_file_that_changes_between_the_look_and_the_reading_is_not_published(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    with watch._opened(directory) as opened:
+        stamps = watcher._stamps(opened)
+        (directory / "news").write_bytes(b"half")
+        assert watcher._publish(opened, stamps) == 1
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_renamed_file_is_published_and_hidden_and_unknown_ones_are_left_alone(directory, store):
+    (directory / ".news.tmp").write_bytes(b"not yet")
+    (directory / "stranger").write_bytes(b"unknown")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    os.replace(directory / ".news.tmp", directory / "news")
+    watcher.look()
+    assert watcher.look() == 2
+    assert messages(store)["news"] == b"not yet"
+
+
+def test_a_file_that_is_too_long_or_gone_leaves_the_message_as_it_was(directory, store, caplog):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    (directory / "news").write_bytes(b"x" * 17)
+    (directory / "sports").unlink()
+    assert [watcher.look() for _ in range(4)] == [None] * 4
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    [record] = caplog.records
+    assert record.message == f"{directory / 'news'}: not published: 17 bytes, --length is 16"
+
+
+def test_after_a_restart_only_what_differs_is_published(directory, store):
+    first = Watcher(directory, store)
+    first.look()
+    first.look()
+    (directory / "sports").write_bytes(b"new sports")
+    second = Watcher(directory, store)
+    second.look()
+    assert second.look() == 2
+    assert store.changes(1).messages == {1: Message(2, b"new sports")}
+
+
+def test_it_goes_on_after_the_directory_was_away(directory, store, caplog):
+    stop = threading.Event()
+    moved = directory.with_name("moved")
+    directory.rename(moved)
+    thread = threading.Thread(target=Watcher(directory, store).run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 60
+    while "No such file" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    moved.rename(directory)
+    while messages(store) == {}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    stop.set()
+    thread.join()
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+
+
+def test_the_files_of_a_directory_are_its_sources(directory):
+    (directory / ".hidden").write_bytes(b"")
+    (directory / "folder").mkdir()
+    assert source_names(directory) == ("news", "sports")
+    with pytest.raises(OnoffError, match="cannot be watched"):
+        source_names(directory / "none")
+
+
+def test_a_symbolic_link_is_refused_at_the_start(directory, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.symlink(tmp_path / "secret", directory / "science")
+    for refused in (lambda: source_names(directory), lambda: check_files(directory, CATALOGUE)):
+        with pytest.raises(OnoffError, match="science: is a symbolic link"):
+            refused()
+    (directory / "science").rename(directory / "stranger")
+    check_files(directory, CATALOGUE)  # no source has that name
+
+
+def test_a_symbolic_link_that_is_put_there_later_is_reported_and_never_followed(directory, store, tmp_path, caplog):
+    (tmp_path / "secret").write_bytes(b"secret")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    os.symlink(tmp_path / "secret", directory / ".link")
+    (directory / ".link").rename(directory / "news")
+    os.symlink(directory / "sports", directory / "science")
+    assert [watcher.look() for _ in range(4)] == [None] * 4
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    assert sorted(record.message for record in caplog.records) == [
+        f"{directory / name}: not published, because it is a symbolic link" for name in ("news", "science")
+    ]
+
+
+def test_a_link_swapped_in_between_the_look_and_the_reading_is_not_followed(directory, store, tmp_path):
+    """It even leads to a file with the same stamp: a second name of the very file."""
+    os.link(directory / "news", tmp_path / "secret")
+    watcher = Watcher(directory, store)
+    with watch._opened(directory) as opened:
+        stamps = watcher._stamps(opened)
+        (directory / "news").unlink()
+        os.symlink(tmp_path / "secret", directory / "news")
+        assert watcher._publish(opened, stamps) == 1
+    assert messages(store) == {"sports": b"old sports"}
+
+
+def test_a_pipe_is_left_alone(directory, store):
+    os.mkfifo(directory / "science")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+
+
+def test_a_file_that_is_replaced_before_every_look_is_published(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    assert watcher.look() == 1
+    published = []
+    for number in range(6):
+        (directory / ".news").write_bytes(b"number %d" % number)
+        (directory / ".news").rename(directory / "news")
+        watcher.look()
+        published.append(messages(store)["news"])
+    # Each is published at the next look, when it has rested though it has no name any more.
+    assert published == [b"old news", b"number 0", b"number 1", b"number 2", b"number 3", b"number 4"]
+    watcher.look()
+    assert messages(store)["news"] == b"number 5"
+    assert watcher._held == {}
+
+
+def test_a_file_that_replaces_another_while_it_is_written_is_not_published_half(directory, store):
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    for number in range(4):
+        (directory / "news").unlink()
+        with (directory / "news").open("wb") as stream:
+            stream.write(b"half %d" % number)
+            stream.flush()
+            watcher.look()
+            stream.write(b" whole")
+        os.utime(directory / "news", ns=(number, number))
+    assert messages(store)["news"] == b"old news"
+
+
+def test_a_file_that_never_rests_is_reported_once(directory, store, monkeypatch, caplog):
+    monkeypatch.setattr(watch, "PATIENCE_SECONDS", 0)
+    watcher = Watcher(directory, store)
+    for size in range(1, 6):
+        (directory / "news").write_bytes(b"x" * size)
+        watcher.look()
+    found = [record.message for record in caplog.records if "again and again" in record.message]
+    assert [line for line in found if "news" in line] == [
+        f"{directory / 'news'}: not published, because it is written to again and again; rename it"
+    ]
+
+
+def test_a_file_that_is_too_long_is_an_error_at_the_start(directory):
+    (directory / "science").write_bytes(b"x" * 17)
+    (directory / "stranger").write_bytes(b"x" * 17)
+    with pytest.raises(OnoffError, match="science: has 17 bytes, and the longest message of this store 16"):
+        check_files(directory, CATALOGUE)
+    (directory / "science").write_bytes(b"x" * 16)
+    check_files(directory, CATALOGUE)
