@@ -129,8 +129,8 @@ def print_rates(rows: Sequence[Rate]) -> None:
 
 
 def percent(gap: float) -> str:
-    """A gap for people: small ones as a power of ten."""
-    return f"{gap:.0e}" if gap < 1e-4 else f"{100 * gap:.2f} %"
+    """A gap for people, always in per cent; a small one with a power of ten."""
+    return f"{100 * gap:.0e} %" if 0 < gap < 1e-4 else f"{100 * gap:.2f} %"
 
 
 class PlanProgress:

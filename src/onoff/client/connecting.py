@@ -28,6 +28,7 @@ def connect(
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
     token: str | None = None,
     delay: float = DELAY,
+    deadline: float | None = None,
     attempts: int = 5,
     background: bool = True,
     lasting: bool = False,
@@ -44,7 +45,8 @@ def connect(
 
     `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then closes.
     Without `background` no process computes cheaper plans. That process ends with the client. If it is `lasting`, it
-    goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with. For the rest see `Client`.
+    goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with. `deadline` bounds
+    the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     Whoever calls a client must be ready for these errors of `onoff.errors`:
 
@@ -59,11 +61,11 @@ def connect(
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
-        transport = OnoffTransport(settings.server, token)
+        transport = OnoffTransport(settings.server, token, deadline=deadline)
     elif isinstance(settings.urls, Path):
-        transport = HttpTransport.load(settings.urls)
+        transport = HttpTransport.load(settings.urls, deadline)
     else:
-        transport = HttpTransport(dict(settings.urls))
+        transport = HttpTransport(dict(settings.urls), deadline=deadline)
     given = isinstance(plans, Planner)
     planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
     return Client(

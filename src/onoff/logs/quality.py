@@ -16,9 +16,9 @@ from onoff.model.chain import Chain
 from onoff.model.powers import times
 from onoff.types import Floats, Mask
 
-RESAMPLES = 1000  # behind the interval of the gain
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
+REPLICATES = 1000  # behind an interval of the gain
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
 STRENGTHS = 2.0 ** np.arange(-20, 21)  # of the pull of rows towards what is known with less of the past
 
@@ -118,7 +118,7 @@ def second_order_gain(
     n_ij = _looked_up(groups, sizes, wanted // n)
     gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
     column = np.searchsorted(np.flatnonzero(held), bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, RESAMPLES)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, REPLICATES)
 
 
 def _first_order(pairs: Counts) -> Floats:
@@ -226,7 +226,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
     mean = n * (1 - saved)
     what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"
     if saved >= WORTH:
-        return f"Worth switching OFF: {what}, up to {saved:.0%} less than ON all the time."
+        return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
     return (
         f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%} "
         f"(the rule: below {WORTH:.0%} it is not worth it)."

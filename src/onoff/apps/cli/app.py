@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, page, plan, play, serve, sweep
+from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
 from onoff.apps.cli.options import parse_lags
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ audit.register(app)
 check.register(app)
 client.register(app)
 fit.register(app)
+normalise.register(app)
 page.register(app)
 plan.register(app)
 play.register(app)

@@ -19,8 +19,11 @@ def register(app: typer.Typer) -> None:
 
 def check(
     requests: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
-    ],
+        Path | None, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="The same for a journal, as in other commands.")
+    ] = None,
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
@@ -41,14 +44,17 @@ def check(
 ) -> None:
     """Test whether requests follow the chain: what is promised holds only as far as they do.
 
-    Exit code 1 if they do not.
+    Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
     from onoff.client.journal import snapshot
-    from onoff.client.settings import remembered_chain
+    from onoff.client.settings import default_journal, remembered_chain
     from onoff.logs.following import follows
     from onoff.logs.requests import is_journal, of_journal, of_log
     from onoff.model.chain import Chain
 
+    if requests is not None and journal is not None:
+        raise OnoffError("give one file: FILE or --journal FILE")
+    requests = requests or journal or default_journal()
     if is_journal(requests):
         known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
