@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.everyday.record import Law, Query
+from onoff.audit.everyday.record import Law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.powers import UNIT, counts, times
+from onoff.types import Floats, Mask, Query
 
 FORGOTTEN = 2.0**-60
 LOST = -1  # the context of a thing for which the record has none
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError
-from onoff.types import is_whole
+from onoff.types import Query, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
-Query = tuple[int, ...]
 Units = NDArray[np.int64]
 
 
