@@ -31,6 +31,8 @@ from onoff.foreign import plain
 from onoff.model.bounds import bounds, outer_bound
 from onoff.model.chain import Chain
 from onoff.plans.making import plan
+from onoff.schemes import SCHEMES
+from onoff.schemes.paper import LIMIT as PAPER_LIMIT
 from onoff.schemes.paper import paper
 from onoff.types import Advance, Bar
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from onoff.client.standing import Standing
     from onoff.plans.base import Plan
 
-PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
 
 
@@ -113,7 +114,7 @@ def print_rates(rows: Sequence[Rate]) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
-        best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
+        best = f"{row.optimum:.4f}" if SCHEMES[row.scheme].table else f"~ {row.optimum:.2f} ({row.scheme})"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
     _console(sys.stdout).print(table)
 
