@@ -181,7 +181,7 @@ class Everyday:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote; `PlanError` if it is for another chain or is damaged."""
+        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         if data.get("chain") != chain.fingerprint:
             raise PlanError("the state is for another chain")
         try:
@@ -200,7 +200,7 @@ class Everyday:
 
 
 def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:
-    """Sources by index or by name, sorted; `ChainError` for one that the chain does not have."""
+    """Sources by index or by name, sorted. Raises `ChainError` for one that the chain does not have."""
     if isinstance(sources, str):
         raise ChainError(f"the sensitive sources are {sources!r}: give a list of names", value=sources)
     found = set()

@@ -197,7 +197,7 @@ class Spark:
 
 
 def _check_master(master: str) -> None:
-    """Spark would say it by a trace of Java, and of a master that nobody answers for only after a minute."""
+    """Raise `LogError` if there is no such Spark master. Spark itself would print a Java trace, after a minute."""
     if not re.fullmatch(r"local(\[.+\])?|yarn|(spark|k8s)://.+", master):
         raise LogError(f"{master!r} is no address of Spark: write local[*], spark://HOST:7077, yarn or k8s://ADDRESS")
     if not master.startswith("spark://"):
@@ -256,7 +256,7 @@ def _seconds(name: str, types: Mapping[str, str], quote: str, moments: tuple[str
 
 @contextmanager
 def _patient() -> Iterator[None]:
-    """PySpark warns of pandas 3, which is not used here."""
+    """Silence PySpark's warning about pandas 3, which is not used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)

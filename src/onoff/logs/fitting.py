@@ -39,7 +39,7 @@ def _quietly(title: str, total: int | None) -> AbstractContextManager[Callable[[
 
 @dataclass(frozen=True)
 class Report:
-    """What was in the log, what was done with it, and what the chain is worth. Nothing is dropped that is not here.
+    """What was in the log, what was done with it, and what the chain is worth. All that was dropped is counted here.
 
     rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
     one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,

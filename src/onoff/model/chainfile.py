@@ -1,7 +1,6 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
-A fitted chain's JSON also has its counts, and under "fit" how they became the matrix; whoever does not care reads past
-them.
+The JSON of a fitted chain also has its counts, and under "fit" how they became the matrix. `Chain.load` ignores both.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ExactPosterior(Support):
             self._power = self._power @ self._P
 
     def row(self, last: int, next: int) -> NDArray[Any]:
-        """p(. | last, next); an error if the context is impossible."""
+        """p(. | last, next). Raises `ContextError` if the context is impossible."""
         self.possible(last, next)
         weights = self._power[last] * self._P[:, next]
         row: NDArray[Any] = weights / weights.sum()

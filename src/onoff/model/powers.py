@@ -4,9 +4,9 @@ Nothing is subtracted, so errors are relative and entrywise: a product whose sum
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
 
 Every product of matrices of floats goes through `times` or `counts`, never through `@`. NumPy reads the processor's
-floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN
-(numpy issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. Whoever
-must know about infinities or NaN looks at the numbers.
+floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN (numpy
+issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. A caller that
+must know about infinities or NaN has to look at the numbers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 @cache
 def _pools() -> ThreadpoolController:
-    """Looking for the libraries takes 10 ms: once is enough."""
+    """The BLAS libraries that are loaded, looked for once: that takes 10 ms."""
     import scipy.linalg  # noqa: F401 (what is loaded now is found)
     from threadpoolctl import ThreadpoolController
 

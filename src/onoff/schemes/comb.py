@@ -39,7 +39,10 @@ def propose(task: Task) -> Proposal:
 
 
 def comb_law(rows: Rows, seed: int = 0, deadline: float = math.inf) -> Law:
-    """A realisable law, on dense chains within a few per cent of the outer bound; `TimeoutError` if time runs out."""
+    """A realisable law, on dense chains within a few per cent of the outer bound.
+
+    Raises `TimeoutError` if time runs out.
+    """
     member, mass = mixed_combs(rows, np.random.default_rng(seed), deadline)
     return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
 

@@ -25,7 +25,8 @@ REST = 1e-9  # the last of the mass, which goes to the full set: it mends what r
 
 
 def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
-    """Sets and masses of a coupling of up to MOST_ROWS rows, in at most so many pieces; what is left is the full set's.
+    """Sets and masses of a coupling of up to MOST_ROWS rows. The pieces are bounded, and the full set gets what is
+    left.
 
     It is a proposal in floats, to be repaired like any other.
     """

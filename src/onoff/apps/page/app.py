@@ -224,7 +224,7 @@ def _from_elsewhere(request: Request) -> bool:
 
 
 def _answering(page: Page, act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that says in words what was wrong, or else from which state on the click shows."""
+    """An endpoint that says in words what was wrong, or from which state on the click shows."""
 
     async def endpoint(request: Request) -> Response:
         try:
