@@ -20,9 +20,11 @@ import pytest
 from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
 from onoff.apps import terminal as report
+from onoff.client import playing
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
 from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
+from onoff.client.standing import Standing
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.model import chainfile
 from onoff.model.bounds import outer_bound
@@ -523,7 +525,7 @@ def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, ser
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         honest(file, data, sync=sync)
 
-    monkeypatch.setattr(chainfile, "write_atomically", full)
+    monkeypatch.setattr(playing, "write_atomically", full)
     lines, ends = [], []
     for wanted in ("news", "sports"):
         before = len(server.transcript())
@@ -589,7 +591,7 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
     pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
     for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        report.print_status(Snapshot(now, nothing, {}), chain, used, None, 0)
+        report.print_status(Standing(Snapshot(now, nothing, {}), chain, None, 0, used))
         told = capsys.readouterr().out
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))

@@ -346,7 +346,7 @@ def test_killed_while_it_is_brought_up_to_date_it_is_as_it_was(path):
     state, _ = make_version_1(path)
     content = path.read_bytes()
     code = (
-        "import os, signal, sqlite3; from onoff import journalfile\n"
+        "import os, signal, sqlite3; from onoff.client import journalfile\n"
         "class Deadly(sqlite3.Connection):\n"
         "    def execute(self, sql, *rest):\n"
         "        if sql == 'COMMIT': os.kill(os.getpid(), signal.SIGKILL)\n"

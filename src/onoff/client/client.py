@@ -63,8 +63,9 @@ class Client:
     its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
     when it has been drawn. The connection is closed at a point, too.
 
-    `connect` makes one from files and addresses, and says which errors a caller must be ready for. `settings` are what
-    the journal is to remember. With `ends_planner` the planner is closed with the client.
+    `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
+    be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
+    to remember. With `ends_planner` the planner is closed with the client.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Client:
         chain: Chain,
         transport: Transport,
         journal: str | Path,
-        planner: Planner,
+        planner: Planner | Callable[[], Planner],
         *,
         delay: float = DELAY,
         attempts: int = 5,
@@ -82,11 +83,13 @@ class Client:
         settings: Settings | None = None,
         ends_planner: bool = False,
     ) -> None:
-        if planner.store.chain != chain:
+        if not callable(planner) and planner.store.chain != chain:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
-        self.chain, self.transport, self.planner = chain, transport, planner
+        self.chain, self.transport = chain, transport
+        self.planner = None if callable(planner) else planner
+        self._make_planner = planner if callable(planner) else None
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
         self._settings, self._ends_planner = settings, ends_planner
@@ -96,6 +99,8 @@ class Client:
     async def __aenter__(self) -> Self:
         """Learn what the server offers and open the journal; both must fit the chain."""
         try:
+            if self._make_planner is not None:
+                self.planner = self._make_planner()
             await self._retried(self.transport.connect)
             self._on_wire = self._places(self.transport.names)
             self._opened = Journal(self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
@@ -124,7 +129,7 @@ class Client:
         finally:
             if self._opened is not None:
                 self._opened.close()
-            if self._ends_planner:
+            if self._ends_planner and self.planner is not None:
                 self.planner.close()
 
     @property
@@ -136,7 +141,7 @@ class Client:
     @property
     def lengths(self) -> tuple[float, ...] | None:
         """The lengths of messages that plans are made with."""
-        return self.planner.store.lengths
+        return None if self.planner is None else self.planner.store.lengths
 
     async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
         """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
@@ -179,6 +184,7 @@ class Client:
         request = self.chain.index(source)
         following = None if next is None else self.chain.index(next)
         lag = session.next_lag(self.journal.state, following, private)
+        assert self.planner is not None
         plan = self.planner.best(lag) if lag else None
         state, pending = session.begin(
             self.journal.state, self.chain, request, following, private, plan, self._randbelow

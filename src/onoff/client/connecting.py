@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,15 @@ def connect(
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
     token: str | None = None,
     delay: float = DELAY,
+    deadline: float | None = None,
     attempts: int = 5,
     background: bool = True,
     lasting: bool = False,
     first_ever: bool = False,
 ) -> Client:
     """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
+
+    Nothing is asked, started or written before that.
 
     `server` is the address of an onoff server, and `token` what it asks readers for. `urls` is {name: URL} at any other
     web server, or a JSON file of that. `chain` is a `Chain` or its file. `journal` is the client's memory, by
@@ -41,7 +45,8 @@ def connect(
 
     `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then closes.
     Without `background` no process computes cheaper plans. That process ends with the client. If it is `lasting`, it
-    goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with. For the rest see `Client`.
+    goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with. `deadline` bounds
+    the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     Whoever calls a client must be ready for these errors of `onoff.errors`:
 
@@ -56,13 +61,13 @@ def connect(
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
-        transport = OnoffTransport(settings.server, token)
+        transport = OnoffTransport(settings.server, token, deadline=deadline)
     elif isinstance(settings.urls, Path):
-        transport = HttpTransport.load(settings.urls)
+        transport = HttpTransport.load(settings.urls, deadline)
     else:
-        transport = HttpTransport(dict(settings.urls))
+        transport = HttpTransport(dict(settings.urls), deadline=deadline)
     given = isinstance(plans, Planner)
-    planner = plans if isinstance(plans, Planner) else _planner(settings, plans, background)
+    planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
     return Client(
         settings.chain, transport, settings.journal, planner,
         delay=delay, attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=not (given or lasting),

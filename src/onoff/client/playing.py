@@ -32,6 +32,7 @@ async def play_file(
     begun = 0 if restart else played.begun()
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
+    delivery.open()
     first = played.begin(client.journal.state.step) if begun == 0 else played.first
     state = client.journal.state
     if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since

@@ -52,13 +52,12 @@ class Settings:
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
         if chain is None and "chain" not in notes:
-            raise OnoffError(f"{path}: this journal knows no chain yet: give one (--chain), then it is remembered")
+            raise OnoffError(f"{path}: this journal knows no chain yet: --chain is needed, then it is remembered")
         if server is None and urls is None:
             server, urls = notes.get("server") or None, notes.get("urls") or None
             if server is None and urls is None:
                 raise OnoffError(
-                    f"{path}: this journal knows no server yet: give --server or --urls (server= or urls=), then it "
-                    "is remembered"
+                    f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
                 )
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
         known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 
@@ -136,7 +137,8 @@ class Endpoints:
         authorize(request.headers, self._settings.publishers)
         require_json(request.headers)
         body = await self._bodies.read(request.receive, self._settings.catalogue.publication_limit)
-        return await self._publish(parse_publication(body, self._settings.catalogue))
+        # In a thread: readers do not wait for the messages of a large round to be read.
+        return await self._publish(await asyncio.to_thread(parse_publication, body, self._settings.catalogue))
 
     async def _publish(self, messages: dict[int, bytes]) -> Response:
         number = await self._board.publish(messages)

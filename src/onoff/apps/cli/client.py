@@ -14,6 +14,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -51,6 +52,7 @@ def get(
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
@@ -58,7 +60,7 @@ def get(
 
     client = connect(
         chain, server=server, urls=urls, journal=journal, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
-        delay=delay, background=background, lasting=True,
+        delay=delay, deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         client.chain.index(name)  # a slip of the pen leaves no journal behind
@@ -84,6 +86,7 @@ def resume(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     from onoff.client.connecting import connect
@@ -93,8 +96,9 @@ def resume(
     if not path.exists():  # a slip of the pen makes none
         raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
     client = connect(
-        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN), background=False
-    )
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        deadline=deadline, background=False,
+    )  # fmt: skip
     with explained(client, RESUME):
         message, pending, announced = asyncio.run(_resume(client))
     if message is None:
@@ -150,6 +154,7 @@ def status(
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+    deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.client.transport.web import HttpTransport
@@ -157,7 +162,7 @@ def measure(
     from onoff.model.chainfile import write_atomically
 
     async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls)
+        transport = HttpTransport.load(urls, deadline)
         try:
             return await transport.measure()
         finally:

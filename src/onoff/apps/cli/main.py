@@ -1,7 +1,8 @@
-"""The entry of the command line. The commands are imported by `main`: Ctrl-C ends it in one line even meanwhile."""
+"""What the command line does with the commands: their errors in one line, and Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -27,6 +28,8 @@ def _run() -> int:
     from onoff.errors import OnoffError
     from onoff.files import told
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # so `onoff.__main__` has it until here
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without our letters is no reason to stop
     try:

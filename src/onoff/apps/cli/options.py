@@ -46,6 +46,10 @@ Background = Annotated[
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
+Deadline = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),
+]
 
 
 def parse_lags(text: str, least: int = 0) -> list[int]:

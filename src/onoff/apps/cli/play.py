@@ -12,6 +12,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -45,6 +46,7 @@ def play(
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
@@ -59,10 +61,9 @@ def play(
 
     client = connect(
         chain, server=server, urls=urls, journal=journal, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
-        delay=delay, background=background, lasting=True,
+        delay=delay, deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
     items, delivery = read_items(file, client.chain.names), Delivery(out)
-    delivery.open()
     try:
         with explained(client, "run the same command again" + (", without --restart" if restart else "")):
             totals, since, words = asyncio.run(_play(client, file.absolute(), items, delivery, restart))
@@ -85,7 +86,7 @@ async def _play(
     from onoff.client.settings import SINCE, since_from
 
     async with asked as client:
-        note_new(client)
         words = await play_file(client, file, items, delivery, restart, terminal.progress("requests"))
+        note_new(client)
         since = since_from(client.journal.recall(SINCE))
         return client.journal.totals(client.lengths, since), since, words

@@ -64,6 +64,8 @@ def note_planner(client: Client) -> None:
     from onoff.plans.planner import LIMIT
 
     planner = client.planner
+    if planner is None:
+        return
     if planner.trouble is not None:
         note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
     if planner.unverified and not planner.working:
