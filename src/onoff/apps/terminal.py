@@ -63,7 +63,9 @@ class Rate:
 
 
 def _console(stream: TextIO) -> Console:
-    """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
+    """A console with colours and bars on a terminal only, whatever FORCE_COLOR says: escape codes in a file help
+    nobody.
+    """
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
 
@@ -136,7 +138,7 @@ class PlanProgress:
     """A bar of finished plans, with what is in work beside it.
 
     Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
-    read whenever the bar is drawn. `notes` is None where no one looks; on a cluster there are none.
+    read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
     """
 
     def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
@@ -166,7 +168,7 @@ class _InWork(ProgressColumn):
 
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
-    """Bars on stderr while plans are made; nothing off a terminal."""
+    """Bars on stderr while plans are made, if it is a terminal."""
     console = _console(sys.stderr)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)

@@ -88,7 +88,7 @@ def _make(
     time_limit: float | None,
     notes: Path | None,
 ) -> Plan:
-    """One plan, made in any process; what is reached meanwhile is noted in a file that the progress bar reads."""
+    """One plan, made in any process. Its progress is noted in a file that the progress bar reads."""
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
