@@ -61,7 +61,7 @@ def rates(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
 ) -> None:
-    """Show what a request costs at each lag: everything, the paper's scheme, the optimum and its gap, the outer bound."""
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound."""
     from onoff.apps import plots
     from onoff.apps import terminal as report
     from onoff.model.chain import Chain
