@@ -94,7 +94,7 @@ class Fit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
         if Path(path).suffix.lower() != ".json":
-            raise LogError(f"{path}: counts travel in JSON only; give a name that ends in .json")
+            raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
         about["dead_ends"] = list(report.dead_ends)

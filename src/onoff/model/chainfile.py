@@ -99,7 +99,7 @@ def read_counts(path: str | PathLike[str]) -> NDArray[np.int64]:
     matrix, _ = read(path)
     file = Path(path)
     if file.suffix.lower() != ".json":
-        raise ChainError(f"{file}: counts travel in JSON only", value=file.suffix)
+        raise ChainError(f"{file}: only a chain in JSON has counts", value=file.suffix)
     counts = json.loads(file.read_text(encoding="utf-8")).get("counts")
     if counts is None:
         raise ChainError(f"{file}: has no counts; `onoff fit` saves a chain with them")

@@ -66,7 +66,7 @@ def plan(
                         failed[lag] = made.error
                         continue
                     if not store.save(made):
-                        print(f"lag {lag}: a plan that is not dearer was there already, and stays", file=sys.stderr)
+                        print(f"lag {lag}: a plan that costs no more was there already, and is kept", file=sys.stderr)
                     plans[lag] = made
                     shown.done(lag, made)
     except (KeyboardInterrupt, ClusterError):
