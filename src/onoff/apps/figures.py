@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from onoff.apps.plots import save
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import Bounds, bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
 
 
 def draw_chain() -> Figure:
-    """Draw Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    """Draw Draw Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
     need("plots", "a picture")
     from matplotlib.patches import Circle, FancyArrowPatch
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
 from onoff.extras import need
-from onoff.files import check_file
-from onoff.model.chainfile import write_atomically
+from onoff.files import check_file, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,10 +22,9 @@ from onoff import __version__
 from onoff.apps.workers import Failed, compute
 from onoff.errors import ChainError, PlanError
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 from onoff.schemes import SCHEMES
 
@@ -180,7 +179,7 @@ def measured(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float 
         "gap": made.gap,
         "rounding": made.rounding,
         "seconds": time.perf_counter() - start,
-        "sets": len(made.sets) if hasattr(made, "sets") else None,
+        "sets": None if made.law is None else len(made.law.mass),
     }
 
 

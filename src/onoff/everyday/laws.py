@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onoff.model.rows import Floats, RowTable
+from onoff.model.rows import RowTable
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.comb import Orders, mixed_combs
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
@@ -19,6 +19,7 @@ from onoff.schemes.optimum.search import Search
 from onoff.schemes.peel import peeled
 from onoff.schemes.realisation.realise import finished
 from onoff.schemes.realisation.repair import Repair
+from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose

@@ -11,20 +11,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from onoff.errors import ChainError, PlanError, is_whole
+from onoff.errors import ChainError, PlanError
 from onoff.everyday import filter as filters
 from onoff.everyday.encoding import encoders
-from onoff.everyday.filter import Floats, Mask
 from onoff.everyday.laws import law_for
 from onoff.everyday.merging import merged
 from onoff.everyday.sharing import shared
-from onoff.everyday.step import Query, Step
+from onoff.everyday.step import Step
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
 from onoff.model.rounding import sum_up
 from onoff.model.rows import RowTable
 from onoff.schemes.law import DENOMINATOR
+from onoff.types import Floats, Mask, Query, is_whole
 
 PRICE = 5e-4  # share of the least cost that may be spent on sharing flows
 TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its rows

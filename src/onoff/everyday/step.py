@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.errors import ContextError, PlanError, is_whole
+from onoff.errors import ContextError, PlanError
 from onoff.model.rounding import up
-from onoff.schemes.clocks import RandBelow
+from onoff.types import Query, RandBelow, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from onoff.everyday.encoding import Encoders
     from onoff.everyday.state import Everyday
-
-Query = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)

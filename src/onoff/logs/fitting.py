@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.errors import LogError, is_whole
+from onoff.errors import LogError
 from onoff.extras import need
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
@@ -26,6 +26,7 @@ from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
+from onoff.types import is_whole
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -98,7 +99,7 @@ class Fit:
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
         about["dead_ends"] = list(report.dead_ends)
-        write(path, self.chain.P, self.chain.names, {"counts": self.counts.tolist(), "fit": about})
+        write(path, self.chain, {"counts": self.counts.tolist(), "fit": about})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)

@@ -19,10 +19,11 @@ import numpy as np
 
 from onoff.errors import NotUnique
 from onoff.logs.counting import Counts
-from onoff.logs.resampling import LEVEL, Floats
+from onoff.logs.resampling import LEVEL
 from onoff.model.chain import Chain
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
+from onoff.types import Floats
 
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 

@@ -14,15 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is taken to be 1
-Floats = NDArray[np.float64]
 
 
 def misfit(true: Chain, used: Chain, lag: int) -> Floats:

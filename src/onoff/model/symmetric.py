@@ -15,7 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-from onoff.errors import ChainError, is_whole
+from onoff.errors import ChainError
+from onoff.types import is_whole
 
 Number = TypeVar("Number", float, Fraction)
 

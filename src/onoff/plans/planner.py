@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onoff.errors import OnoffError, PlanError, Unverified, is_whole
+from onoff.errors import OnoffError, PlanError, Unverified
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
@@ -26,6 +26,7 @@ from onoff.plans.base import Plan
 from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
+from onoff.types import is_whole
 
 VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
@@ -224,7 +225,7 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
-    near = found.scheme != "race" and found.gap <= 1e-6  # a race's is estimated
+    near = not found.estimated and found.gap <= 1e-6
     return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 

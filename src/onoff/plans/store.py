@@ -17,13 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onoff.errors import ChainError, PlanError, Unverified
-from onoff.files import cache_directory
+from onoff.files import cache_directory, read_json, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
-from onoff.plans.table import TablePlan
+from onoff.types import Lengths
 
 WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
 
@@ -40,7 +39,7 @@ class PlanStore:
         self,
         chain: Chain,
         directory: Path | None = None,
-        lengths: tuple[float, ...] | None = None,
+        lengths: Lengths = None,
         *,
         make: bool = True,
     ) -> None:
@@ -80,10 +79,7 @@ class PlanStore:
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
         chain = Chain.load(directory / "chain.json")
-        try:
-            lengths = json.loads((directory / "lengths.json").read_text())
-        except (OSError, ValueError) as error:
-            raise PlanError(f"{directory / 'lengths.json'}: cannot be read ({error}); delete it") from None
+        lengths = read_json(directory / "lengths.json", PlanError)
         store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
         if store.directory.name != directory.name:
             raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
@@ -115,7 +111,7 @@ class PlanStore:
         all of them were looked at: `verify` does, or whoever made the plan on this machine did.
         """
         plan, digest = self._read(lag)
-        if isinstance(plan, TablePlan) and not verified.known(digest):
+        if not (plan.known_realisable or verified.known(digest)):
             raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
         return plan
 
@@ -124,7 +120,7 @@ class PlanStore:
         for lag in sorted(self.lags()):
             with suppress(PlanError):
                 plan, digest = self._read(lag)
-                if isinstance(plan, TablePlan) and not verified.known(digest):
+                if not (plan.known_realisable or verified.known(digest)):
                     plan.verify()
                     verified.remember(digest)
 
@@ -140,10 +136,10 @@ class PlanStore:
         unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
         try:
             plan.save(unfinished)
-            if isinstance(plan, TablePlan) and plan.known_realisable:
+            if plan.known_realisable:
                 # Read again: whoever else can write here may have put another file in its place.
                 written, digest = planfile.read_with_digest(unfinished)
-                if isinstance(written, TablePlan) and _table(written) == _table(plan):
+                if written == plan:
                     verified.remember(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
@@ -167,8 +163,3 @@ class PlanStore:
                 yield False
             else:
                 yield True
-
-
-def _table(plan: TablePlan) -> tuple[object, ...]:
-    """All that a draw depends on."""
-    return plan.chain, plan.lag, plan.sets, plan.masses

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff.model.rows import Floats, Rows
-from onoff.schemes.law import Member, merged
+from onoff.model.rows import Rows
+from onoff.schemes.law import Member, as_matrix, merged
+from onoff.types import Floats
 
 MOST_ROWS = 62  # sets of contexts are bits of 64-bit integers
 NOTHING = 1e-11  # mass below this is none: what floats leave behind
@@ -40,11 +41,8 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
         image, mass = peel.piece()
         images.append(image)
         masses.append(mass)
-    member = np.zeros((n + len(images) + 1, n), dtype=bool)
-    member[np.arange(n), np.arange(n)] = True
-    for row, image in zip(member[n:], images, strict=False):
-        row[used[image]] = True
-    member[-1] = True
+    sets = [*((x,) for x in range(n)), *(tuple(used[image]) for image in images), tuple(range(n))]
+    member = as_matrix(sets, n)
     return merged(member, np.concatenate([common, masses, [max(peel.left, REST)]]))
 
 

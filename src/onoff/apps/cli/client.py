@@ -158,8 +158,7 @@ def measure(
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file
-    from onoff.model.chainfile import write_atomically
+    from onoff.files import check_file, write_atomically
 
     async def fetch() -> dict[str, int]:
         transport = HttpTransport.load(urls, deadline)

@@ -59,9 +59,8 @@ def fit(
     from onoff.apps import terminal as screen
     from onoff.apps.cli import showfit as showing
     from onoff.apps.plots import check_picture
-    from onoff.files import check_file
+    from onoff.files import check_file, write_atomically
     from onoff.logs import fitting
-    from onoff.model.chainfile import write_atomically
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
     if out.suffix.lower() != ".json":

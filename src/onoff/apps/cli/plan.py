@@ -117,5 +117,5 @@ def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     if scheme not in ("auto", "optimal"):
         return found if found.scheme == scheme else None
     beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
-    near = found.scheme != "race" and found.gap <= gap  # that of a race is an estimate, and may come out too small
+    near = not found.estimated and found.gap <= gap  # an estimate may come out too small
     return found if near or beyond else None

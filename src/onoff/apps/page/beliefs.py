@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Encoder, Model, Naive, Planned, Query
+from onoff.audit.models import Encoder, Model, Naive, Planned
 from onoff.audit.transcript.belief import Asked, attack
 from onoff.audit.transcript.conformance import plan_lag
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.plans.base import Plan
 from onoff.plans.table import TablePlan
+from onoff.types import Query
 
 SHOWN = 3  # private requests
 WINDOW = 100  # steps after which a stream is summed up

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.model.rows import Floats
 from onoff.schemes.law import Law, merged
 from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, Mask
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
+CHASES = 3  # rows that are fixed before the one that fell short
 SHARE = 8  # blocks of contexts that a process gets at a time
 
 
@@ -58,13 +58,13 @@ class Repair:
         self._network = Network(self.law.member, self.law.mass)
         return True
 
-    def cuts(self) -> list[NDArray[np.bool_]]:
+    def cuts(self) -> list[Mask]:
         """After a shortfall: the smallest and the largest set of sources on the root's side of a minimum cut."""
         return [self._network.cut(), self._network.largest_cut()]
 
-    def chase(self, row: Floats, rows: Floats, steps: int = 3) -> None:
+    def chase(self, row: Floats, rows: Floats) -> None:
         """Fix a row by first fixing, among `rows`, those that violate its cut most: one repair for many."""
-        for _ in range(steps):
+        for _ in range(CHASES):
             if not self.shortfall(row):
                 return
             cut = self._network.cut()
