@@ -51,8 +51,8 @@ class Engine(Protocol):
 class DuckDB:
     """DuckDB in this process. What does not fit into `memory` goes to `directory` for a while.
 
-    That works for sorting, but windows over 10^8 rows end with too little memory all the same: such a log is written
-    to the directory anew, in parts by users.
+    That works for sorting. Windows over 10^8 rows need too much memory all the same, so such a log is first rewritten
+    to the directory, in parts by users.
     """
 
     rows_at_once = 10_000_000

@@ -196,7 +196,7 @@ def _check(
     replicates: int | None,
     engine: str,
 ) -> None:
-    """Complain before the long work, not after it."""
+    """Raise `LogError` for bad options, before the long work."""
     if kind is not None and kind not in FORMATS:
         raise LogError(f"{kind!r} is no kind of log: {', '.join(FORMATS)}")
     if gap is not None and not gap > 0:

@@ -84,7 +84,7 @@ class Watcher:
         self._reported: dict[int, object] = {}
 
     def look(self) -> int | None:
-        """Look once; publish what is ready, and return the round if there was anything."""
+        """Look once, publish what is ready, and return the round if anything was."""
         with _opened(self._directory) as directory:
             now = self._stamps(directory)
             changed = {source for source, stamp in now.items() if self._settled.get(source) != stamp}

@@ -35,7 +35,7 @@ class Repair:
         return int(supply.sum()) - self._network.ship(supply)
 
     def fix(self, row: Floats) -> bool:
-        """Make the law realise the row; whether anything had to be done.
+        """Make the law realise the row, and return whether anything had to be done.
 
         Unmatched sources and unmatched sets are laid side by side, largest first, and paired where they overlap:
         few new sets.
