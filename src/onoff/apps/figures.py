@@ -144,7 +144,7 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
 
 
 def draw_chain() -> Figure:
-    """Draw Draw Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    """Draw Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
     need("plots", "a picture")
     from matplotlib.patches import Circle, FancyArrowPatch
 

@@ -153,7 +153,7 @@ def _watch_connections(limit: int) -> None:
 
 
 def _announce(address: str, port: int, stop: threading.Event) -> None:
-    """Say where the server is, once it answers. The system accepts connections before that."""
+    """Say where the server is, once it answers. (The operating system accepts connections earlier.)"""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     while not stop.wait(0.02):
         connection = http.client.HTTPConnection(reachable, port, timeout=_ANSWER_SECONDS)

@@ -187,9 +187,10 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
 
 class Guarded:
-    """Refuses other hosts (a name that was made to point here) and other pages, which may only link to this one.
+    """Refuses requests that name another host (whose name was made to point here) or come from another page. Links are
+    allowed.
 
-    Browsers name the origin of a POST; of a GET for a picture or a script, they only say that it comes from elsewhere.
+    Browsers name the origin of a POST. For a picture or a script they say only that the GET comes from another page.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
