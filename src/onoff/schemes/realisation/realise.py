@@ -27,7 +27,7 @@ def realised(rows: Rows, member: Member, mass: Floats, price: float = 0.0, deadl
 
     `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by a
     flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
-    Raises Raises `TimeoutError` if the deadline passes before every context was checked.
+    Raises `TimeoutError` if the deadline passes before every context was checked.
     """
     n = rows.n
     slack = price / n if n > SCREEN_FROM else 0.0
