@@ -219,7 +219,7 @@ found, imports, copying = [], 0, False
 
 def interrupt(event, arguments):
     global imports, copying
-    copying = copying or (event == "import" and arguments[0] == "onoff.cli" and not imports)
+    copying = copying or (event == "import" and arguments[0] == "onoff.apps.cli.main" and not imports)
     if event != "import" or not copying:
         return
     imports += 1

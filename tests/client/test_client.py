@@ -321,7 +321,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
     assert "the next request must be 'science'" in told
     assert "OFF" in told
     assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
-    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2\n" in told
+    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2: the plan is" in told
     assert onoff("resume", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")

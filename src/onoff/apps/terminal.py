@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
@@ -192,6 +193,18 @@ def print_plans(plans: Sequence[Plan]) -> None:
         cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
         table.add_row(*cells)
     _console(sys.stdout).print(table)
+    if (found := _farthest(plans)) is not None:
+        made, lag = found
+        print(f"lags in between are served by the plan before them, at most {percent(made.excess_at(lag))} above the "
+              f"outer bound of the lag (at lag {lag})")  # fmt: skip
+
+
+def _farthest(plans: Sequence[Plan]) -> tuple[Plan, int] | None:
+    """Between which two plans a lag is served at the largest excess: that just before the second one's."""
+    if plans[0].n > BOUND_LIMIT:
+        return None
+    between = [(made, after.lag - 1) for made, after in pairwise(plans) if after.lag > made.lag + 1]
+    return max(between, key=lambda pair: pair[0].excess_at(pair[1]), default=None)
 
 
 def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int) -> None:
@@ -238,11 +251,16 @@ def print_status(found: Standing) -> None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     if plan is not None:
         lag = after.lag + 1
-        estimated = plan.scheme == "race"
-        cost = f"about {plan.cost:.3g} (race)" if estimated else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        cost = (
+            f"about {plan.cost:.3g} ({plan.scheme})"
+            if plan.estimated
+            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        )
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
         if chain.n <= BOUND_LIMIT:
-            print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
+            above = f"the plan is {'about ' * plan.estimated}{percent(plan.excess_at(lag))} above that"
+            least = outer_bound(chain.posterior(lag), lengths)
+            print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since)
 

@@ -12,7 +12,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onoff.errors import PlanError
+from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
+from onoff.model.posterior import Posterior
 from onoff.model.rounding import up
 from onoff.types import Lengths, PlanName, Query, RandBelow, is_whole
 
@@ -86,6 +88,10 @@ class Plan(ABC):
     def gap(self) -> float:
         """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
         return excess(self.cost, self.lower_bound)
+
+    def excess_at(self, lag: int) -> float:
+        """How far the cost is above the outer bound of a lag that the plan serves, as a share of that bound."""
+        return excess(self.cost, outer_bound(Posterior(self.chain, self.served_lag(lag)), self.lengths))
 
     @property
     def rounding(self) -> float:

@@ -1,6 +1,6 @@
 """Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
 
-    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock, log
+    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, grid.json, lock, log
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
 """
@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from onoff.model.chain import Chain
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
-from onoff.types import Lengths
+from onoff.types import Lengths, is_whole
 
-WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
+WRITTEN = ("chain.json", "lengths.json", "grid.json", "lock", "log")  # beside the plans
 
 
 def default_directory() -> Path:
@@ -145,6 +145,19 @@ class PlanStore:
         finally:
             unfinished.unlink(missing_ok=True)
         return True
+
+    def note(self, lags: Sequence[int], reach: int) -> None:
+        """Note that plans of these lags are all that are worth making up to the lag `reach`."""
+        write_atomically(self.directory / "grid.json", json.dumps({"lags": lags, "reach": reach}).encode())
+
+    def noted(self) -> tuple[list[int], int]:
+        """What was noted last; no lag, and reach 0, if nothing was."""
+        with suppress(PlanError, TypeError, KeyError):
+            data = read_json(self.directory / "grid.json", PlanError)
+            lags, reach = data["lags"], data["reach"]
+            if all(map(is_whole, [*lags, reach])):
+                return list(lags), reach
+        return [], 0
 
     def _read(self, lag: int) -> tuple[Plan, str]:
         """The plan for this lag with the digest of its file."""

@@ -189,7 +189,8 @@ def create_app(page: Page, port: int) -> ASGIApp:
 class Guarded:
     """Refuses requests that name another host, whose name was made to point here, or that come from another page.
 
-    Links from other pages are allowed. Browsers name the origin of a POST. For a picture or a script they say only that the GET comes from another page.
+    Links from other pages are allowed. Browsers name the origin of a POST. For a picture or a script they say only that
+    the GET comes from another page.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:

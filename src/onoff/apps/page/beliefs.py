@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from onoff.audit.models import Encoder, Model, Naive, Planned
 from onoff.audit.transcript.belief import Asked, attack
-from onoff.audit.transcript.conformance import plan_lag
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.plans.base import Plan
 from onoff.plans.table import TablePlan
-from onoff.types import Query
+from onoff.types import PlanName, Query
 
 SHOWN = 3  # private requests
 WINDOW = 100  # steps after which a stream is summed up
@@ -130,7 +129,8 @@ class Onlooker:
         if step.private:
             return Naive(self._chain.n)  # everybody asks for everything while ON
         if step.plan not in self._models:
-            plan = self._load(plan_lag(step.plan) or step.lag)
+            name = PlanName.parse(step.plan)
+            plan = self._load(step.lag if name is None else name.lag)
             if not isinstance(plan, TablePlan):
                 raise PlanError(f"step {step.step} was drawn without a table: there is no exact belief about it")
             if plan.name != step.plan:

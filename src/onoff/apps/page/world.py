@@ -23,12 +23,11 @@ import numpy as np
 
 from onoff.apps.demo import DELAY, LENGTH, SWITCHING, news
 from onoff.apps.page.beliefs import Belief, Made, Onlooker
-from onoff.apps.page.tables import Tables
+from onoff.apps.page.tables import ready, tables
 from onoff.audit.transcript.reading import read_log
 from onoff.client.connecting import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.plans.table import TablePlan
 from onoff.server.local import LocalServer
 
 MOST_SOURCES = 24  # cards and bars beyond it are unreadable
@@ -75,11 +74,11 @@ class World:
             length = max(LENGTH, *map(len, messages.values()))
             self.server = LocalServer(directory, messages, length)
             self._stack.callback(self.server.close)
-            planner = Tables(self.chain, directory / "plans")
+            planner = tables(self.chain, directory / "plans")
             self._stack.callback(planner.close)
             self._onlooker = Onlooker(self.chain, planner.store.load)
-            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), planner.ready(REACH, PLAN_SECONDS))
-            if not isinstance(plan, TablePlan):
+            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
+            if plan.law is None:
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
             # The server was born with this journal: nothing was ever asked of it before.
             client = connect(
