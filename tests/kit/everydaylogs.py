@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.audit.everyday.record import law_of
-from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.everyday import Laws, audit_everyday
 from onoff.audit.transcript.everyday.laws import digest_of
+from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.reading import Line, Log, Notes, Step
 from onoff.everyday import Everyday
 from oracles import random_chain
