@@ -40,7 +40,8 @@ class Encoders:
     @property
     def groups(self) -> int:
         """How many groups of contexts have a flow of their own."""
-        return len(self.flows.indptr) // self.extra.shape[1]  # (indptr has one entry more than there are rows)
+        found: int = self.flows.shape[0] // self.extra.shape[1]
+        return found
 
     def table(self, context: int) -> csr_array:
         """The joint integer weights of request (row) and set (column) in a context."""
