@@ -21,9 +21,8 @@ from auditstreams import CHAIN, lines_of, models, plans, race, steps_of, write_f
 from clikit import call
 from onoff import Plan, PlanError, plan
 from onoff.audit.models import Planned
-from onoff.audit.plan import races
+from onoff.audit.plan import audit_plan, races
 from onoff.audit.plan import verify as planproof
-from onoff.audit.plan.verify import verify
 from onoff.audit.transcript.attack import audit_stream, noted
 from onoff.audit.transcript.choices import Orders, choices
 from onoff.audit.transcript.draws import draws
@@ -163,9 +162,9 @@ def test_a_plan_of_few_units_is_not_certified_whether_it_can_be_loaded_or_not(tm
         raise PlanError("too coarse")
 
     for load in (Plan.load, refuse):
-        assert "coarse" in {finding.rule for finding in verify(CHAIN, file, load, draws=100).findings}
+        assert "coarse" in {finding.rule for finding in audit_plan(CHAIN, file, load, draws=100).findings}
     file.write_bytes(coarse(2**34))
-    units = [finding for finding in verify(CHAIN, file, refuse, draws=100).findings if finding.rule == "coarse"]
+    units = [finding for finding in audit_plan(CHAIN, file, refuse, draws=100).findings if finding.rule == "coarse"]
     assert units == []  # 16 / 2^34 is below 2^-30
 
 

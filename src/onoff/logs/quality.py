@@ -17,6 +17,7 @@ from onoff.model.powers import times
 
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
+REPLICATES = 1000  # behind an interval of the gain
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
 STRENGTHS = 2.0 ** np.arange(-20, 21)  # of the pull of rows towards what is known with less of the past
 
@@ -91,7 +92,6 @@ def second_order_gain(
     triples: tuple[Counts, Counts, Counts],
     held: NDArray[np.bool_],
     rng: np.random.Generator,
-    replicates: int = 1000,
 ) -> Interval | None:
     """Bits per transition by which the last two requests predict better than the last one, on held-out users.
 
@@ -117,7 +117,7 @@ def second_order_gain(
     n_ij = _looked_up(groups, sizes, wanted // n)
     gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
     column = np.searchsorted(np.flatnonzero(held), bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, replicates)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, REPLICATES)
 
 
 def _first_order(pairs: Counts) -> Floats:
