@@ -82,7 +82,7 @@ class World:
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
             # The server was born with this journal: nothing was ever asked of it before.
             client = connect(
-                self.chain, server=self.server.url, journal=directory / "journal", plans=planner,
+                self.chain, server=self.server.url, journal=directory / "journal", promise="both", plans=planner,
                 delay=DELAY, attempts=1, first_ever=True,
             )  # fmt: skip
             self.client = await self._stack.enter_async_context(client)
