@@ -100,7 +100,7 @@ def _was_packed(member: ZipInfo) -> bool:
 
 
 def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
-    """Put `data` at `file` by renaming a finished sibling over it, synced unless power loss may undo it.
+    """Put `data` at `file` by renaming a finished sibling over it. With `sync` it survives a loss of power.
 
     Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
     """

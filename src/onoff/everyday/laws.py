@@ -63,7 +63,10 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
 
 
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
-    """Laws to be repaired, the quickest first; a comb that would need much repair is not tried if there is better."""
+    """Laws to be repaired, the quickest first.
+
+    A comb that would need much repair is left out if there is something better.
+    """
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
@@ -96,7 +99,7 @@ def _extremes(rows: RowTable) -> RowTable:
 
 
 def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
-    """What repair would have to add at most, in messages."""
+    """What repair may have to add, in messages."""
     repair = Repair(quantised(member, mass, DENOMINATOR))
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 

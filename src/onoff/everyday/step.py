@@ -75,7 +75,7 @@ class Step:
         return self.sets[int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))]
 
     def check(self, request: int, context: int) -> None:
-        """An error unless the request can happen in the context."""
+        """Raise `ContextError` unless the request can happen in the context."""
         possible = self.state.possible
         if not (is_whole(context) and context < len(possible)):
             raise PlanError(f"there is no context {context!r}: the state has 0 to {len(possible) - 1}")

@@ -89,7 +89,7 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class Report:
-    """What was in the log, what was done with it, and what the chain is worth. Nothing is dropped that is not here.
+    """What was in the log, what was done with it, and what the chain is worth. All that was dropped is counted here.
 
     rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
     one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
@@ -144,7 +144,7 @@ class Fit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
         if Path(path).suffix.lower() != ".json":
-            raise LogError(f"{path}: counts travel in JSON only; give a name that ends in .json")
+            raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
         about["dead_ends"] = list(report.dead_ends)

@@ -206,12 +206,12 @@ def costs(
 
 
 def saving(rows: Sequence[Cost], n: int) -> float:
-    """1 - (mean outer bound over the lags) / n: what switching OFF for so many steps saves at most, on average."""
+    """1 - (mean outer bound over the lags) / n: the most that being OFF at these lags can save, on average."""
     return 1 - sum(row.outer for row in rows) / len(rows) / n
 
 
 def too_few(transitions: int, n: int) -> bool:
-    """Whether a chain from so many transitions should not be relied on."""
+    """Whether this number of transitions is too small for a chain to be relied on."""
     return transitions < FEW * n
 
 

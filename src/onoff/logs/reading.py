@@ -103,7 +103,7 @@ def kind_of(file: Path) -> str | None:
 
 
 def header(file: Path) -> tuple[str, list[str]]:
-    """What separates the cells of a CSV, the commonest of comma, tab, semicolon and bar in its first line; the names.
+    """The separator of a CSV (the commonest of comma, tab, semicolon and bar in its first line) and the names there.
 
     A column without a name of its own gets its number.
     """

@@ -106,7 +106,7 @@ def _sequenced(
 
 
 def _listed(file: Path, chain: Chain) -> list[int] | None:
-    """The requests of a list; None if it is none: every line names one source of the chain."""
+    """The requests of a list, in which every line names a source of the chain. None if the file is not such a list."""
     found = []
     try:
         with file.open(encoding="utf-8-sig") as lines:

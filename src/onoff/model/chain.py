@@ -75,7 +75,7 @@ class Chain:
     def from_counts(cls, counts: ArrayLike, names: Iterable[str] | None = None, smoothing: float = 1.0) -> Self:
         """The chain with P[i, j] proportional to counts[i, j] + smoothing.
 
-        A source without any outgoing count is an error for every smoothing: its row would be an invention.
+        Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
         matrix = _checked_matrix(counts, what="the count matrix")
         labels = _checked_names(names, len(matrix))
@@ -141,10 +141,10 @@ class Chain:
         return ExactPosterior(self, lag)
 
     def stationary(self) -> Floats:
-        """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
+        """The distribution pi with pi P = pi. Raises `NotUnique` if there is more than one closed class.
 
-        Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
-        or underflow, decimals with exponents that do not (slower). What is below 2^-1075 in the end becomes 0.
+        It is computed in floats, which lose no digits here even if the chain is nearly deterministic. If one of them
+        would overflow or underflow, decimals are used instead, which is slower. A probability below 2^-1075 becomes 0.
         """
         members = self._closed_class()
         A = self.P[np.ix_(members, members)]
@@ -179,7 +179,7 @@ class Chain:
     def simulate(self, steps: int, rng: np.random.Generator, start: int | None = None) -> NDArray[np.intp]:
         """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution.
 
-        Each step takes one draw of 53 bits: what is less likely than 2^-53 may never be seen.
+        Each step takes one draw of 53 bits, so that what is less likely than 2^-53 may never be seen.
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)

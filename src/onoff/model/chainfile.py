@@ -1,7 +1,6 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
-A fitted chain's JSON also has its counts, and under "fit" how they became the matrix; whoever does not care reads past
-them.
+The JSON of a fitted chain also has its counts, and under "fit" how they became the matrix. `Chain.load` ignores both.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def read_counts(path: str | PathLike[str]) -> Units:
     """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
     file = Path(path)
     if file.suffix.lower() == ".csv":
-        raise ChainError(f"{file}: counts travel in JSON only", value=file.suffix)
+        raise ChainError(f"{file}: only a chain in JSON has counts", value=file.suffix)
     data = read(path)
     matrix, counts = data["matrix"], data.get("counts")
     if counts is None:

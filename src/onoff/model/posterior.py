@@ -62,7 +62,7 @@ class Support:
             yield np.unique(masks, axis=0)
 
     def possible(self, last: int, next: int) -> Mask:
-        """The requests of positive probability in a context; an error if the context is impossible."""
+        """The requests of positive probability in a context. Raises `ContextError` if the context is impossible."""
         for role, source in (("last", last), ("next", next)):
             if not (is_whole(source) and source < self.n):
                 raise ContextError(f"{role} is {source!r}: the sources are 0 to {self.n - 1}", last=last, next=next)
@@ -78,7 +78,7 @@ class Support:
         return mask
 
     def check(self, request: int, last: int, next: int) -> None:
-        """An error unless the request can happen in the context."""
+        """Raise `ContextError` unless the request can happen in the context."""
         possible = self.possible(last, next)
         known = is_whole(request) and request < self.n
         if not (known and possible[request]):
@@ -131,7 +131,7 @@ class Posterior(Support):
         return self.relative_error + self.n * 2.0**-999
 
     def row(self, last: int, next: int) -> Floats:
-        """p(. | last, next) in O(n); an error if the context is impossible."""
+        """p(. | last, next) in O(n). Raises `ContextError` if the context is impossible."""
         self.possible(last, next)
         return self._normalised(np.array([last]), np.array([next])).reshape(-1)
 
@@ -173,7 +173,7 @@ class Posterior(Support):
 
     @cached_property
     def rows(self) -> Floats:
-        """All rows, in the order of `contexts`: m x n floats. Built only when asked for; prefer `blocks`."""
+        """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `blocks`."""
         return np.concatenate([rows for _, rows in self.blocks()])
 
     def _normalised(self, lasts: NDArray[np.intp], nexts: NDArray[np.intp]) -> Floats:

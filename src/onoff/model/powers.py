@@ -75,7 +75,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 @cache
 def _pools() -> ThreadpoolController:
-    """Looking for the libraries takes 10 ms: once is enough."""
+    """The BLAS libraries that are loaded, looked for once: that takes 10 ms."""
     import scipy.linalg  # noqa: F401 (what is loaded now is found)
     from threadpoolctl import ThreadpoolController
 

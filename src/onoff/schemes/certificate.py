@@ -60,7 +60,10 @@ def unit_of(lengths: Sequence[float] | None) -> float:
 
 
 def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
-    """An error if the certificate claims more than it proves. Mask of over TABLE_LIMIT sources are not re-proved."""
+    """Raise `PlanError` if the certificate claims more than it proves.
+
+    With more than TABLE_LIMIT sources cuts are believed.
+    """
     proved = outer_certificate(posterior, lengths).bound
     if certificate.kind == "sizes" and lengths is None and is_symmetric(posterior.chain):
         proved = size_certificate(np.array(certificate.weights) / 2**SHIFT, sizes_reached(posterior),
@@ -90,7 +93,7 @@ def sizes_reached(rows: Rows) -> Floats:
 
 
 def supports(rows: Rows) -> Mask:
-    """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
+    """The smallest distinct supports that leave a source out. Every set of a realisable law meets all supports."""
     found = np.unique(np.concatenate(list(rows.supports())), axis=0)
     partial = found[~found.all(axis=1)]
     return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]

@@ -41,7 +41,10 @@ def propose(task: Task) -> Proposal:
 
 
 def comb_law(rows: Rows, deadline: float = math.inf) -> Law:
-    """A realisable law, on dense chains within a few per cent of the outer bound; `TimeoutError` if time runs out."""
+    """A realisable law, on dense chains within a few per cent of the outer bound.
+
+    Raises `TimeoutError` if time runs out.
+    """
     member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline)
     return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
 

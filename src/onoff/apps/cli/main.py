@@ -8,7 +8,10 @@ from typing import NoReturn
 
 
 def main() -> None:
-    """Run the command; an error is one line on stderr and exit code 2, Ctrl-C is 130, and neither a traceback."""
+    """Run the command.
+
+    An error is one line on stderr and exit code 2, Ctrl-C is exit code 130, and neither shows a traceback.
+    """
     try:
         code = _run()
     except KeyboardInterrupt:

@@ -55,7 +55,7 @@ def serve(
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
-    Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
+    Without sources, those of the store are served. A line of JSON on stdout says when and where requests are answered.
     """
     from onoff.server.listening import reserved
     from onoff.server.process import serve as run
@@ -103,7 +103,7 @@ def token(
 
 
 def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
-    """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    """The store, checked. If it is down for the moment, the server starts and waits for it."""
     from onoff.server.store import open_store
 
     if names is None and length is not None:

@@ -25,7 +25,7 @@ WINDOW = 100  # steps after which a stream is summed up
 
 @dataclass(frozen=True)
 class Made:
-    """A step: what was wanted, and what the server saw, with how many times it was asked. No bytes: still pending."""
+    """A step: what was wanted, what the server saw, and how often it was asked. Without `bytes` it is still pending."""
 
     step: int
     private: bool
@@ -44,7 +44,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Belief:
-    """Over the sources, about one private request; `bits` is how far it has moved from the prior (KL divergence)."""
+    """A belief over the sources about one private request.
+
+    `bits` is how far it has moved from the prior (KL divergence).
+    """
 
     step: int
     wanted: int
@@ -57,7 +60,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Seen:
-    """The model of one step, whose likelihood is known: `Planned` keeps whole tables, and only those of a few lags."""
+    """The model of one step with its likelihood, kept because `Planned` keeps the whole tables of a few lags only."""
 
     model: Model
     known: NDArray[np.float64]
@@ -76,8 +79,8 @@ class Seen:
 class Onlooker:
     """A server that knows the chain, the plans and every ON/OFF status, and forgets nothing.
 
-    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step, so
-    that a long stream is summed up there now and then: exact, and no slower as it grows.
+    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step. So
+    a long stream is summed up there now and then, which is exact and keeps every step equally fast.
     """
 
     def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:

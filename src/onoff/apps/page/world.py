@@ -49,7 +49,7 @@ class Wish:
 
 
 class World:
-    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` is another one."""
+    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` has changed."""
 
     def __init__(self, chain: Chain, changed: Callable[[], None] = lambda: None, pace: float = PACE) -> None:
         if chain.n > MOST_SOURCES:
@@ -82,7 +82,7 @@ class World:
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
             # The server was born with this journal: nothing was ever asked of it before.
             client = connect(
-                self.chain, server=self.server.url, journal=directory / "journal", plans=planner,
+                self.chain, server=self.server.url, journal=directory / "journal", promise="both", plans=planner,
                 delay=DELAY, attempts=1, first_ever=True,
             )  # fmt: skip
             self.client = await self._stack.enter_async_context(client)
@@ -116,7 +116,7 @@ class World:
         self._tell()
 
     def switch(self, private: bool) -> None:
-        """Privacy ON or OFF for the clicks to come."""
+        """Switch privacy ON or OFF for the clicks to come."""
         self.private = private
         self._tell()
 
@@ -143,7 +143,7 @@ class World:
             self._tell()
 
     def state(self) -> dict[str, Any]:
-        """All of it, as JSON."""
+        """All that the page shows, ready for JSON."""
         latest = self.client.journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
         finished = [made for made in self.made if made.bytes]
@@ -185,7 +185,7 @@ class World:
         return self._wanted and not self._switching and self.server.pid is None
 
     def _broken(self, task: asyncio.Task[None]) -> None:
-        """A part that ends by an error of ours says so on the page, and raises it when the page ends."""
+        """Show an error of our own on the page, and raise it when the page ends."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._changed()

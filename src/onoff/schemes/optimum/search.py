@@ -154,7 +154,10 @@ class Search:
         return limiting
 
     def _grow(self, scan: Scan, more: Member) -> None:
-        """The next master. Without anything new the centre is not yet near enough to the optimum: tighten."""
+        """Make the next master program.
+
+        If there is nothing new, the centre is not yet near enough to the optimum: tighten.
+        """
         if not len(scan.cuts) and not len(more):
             self.stuck = self.tolerance < 1e-11
             self.tolerance *= 0.1

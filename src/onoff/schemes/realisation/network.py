@@ -31,7 +31,7 @@ class Network:
         self._mass_arcs = add(node, np.full(sets, SINK, np.int32), mass)
 
     def ship(self, supply: Units) -> int:
-        """Send as much of the supply as possible; how many units arrive."""
+        """Send as much of the supply as possible, and return how many units arrive."""
         self._solver.set_arcs_capacity(self._supply_arcs, supply)
         status = self._solver.solve(ROOT, SINK)
         if status != SimpleMaxFlow.OPTIMAL:
@@ -51,11 +51,14 @@ class Network:
         return np.asarray(self._solver.flows(self._edge_arcs), dtype=np.int64)
 
     def cut(self) -> Mask:
-        """The fewest sources on the root's side of a minimum cut: a violated C if the supply did not all arrive."""
+        """The smallest set of sources on the root's side of a minimum cut.
+
+        It is a violated C if not all supply arrived.
+        """
         return self._sources_in(self._solver.get_source_side_min_cut())
 
     def largest_cut(self) -> Mask:
-        """The most sources on the root's side of a minimum cut."""
+        """The largest set of sources on the root's side of a minimum cut."""
         return ~self._sources_in(self._solver.get_sink_side_min_cut())
 
     def _sources_in(self, nodes: list[int]) -> Mask:

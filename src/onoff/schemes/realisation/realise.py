@@ -25,9 +25,9 @@ SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is 
 def realised(rows: Rows, member: Member, mass: Floats, price: float = 0.0, deadline: float = inf) -> Law:
     """A law for a plan, realisable in every context, from masses that need not be.
 
-    `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by
-    a flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
-    `TimeoutError` if the deadline passes before every context was checked.
+    `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by a
+    flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
+    Raises `TimeoutError` if the deadline passes before every context was checked.
     """
     n = rows.n
     slack = price / n if n > SCREEN_FROM else 0.0

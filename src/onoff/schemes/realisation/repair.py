@@ -35,7 +35,7 @@ class Repair:
         return int(supply.sum()) - self._network.ship(supply)
 
     def fix(self, row: Floats) -> bool:
-        """Make the law realise the row; whether anything had to be done.
+        """Make the law realise the row, and return whether anything had to be done.
 
         Unmatched sources and unmatched sets are laid side by side, largest first, and paired where they overlap:
         few new sets.
@@ -74,7 +74,8 @@ class Repair:
     def fix_all(self, blocks: Sequence[Floats], deadline: float = math.inf) -> None:
         """Fix every row: find the short ones first, on all cores if there are many, then mend them, worst first.
 
-        `TimeoutError` when the deadline (monotonic) has passed: a law that was not checked everywhere is none.
+        Raises `TimeoutError` if the deadline (monotonic) passes: a law that has not been checked in every context must
+        not be used.
         """
         found = self._shortfalls(blocks, deadline)
         queue = [(d, k, i) for k, short in enumerate(found) for i, d in enumerate(short) if d]
@@ -107,6 +108,6 @@ def in_time(deadline: float) -> None:
 
 
 def _shortfalls_of(law: Law, blocks: Sequence[Floats]) -> list[list[int]]:
-    """The work of one process."""
+    """The shortfalls of some rows: the work of one process."""
     repair = Repair(law)
     return [[repair.shortfall(row) for row in rows] for rows in blocks]

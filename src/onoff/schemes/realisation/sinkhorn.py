@@ -1,4 +1,4 @@
-"""Which contexts a law certainly realises with a little help of the full set: many contexts at once, without flows."""
+"""A quick certificate, without flows, that a law is realisable in a context with a little more mass on the full set."""
 
 from __future__ import annotations
 
