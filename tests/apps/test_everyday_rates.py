@@ -9,6 +9,7 @@ import pytest
 
 from clikit import call
 from onoff import Chain, ChainError, OnoffError, plan
+from onoff.apps import everydayrates
 from onoff.apps.everydayrates import LONG, SETTLED, everyday_rates
 from onoff.apps.terminal import progress
 from onoff.everyday import Everyday
@@ -32,14 +33,16 @@ def exactly(chain, sensitive, steps):
 
 
 @pytest.mark.parametrize("sensitive", [(), (1,)])
-def test_simulated_costs_agree_with_those_of_all_queries(sensitive):
-    """4.5 standard errors at three steps: fails once in 40,000 runs of other seeds. 10 % more would be seen."""
+def test_simulated_costs_agree_with_those_of_all_queries(sensitive, monkeypatch):
+    """4.5 standard errors at three steps: fails once in 40,000 runs of other seeds. 20 % more would be seen."""
+    monkeypatch.setattr(everydayrates, "LONG", 3)
+    monkeypatch.setattr(everydayrates, "SETTLED", 2)
     chain = random_chain("dense", 3, 1)
     found = everyday_rates(chain, [1, 2, 3], sensitive, streams=150, announced=False, bar=BAR)
     for row, expected in zip(found.rows, exactly(chain, sensitive, 3), strict=True):
         error = 4.5 / 1.96 * row.margin + 1e-9
         assert row.past == pytest.approx(expected, abs=error)
-        assert row.past * 1.1 > expected + error
+        assert row.past * 1.2 > expected + error
         assert 1 <= row.bound <= row.past * (1 + 1e-9)
     assert (found.long_run is None) == (not sensitive)
 
