@@ -404,6 +404,7 @@ def leave(chain_file, plans, server, tmp_path):
 
     def play(code):
         given = [tmp_path / "first", "--server", server.url, "--chain", chain_file, "--out", tmp_path / "got", *common]
+        given += ["--promise", "both"]
         done = subprocess.run([sys.executable, "-c", code, "play", *map(str, given)], capture_output=True, check=False)
         assert done.returncode == 9
         assert snapshot(tmp_path / "j").state.step == 3
