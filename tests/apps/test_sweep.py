@@ -50,6 +50,17 @@ def chain_file(tmp_path):
     return file
 
 
+def test_one_lower_bound_is_printed_for_all_schemes_and_gaps_in_per_cent(tmp_path):
+    """Every scheme needs more than the outer bound here, which is all that a plan of the paper's scheme proves."""
+    Chain.symmetric(3, 0.2).save(tmp_path / "chain.json")
+    done = run(tmp_path / "chain.json", "--lags", "1", "--jobs", "1", "--out", tmp_path / "t.parquet")
+    rows = [re.split(r" *│ *", line)[1:-1] for line in done.stdout.splitlines() if "chain.json" in line]
+    by_scheme = {row["scheme"]: row["lower_bound"] for row in table(tmp_path / "t.parquet")}
+    assert by_scheme["paper"] < by_scheme["optimal"]
+    assert [row[4] for row in rows] == [f"{by_scheme['optimal']:.4f}"] * 2
+    assert all(row[5].endswith(" %") for row in rows)
+
+
 def test_the_table_has_the_numbers_of_direct_calls(chain_file, tmp_path):
     out, picture = tmp_path / "all.parquet", tmp_path / "all.svg"
     schemes = ("everything", "paper", "comb", "optimal", "race")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from onoff import Chain, plan
 from onoff.apps.cli.app import app
-from onoff.apps.cli.audit.joint import at_most
+from onoff.apps.cli.audit.showjoint import at_most
 from onoff.audit.joint.continuity import allowed_by, by_bound, information_bound, step_distance
 from onoff.audit.joint.enumeration import by_enumeration, enumerate_streams
 from onoff.audit.joint.merging import by_beliefs, by_sampling

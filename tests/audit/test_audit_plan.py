@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from clikit import call
 from onoff import Chain, OnoffError, Plan, plan
-from onoff.audit.plan import bounds, races
+from onoff.audit.plan import audit_plan, bounds, races
 from onoff.audit.plan.record import Table
 from onoff.audit.plan.rows import ExactRows
-from onoff.audit.plan.verify import verify
 from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
@@ -49,7 +48,7 @@ def audit(chain, made, lags=(), load=Plan.load, **options):
             file.write_bytes(made)
         else:
             made.save(file)
-        return verify(chain, file, load, lags, **{"draws": 400, "randbelow": random.Random(1).randrange, **options})
+        return audit_plan(chain, file, load, lags, **{"draws": 400, "randbelow": random.Random(1).randrange, **options})
 
 
 def contents(made):
@@ -177,7 +176,7 @@ def test_a_lag_that_would_take_for_ever_is_an_error():
 def test_a_plan_whose_lag_takes_for_ever_is_a_finding_of_its_own(tmp_path):
     file = tmp_path / "far.json"
     plan(SPARSE, 1).save(file)
-    [finding] = verify(SPARSE, file, Plan.load, lags=[10**6]).findings
+    [finding] = audit_plan(SPARSE, file, Plan.load, lags=[10**6]).findings
     assert finding.rule == "unchecked"
 
 
@@ -393,7 +392,7 @@ def test_a_key_that_stands_there_twice_is_a_finding():
 
 def test_the_name_of_a_file_and_its_lag_agree(tmp_path):
     PLAN.save(tmp_path / "lag-2.plan.json")
-    assert rules(verify(CHAIN, tmp_path / "lag-2.plan.json", Plan.load)) == {"file"}
+    assert rules(audit_plan(CHAIN, tmp_path / "lag-2.plan.json", Plan.load)) == {"file"}
 
 
 # An exhibit that lies in memory.

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps import terminal as report
 from onoff.client import playing
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
@@ -26,7 +26,6 @@ from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
 from onoff.client.standing import Standing
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff.model import chainfile
 from onoff.model.bounds import outer_bound
 from onoff.plans.store import PlanStore
 from oracles import random_chain
@@ -322,7 +321,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
     assert "the next request must be 'science'" in told
     assert "OFF" in told
     assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
-    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2\n" in told
+    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2: the plan is" in told
     assert onoff("resume", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -521,7 +520,7 @@ def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
 def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, server, tmp_path, monkeypatch):
     """The server chooses the length of a body: to stop where it does not fit would tell that it was wanted."""
 
-    def full(file, data, *, sync=True, honest=chainfile.write_atomically):
+    def full(file, data, *, sync=True, honest=files.write_atomically):
         if len(data) > len("latest of news"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         honest(file, data, sync=sync)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
@@ -63,7 +64,9 @@ class Rate:
 
 
 def _console(stream: TextIO) -> Console:
-    """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
+    """A console with colours and bars on a terminal only, whatever FORCE_COLOR says: escape codes in a file help
+    nobody.
+    """
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
 
@@ -128,15 +131,15 @@ def print_rates(rows: Sequence[Rate]) -> None:
 
 
 def percent(gap: float) -> str:
-    """A gap for people: small ones as a power of ten."""
-    return f"{gap:.0e}" if gap < 1e-4 else f"{100 * gap:.2f} %"
+    """A gap for people, always in per cent; a small one with a power of ten."""
+    return f"{100 * gap:.0e} %" if 0 < gap < 1e-4 else f"{100 * gap:.2f} %"
 
 
 class PlanProgress:
     """A bar of finished plans, with what is in work beside it.
 
     Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
-    read whenever the bar is drawn. `notes` is None where no one looks; on a cluster there are none.
+    read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
     """
 
     def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
@@ -166,7 +169,7 @@ class _InWork(ProgressColumn):
 
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
-    """Bars on stderr while plans are made; nothing off a terminal."""
+    """Bars on stderr while plans are made, if it is a terminal."""
     console = _console(sys.stderr)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)
@@ -190,6 +193,18 @@ def print_plans(plans: Sequence[Plan]) -> None:
         cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
         table.add_row(*cells)
     _console(sys.stdout).print(table)
+    if (found := _farthest(plans)) is not None:
+        made, lag = found
+        print(f"lags in between are served by the plan before them, at most {percent(made.excess_at(lag))} above the "
+              f"outer bound of the lag (at lag {lag})")  # fmt: skip
+
+
+def _farthest(plans: Sequence[Plan]) -> tuple[Plan, int] | None:
+    """Between which two plans a lag is served at the largest excess: that just before the second one's."""
+    if plans[0].n > BOUND_LIMIT:
+        return None
+    between = [(made, after.lag - 1) for made, after in pairwise(plans) if after.lag > made.lag + 1]
+    return max(between, key=lambda pair: pair[0].excess_at(pair[1]), default=None)
 
 
 def print_totals(
@@ -239,11 +254,16 @@ def print_status(found: Standing) -> None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     if plan is not None:
         lag = after.lag + 1
-        estimated = plan.scheme == "race"
-        cost = f"about {plan.cost:.3g} (race)" if estimated else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        cost = (
+            f"about {plan.cost:.3g} ({plan.scheme})"
+            if plan.estimated
+            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        )
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
         if chain.n <= BOUND_LIMIT:
-            print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
+            above = f"the plan is {'about ' * plan.estimated}{percent(plan.excess_at(lag))} above that"
+            least = outer_bound(chain.posterior(lag), lengths)
+            print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
     if found.step is not None:
         print(f"cost of the next request in messages: ON {chain.n}, OFF {found.step.cost:.3f}")
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")

@@ -6,12 +6,12 @@ what people do today.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
     from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
     from onoff.plans.table import TablePlan
 
 Query = tuple[int, ...]
@@ -182,3 +183,13 @@ class Planned:
                 joint.data /= np.repeat(np.where(total > 0, total, 1.0), np.diff(joint.indptr))
                 blocks.append(joint)
         return vstack(blocks, format="csc")
+
+
+def has_table(plan: Plan) -> TypeGuard[TablePlan]:
+    """Whether the plan has encoders, by what it offers: one without, such as a race, can only be drawn from."""
+    return callable(getattr(plan, "encoder", None))
+
+
+def planned(plans: Iterable[Plan]) -> dict[str, Planned]:
+    """The models of a client with these plans, by the names that its journal gives them; of those with a table."""
+    return {plan.name: Planned(plan) for plan in plans if has_table(plan)}

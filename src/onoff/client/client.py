@@ -28,7 +28,7 @@ from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavail
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 if TYPE_CHECKING:
     from onoff.client.settings import Settings

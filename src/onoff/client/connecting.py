@@ -31,6 +31,7 @@ def connect(
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
     token: str | None = None,
     delay: float = DELAY,
+    deadline: float | None = None,
     attempts: int = 5,
     background: bool = True,
     lasting: bool = False,
@@ -61,7 +62,7 @@ def connect(
     closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
     `lasting`, it goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with.
 
-    For the rest see `Client`.
+    `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     Whoever calls a client must be ready for these errors of `onoff.errors`:
 
@@ -76,11 +77,11 @@ def connect(
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
-        transport = OnoffTransport(settings.server, token)
+        transport = OnoffTransport(settings.server, token, deadline=deadline)
     elif isinstance(settings.urls, Path):
-        transport = HttpTransport.load(settings.urls)
+        transport = HttpTransport.load(settings.urls, deadline)
     else:
-        transport = HttpTransport(dict(settings.urls))
+        transport = HttpTransport(dict(settings.urls), deadline=deadline)
     planner: Planner | Callable[[], Planner] | None = None
     if settings.promise == "both":
         planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from onoff.client.session import Pending, State, check_request
 from onoff.errors import PlanError
 from onoff.everyday import Everyday, Step
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 NAME = "past"  # what the journal calls the law of an OFF step
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from onoff.client.client import Client, Message
 from onoff.client.settings import MOST, parsed
-from onoff.errors import Announced, OnoffError, PendingRequest, SourceError, is_whole
-from onoff.files import make_directory, told
-from onoff.model.chainfile import write_atomically
+from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
+from onoff.files import make_directory, told, write_atomically
+from onoff.types import is_whole
 
 Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 

@@ -21,7 +21,7 @@ from onoff.everyday import Everyday
 from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 PROMISES = {
     "past": "nothing that is asked at or after a private request changes what the server believes about it",

@@ -17,7 +17,7 @@ from onoff.errors import Announced, ContextError, PendingRequest, PlanError
 from onoff.model.chain import Chain
 from onoff.model.rounding import sum_up
 from onoff.plans.base import Plan
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 
 @dataclass(frozen=True)

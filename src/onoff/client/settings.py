@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.client.journal import Journal, check_promise, snapshot
 from onoff.client.promises import checked_promise
-from onoff.errors import OnoffError, is_whole
+from onoff.errors import OnoffError
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.lengths import lengths_of, read_lengths
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,14 +107,14 @@ def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
 
 def chain_text(chain: Chain) -> str:
     """A chain as a note, exact to the bit."""
-    return json.dumps({"names": chain.names, "matrix": chain.P.tolist()})
+    return json.dumps(chain.as_dict())
 
 
 def chain_from(text: str) -> Chain:
     """The chain that `chain_text` wrote."""
     data = parsed(text)
     try:
-        return Chain(data["matrix"], data["names"])
+        return Chain.from_dict(data)
     except (KeyError, TypeError, ValueError) as error:
         raise OnoffError("the chain that the journal remembers cannot be read: give --chain again") from error
 

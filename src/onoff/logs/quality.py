@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.logs.counting import Counts
-from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
+from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.powers import times
+from onoff.types import Floats, Mask
 
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
+REPLICATES = 1000  # behind an interval of the gain
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
 STRENGTHS = 2.0 ** np.arange(-20, 21)  # of the pull of rows towards what is known with less of the past
 
@@ -89,9 +91,8 @@ def mixing(chain: Chain) -> float:
 def second_order_gain(
     pairs: Counts,
     triples: tuple[Counts, Counts, Counts],
-    held: NDArray[np.bool_],
+    held: Mask,
     rng: np.random.Generator,
-    replicates: int = 1000,
 ) -> Interval | None:
     """Bits per transition by which the last two requests predict better than the last one, on held-out users.
 
@@ -117,7 +118,7 @@ def second_order_gain(
     n_ij = _looked_up(groups, sizes, wanted // n)
     gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
     column = np.searchsorted(np.flatnonzero(held), bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, replicates)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, REPLICATES)
 
 
 def _first_order(pairs: Counts) -> Floats:
@@ -205,12 +206,12 @@ def costs(
 
 
 def saving(rows: Sequence[Cost], n: int) -> float:
-    """1 - (mean outer bound over the lags) / n: what switching OFF for so many steps saves at most, on average."""
+    """1 - (mean outer bound over the lags) / n: the most that being OFF at these lags can save, on average."""
     return 1 - sum(row.outer for row in rows) / len(rows) / n
 
 
 def too_few(transitions: int, n: int) -> bool:
-    """Whether a chain from so many transitions should not be relied on."""
+    """Whether this number of transitions is too small for a chain to be relied on."""
     return transitions < FEW * n
 
 
@@ -225,7 +226,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
     mean = n * (1 - saved)
     what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"
     if saved >= WORTH:
-        return f"Worth switching OFF: {what}, up to {saved:.0%} less than ON all the time."
+        return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
     return (
         f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%} "
         f"(the rule: below {WORTH:.0%} it is not worth it)."

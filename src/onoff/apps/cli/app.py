@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, page, plan, play, serve, sweep
+from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
 from onoff.apps.cli.options import parse_lags
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ audit.register(app)
 check.register(app)
 client.register(app)
 fit.register(app)
+normalise.register(app)
 page.register(app)
 plan.register(app)
 play.register(app)
@@ -60,7 +61,7 @@ def rates(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
 ) -> None:
-    """What a request costs at each lag: everything, the paper's scheme, the optimum with its gap, the outer bound."""
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound."""
     from onoff.apps import plots
     from onoff.apps import terminal as report
     from onoff.model.chain import Chain
@@ -94,7 +95,7 @@ def demo(
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
 ) -> None:
-    """A reader of eight news channels toggles privacy: a real server, and a real client that is killed once."""
+    """Watch a reader of eight news channels toggle privacy: a real server, and a real client that is killed once."""
     from onoff.apps import terminal as report
     from onoff.apps.demo import demonstrate
 

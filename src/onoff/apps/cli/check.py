@@ -19,8 +19,11 @@ def register(app: typer.Typer) -> None:
 
 def check(
     requests: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
-    ],
+        Path | None, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="The same for a journal, as in other commands.")
+    ] = None,
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
@@ -41,19 +44,22 @@ def check(
 ) -> None:
     """Test whether requests follow the chain: what is promised holds only as far as they do.
 
-    Exit code 1 if they do not.
+    Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
     from onoff.client.journal import snapshot
-    from onoff.client.settings import remembered_chain
+    from onoff.client.settings import default_journal, remembered_chain
     from onoff.logs.following import follows
     from onoff.logs.requests import is_journal, of_journal, of_log
     from onoff.model.chain import Chain
 
+    if requests is not None and journal is not None:
+        raise OnoffError("give one file: FILE or --journal FILE")
+    requests = requests or journal or default_journal()
     if is_journal(requests):
         known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
     elif chain is None:
-        raise OnoffError(f"{requests}: is no journal, so give the chain, too: --chain FILE")
+        raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
         wanted = {"user": user, "time": time, "source": source}
@@ -61,7 +67,7 @@ def check(
     for note in found.notes:
         print(f"onoff: {note}", file=sys.stderr)
     if found.unknown:
-        print(f"onoff: {found.unknown} requests are for no source of the chain: they were not tested", file=sys.stderr)
+        print(f"onoff: requests for no source of the chain, which were not tested: {found.unknown}", file=sys.stderr)
     result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
     if as_json:
         print(json.dumps({**asdict(result), "refuted": result.refuted, "unknown": found.unknown}, indent=2))

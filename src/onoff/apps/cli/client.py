@@ -14,6 +14,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -68,6 +69,7 @@ def get(
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
@@ -76,7 +78,7 @@ def get(
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
         sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
-        delay=delay, background=background, lasting=True, ahead=False,
+        delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         client.chain.index(name)  # a slip of the pen leaves no journal behind
@@ -110,6 +112,7 @@ def resume(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     from onoff.client.connecting import connect
@@ -119,8 +122,8 @@ def resume(
     if not path.exists():  # a slip of the pen makes none
         raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
     client = connect(
-        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN), background=False,
-        ahead=False,
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        deadline=deadline, background=False, ahead=False,
     )  # fmt: skip
     with explained(client, RESUME):
         message, pending, announced = asyncio.run(_resume(client))
@@ -178,14 +181,14 @@ def status(
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+    deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file
-    from onoff.model.chainfile import write_atomically
+    from onoff.files import check_file, write_atomically
 
     async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls)
+        transport = HttpTransport.load(urls, deadline)
         try:
             return await transport.measure()
         finally:

@@ -67,6 +67,10 @@ Background = Annotated[
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
+Deadline = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),
+]
 
 
 def parse_sources(text: str | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
@@ -52,6 +53,7 @@ def play(
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
@@ -66,8 +68,8 @@ def play(
 
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, background=background,
-        lasting=True,
+        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        background=background, lasting=True,
     )  # fmt: skip
     items, delivery = read_items(file, client.chain.names), Delivery(out)
     try:

@@ -7,7 +7,7 @@ by chance. The client is the same: the first request is ON, and the lag counts f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.joint.enumeration import kernel
-from onoff.audit.models import Model, TooLarge
-from onoff.audit.setting import BITS
+from onoff.audit.models import Everything, Model, TooLarge, planned
+from onoff.audit.setting import BITS, Plans, start_law
 from onoff.errors import OnoffError
 from onoff.model.powers import times
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
 
 CELLS = 20_000_000  # of a view, a target, a last and a current request
 Floats = NDArray[np.float64]
@@ -42,6 +43,34 @@ class Switching:
     bits: float
     prior_guess: float
     guess: float
+
+
+@dataclass(frozen=True)
+class User:
+    """What a server learns of somebody who goes ON "if sensitive" or "by chance".
+
+    It sees the "statuses", or them "and queries".
+    """
+
+    user: str
+    seen: str
+    steps: tuple[Switching, ...]
+
+
+def audit_switching(chain: Chain, sources: Collection[int], plans: Sequence[Plan], steps: int = 3) -> tuple[User, ...]:
+    """What is learned of a user who goes ON exactly for these sources, and of one who goes ON as often by chance.
+
+    The client draws from `plans`, which must serve every lag below `steps`. The promise covers the second user only.
+    """
+    start = start_law(chain)
+    tables = Plans("ours", chain.n, list(planned(plans).values()))
+    views: dict[str, Model] = {"statuses": Everything(chain.n), "and queries": tables}
+    users = {"if sensitive": sensitive_user(chain, sources), "by chance": chance_user(chain, sources, start)}
+    return tuple(
+        User(user, seen, switching(chain, model, chances, start, steps))
+        for user, chances in users.items()
+        for seen, model in views.items()
+    )
 
 
 def sensitive_user(chain: Chain, sources: Collection[int]) -> Floats:

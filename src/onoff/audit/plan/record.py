@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from onoff.errors import PlanError
+
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+PATTERN = "*.plan.json"
 MOST_UNITS = 2**52  # a larger denominator would not be exact in the arithmetic of plans
 MOST_LAG = 10**6
 Query = tuple[int, ...]
@@ -67,6 +70,49 @@ class Record:
     lengths: tuple[float, ...] | None
     bound: float
     body: Table | Estimate
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """The plan files that a path stands for; `foreign` are the stores in it whose every plan is for another chain."""
+
+    files: tuple[Path, ...]
+    foreign: tuple[Path, ...] = ()
+
+
+def plan_files(path: Path, chain: Chain) -> PlanFiles:
+    """A plan file, or those of a directory and of the stores in it.
+
+    What a store says of itself is not signed by anybody: only the plans tell which chain they are for.
+    """
+    if path.is_file():
+        return PlanFiles((path,))
+    if not path.is_dir():
+        raise PlanError(f"{path}: there is no such plan file or directory")
+    found = sorted(path.glob(PATTERN), key=_by_lag)
+    foreign = []
+    for store in sorted(path.iterdir()):
+        files = sorted(store.glob(PATTERN), key=_by_lag)
+        if files and all(_is_foreign(file, chain) for file in files):
+            foreign.append(store)
+        else:
+            found += files
+    if not found:
+        raise PlanError(f"{path}: there is no plan for this chain in this directory")
+    return PlanFiles(tuple(found), tuple(foreign))
+
+
+def _is_foreign(file: Path, chain: Chain) -> bool:
+    """Whether the file has another matrix, or that of other sources; one that cannot be read may be anything."""
+    try:
+        data = json.loads(file.read_bytes())
+        return bool((data["names"], data["matrix"]) != (list(chain.names), chain.P.tolist()))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _by_lag(file: Path) -> tuple[int, str]:
+    return len(file.name), file.name
 
 
 def read(file: Path, chain: Chain) -> Record:

@@ -1,6 +1,6 @@
 """Plans verified from scratch: the law, every encoder, the cost, the lower bound and the rounding, in integers.
 
-`planrecord` reads the file, `bounds` proves the lower bound again, `encoders` checks each context and `races` tests
+`record` reads the file, `bounds` proves the lower bound again, `encoders` checks each context and `races` tests
 what has no table. The plan object is an exhibit: its encoders and its rounding are asked for, and believed in nothing.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit.plan import bounds, drawing, encoders, races
 from onoff.audit.plan.record import Damaged, Estimate, Finding, Query, Record, Table, read
 from onoff.audit.plan.rows import ExactRows
+from onoff.audit.setting import Bar, quiet
 from onoff.errors import OnoffError
 from onoff.model.rounding import down, up
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 COARSE = 2.0**-30  # a plan that states more than this per step is not what was promised
 DRAWS = 20_000  # a tenth of them misses a race whose past is drawn without the request
-Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Verdict:
         return not self.findings
 
 
-def verify(
+def audit_plan(
     chain: Chain,
     file: Path,
     load: Callable[[Path], Plan],
@@ -76,7 +75,7 @@ def verify(
     draws: int = DRAWS,
     seconds: float = 60.0,
     randbelow: Callable[[int], int] = secrets.randbelow,
-    bar: Bar = lambda total: nullcontext(lambda: None),
+    bar: Bar = quiet,
 ) -> Verdict:
     """Verify the plan in `file` for `chain` at its own lag and those of `lags` that are larger.
 

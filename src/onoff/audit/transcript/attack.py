@@ -5,14 +5,12 @@ The same requests with the same statuses are also given to a naive client, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from onoff.audit.models import Everything, Model, Naive, Planned, Query
+from onoff.audit.models import Everything, Model, Naive, Planned, Query, planned
+from onoff.audit.setting import Bar, quiet
 from onoff.audit.transcript.belief import Asked, Beliefs, attack
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import due
@@ -22,9 +20,6 @@ from onoff.model.chain import Chain
 
 if TYPE_CHECKING:
     from onoff.plans.base import Plan
-    from onoff.plans.table import TablePlan
-
-Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
@@ -52,11 +47,6 @@ class Audit:
     @property
     def clean(self) -> bool:
         return not self.findings and self.log.verdict.conclusive and not self.log.verdict.succeeded
-
-
-def planned(plans: Iterable[Plan]) -> dict[str, Planned]:
-    """The models of a client with these plans, by the names that its journal gives them; a race has no table."""
-    return {(model := Planned(cast("TablePlan", plan))).name: model for plan in plans if plan.scheme != "race"}
 
 
 def noted(chain: Chain, steps: Sequence[Step], plans: Iterable[Plan]) -> list[Asked]:
@@ -102,8 +92,7 @@ def audit_stream(
     expected: Sequence[Asked],
     truth: Sequence[int] | None = None,
     false_alarms: float = 0.01,
-    bar: Bar = lambda total: nullcontext(lambda: None),
-    rng: np.random.Generator | None = None,
+    bar: Bar = quiet,
 ) -> Audit:
     """Audit the queries of a log. `expected` says the lag and the model of every step and, if known, its query."""
     seen, findings = _seen(stream)
@@ -121,7 +110,7 @@ def audit_stream(
 
         def attacked(asked: tuple[Asked, ...]) -> Attack:
             beliefs = attack(chain, asked, advance=advance)
-            return Attack(asked, beliefs, judge(chain, asked, beliefs, truth, _rounding(asked), false_alarms, rng=rng))
+            return Attack(asked, beliefs, judge(chain, asked, beliefs, truth, _rounding(asked), false_alarms))
 
         log = attacked(asked)
         naive = attacked(_naive(chain.n, asked, truth)) if truth is not None else None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from onoff.audit.plan.verify import verify
+from onoff.audit.models import has_table
+from onoff.audit.plan import audit_plan
+from onoff.audit.setting import Bar, quiet
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import due
 
@@ -17,7 +20,19 @@ if TYPE_CHECKING:
 
 LAGS = 5  # at which one plan is verified besides its own
 TRIED = 2000  # draws of a table at most: how its client drew is tested from the journal
-Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    """The plans of a client as objects, `load`, which reads one from a file, and the files of those that have one.
+
+    `findings` say which plans could not be read.
+    """
+
+    plans: Sequence[Plan]
+    load: Callable[[Path], Plan]
+    files: Mapping[str, Path] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
 
 
 def uses(steps: Sequence[Step]) -> dict[str, set[int]]:
@@ -30,24 +45,24 @@ def uses(steps: Sequence[Step]) -> dict[str, set[int]]:
 
 
 def uncertified(
-    chain: Chain,
-    files: Mapping[str, Path],
-    used: Mapping[str, Iterable[int]],
-    load: Callable[[Path], Plan],
-    draws: int,
-    bar: Bar = lambda total: nullcontext(lambda: None),
+    chain: Chain, exhibits: Exhibits, used: Mapping[str, Iterable[int]], draws: int, bar: Bar = quiet
 ) -> list[str]:
-    """What is wrong with the plans in these files, by their names, at the lags that they served.
+    """What is wrong with the `used` plans, by their names, at the lags that they served.
 
     Of more than LAGS lags the smallest and largest and some between are looked at.
     """
     findings = []
-    for name, file in files.items():
-        tried = draws if name.startswith("race, ") else min(draws, TRIED)
-        verdict = verify(chain, file, load, _some(sorted(used.get(name, ()))), draws=tried, bar=bar)
-        findings += [
-            f"the plan {name!r} is not certified: {finding.rule}: {finding.message}" for finding in verdict.findings
-        ]
+    with TemporaryDirectory() as directory:
+        for i, plan in enumerate(plan for plan in exhibits.plans if plan.name in used):
+            file = exhibits.files.get(plan.name, Path(directory) / f"{i}.json")
+            if plan.name not in exhibits.files:
+                plan.save(file)
+            tried = min(draws, TRIED) if has_table(plan) else draws
+            verdict = audit_plan(chain, file, exhibits.load, _some(sorted(used[plan.name])), draws=tried, bar=bar)
+            findings += [
+                f"the plan {plan.name!r} is not certified: {finding.rule}: {finding.message}"
+                for finding in verdict.findings
+            ]
     return findings
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onoff.apps.cli.options import parse_lags
-from onoff.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from onoff.audit.plan.verify import LagCheck, Verdict
     from onoff.model.chain import Chain
 
-PATTERN = "*.plan.json"
 SHOWN = 12  # sources of a set that are named
 
 
@@ -39,17 +37,19 @@ def plan(
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
     from onoff.apps.terminal import progress
-    from onoff.audit.plan.verify import verify
+    from onoff.audit.plan import audit_plan, plan_files
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
 
     lags = parse_lags(at) if at is not None else []
     loaded = Chain.load(chain)
-    files = [file for path in plans for file in _files(path, loaded)]
+    found = [plan_files(path, loaded) for path in plans]
+    for store in (store for one in found for store in one.foreign):
+        print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
     verdicts = []
-    for file in files:
+    for file in (file for one in found for file in one.files):
         bar = progress(f"auditing {file.name}")
-        verdict = verify(loaded, file, Plan.load, lags, draws=draws, seconds=time_limit, bar=bar)
+        verdict = audit_plan(loaded, file, Plan.load, lags, draws=draws, seconds=time_limit, bar=bar)
         verdicts.append(verdict)
         if not as_json:
             print("\n".join(certificate(verdict, loaded)))
@@ -57,40 +57,6 @@ def plan(
         print(json.dumps([as_dict(verdict, loaded) for verdict in verdicts], indent=2))
     if not all(verdict.valid for verdict in verdicts):
         raise typer.Exit(1)
-
-
-def _files(path: Path, chain: Chain) -> list[Path]:
-    """The plan files that a path stands for; in a directory of stores, but those whose every plan is for another chain.
-
-    What the store says of itself is not signed by anybody: only the plans tell which chain they are for.
-    """
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise PlanError(f"{path}: there is no such plan file or directory")
-    found = sorted(path.glob(PATTERN), key=_by_lag)
-    for store in sorted(path.iterdir()):
-        files = sorted(store.glob(PATTERN), key=_by_lag)
-        if files and all(_is_foreign(file, chain) for file in files):
-            print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
-        else:
-            found += files
-    if not found:
-        raise PlanError(f"{path}: there is no plan for this chain in this directory")
-    return found
-
-
-def _is_foreign(file: Path, chain: Chain) -> bool:
-    """Whether the file has another matrix, or that of other sources; one that cannot be read may be anything."""
-    try:
-        data = json.loads(file.read_bytes())
-        return bool((data["names"], data["matrix"]) != (list(chain.names), chain.P.tolist()))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return False
-
-
-def _by_lag(file: Path) -> tuple[int, str]:
-    return len(file.name), file.name
 
 
 def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:

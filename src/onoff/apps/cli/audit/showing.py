@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,8 @@ from onoff.apps.terminal import print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onoff.audit.transcript import Rules, TranscriptAudit
     from onoff.audit.transcript.attack import Audit
-    from onoff.audit.transcript.choices import ChoiceTest
-    from onoff.audit.transcript.conformance import Breach
-    from onoff.audit.transcript.draws import DrawTest
     from onoff.audit.transcript.verdict import Gain, Verdict
     from onoff.logs.following import Following
 
@@ -22,17 +20,24 @@ if TYPE_CHECKING:
 SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What is found against the rules of the client, its draws and its choices."""
+def print_transcript(found: TranscriptAudit) -> None:
+    """What the attack gained, what else is in the log, and what speaks against the client."""
+    print_audit(found.audit, found.following)
+    if found.unseen:
+        print(f"{found.unseen} steps more are in the journal and not in this stream: they were not looked at")
+    if found.beside.lines:
+        advice = "; if other journals have sent them, name those with --other" if found.beside.findings else ""
+        print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked{advice}")
+    if found.rules is not None:
+        print_rules(found.rules, found.audit.findings)
 
-    breaches: Sequence[Breach]
-    drawn: DrawTest
-    chosen: ChoiceTest
 
-    @property
-    def kept(self) -> bool:
-        return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
+def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
+    """All of it for programs."""
+    following = found.following
+    habits = {} if following is None else {"following": {**asdict(following), "refuted": following.refuted}}
+    unseen = {"not_in_stream": found.unseen, "other_lines": found.beside.lines}
+    return {**audit_as_dict(found.audit), **unseen, **rules_as_dict(found.rules), **habits}
 
 
 def print_audit(audit: Audit, following: Following | None = None) -> None:

@@ -24,41 +24,34 @@ def switching(
 
     Beside it: a user who goes ON as often, but by chance. The client is ours; the promise covers the second user only.
     """
-    from onoff.apps.cli.audit.joint import bits, first_request, plans_for
+    from onoff.apps.cli.audit.joint import plans_for
+    from onoff.apps.cli.audit.showjoint import bits, first_request
     from onoff.apps.terminal import print_table
-    from onoff.audit.joint.switching import chance_user, sensitive_user
-    from onoff.audit.joint.switching import switching as measure
-    from onoff.audit.models import Everything, Model, Planned
-    from onoff.audit.setting import Plans, start_law
+    from onoff.audit.joint import audit_switching
     from onoff.model.chain import Chain
-    from onoff.plans.table import TablePlan
 
     loaded = Chain.load(chain)
     sources = [loaded.index(name.strip()) for name in sensitive.split(",")]
-    start = start_law(loaded)
-    plans = plans_for("optimal", loaded, range(1, steps))
-    tables = Plans("optimal", loaded.n, [Planned(plan) for plan in plans if isinstance(plan, TablePlan)])
-    views: list[tuple[str, Model]] = [("statuses", Everything(loaded.n)), ("and queries", tables)]
-    users = {
-        "if sensitive": sensitive_user(loaded, sources),
-        "by chance": chance_user(loaded, sources, start),
-    }
-    found = [
-        (user, seen, measure(loaded, model, chances, start, steps))
-        for user, chances in users.items()
-        for seen, model in views
-    ]
+    plans = plans_for("optimal", loaded, [True, *[False] * (steps - 1)])
+    found = audit_switching(loaded, sources, plans, steps)
     if as_json:
-        data = [{"user": user, "seen": seen, "steps": [asdict(s) for s in measured]} for user, seen, measured in found]
-        print(json.dumps(data, indent=2))
+        print(json.dumps([asdict(user) for user in found], indent=2))
         return
     print_table(
         "what the server learns about a request that was made ON",
         ["goes ON", "server sees", "step", "how often", "bits", "prior guess", "guess"],
         [
-            [user, seen, str(s.step), f"{s.frequency:.3f}", bits(s.bits), f"{s.prior_guess:.3f}", f"{s.guess:.3f}"]
-            for user, seen, measured in found
-            for s in measured
+            [
+                one.user,
+                one.seen,
+                str(s.step),
+                f"{s.frequency:.3f}",
+                bits(s.bits),
+                f"{s.prior_guess:.3f}",
+                f"{s.guess:.3f}",
+            ]
+            for one in found
+            for s in one.steps
         ],
     )
     print(first_request(loaded))

@@ -1,0 +1,220 @@
+"""The Bayesian server on a whole stream: what it believes about every request before, at and after it.
+
+How a client draws depends on its context and its request alone, and contexts move as recorded. So (context, X_t) is a
+Markov chain with the queries as observations, and forward-backward over it is exact:
+
+    M[c, x]  ~ p(context c, X_t = x | Q_0..Q_{t-1})        going forward
+    N[c, x]  ~ p(Q_t, Q_{t+1}, .. | context c, X_t = x)    going back
+
+It takes what the client recorded as what the client does, right or wrong; whether it is right is for `checks`. A step
+without a law tells nothing, nor does any after it before the full set is asked for again: contexts are not known there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.audit.everyday.record import Law, Seen
+from onoff.audit.setting import start_law
+from onoff.model.chain import Chain
+from onoff.model.powers import times
+
+BLOCK = 64  # steps between what is kept of the way forward; the rest is computed again on the way back
+Floats = NDArray[np.float64]
+Whole = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """One row for each step, over the sources.
+
+    `prior` is p(X_t) by the chain alone, `before` is p(X_t | Q_0..Q_{t-1}), `at` is p(X_t | Q_0..Q_t) and `after` is
+    p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was asked for,
+    at this step or before". `silent` are the steps that were taken to tell nothing: their law is missing, or no request
+    can have caused their query under it.
+    """
+
+    sensitive: tuple[int, ...]
+    private: tuple[bool, ...]
+    prior: Floats
+    before: Floats
+    at: Floats
+    after: Floats
+    some_prior: Floats
+    some_before: Floats
+    some_at: Floats
+    silent: tuple[int, ...]
+
+    def hidden(self, rows: Floats, t: int) -> Floats:
+        """The law of what is hidden of step t: X_t if it was ON, else Y_t with "none" last."""
+        row: Floats = rows[t]
+        if self.private[t]:
+            return row
+        sensitive = list(self.sensitive)
+        return np.append(row[sensitive], np.delete(row, sensitive).sum())
+
+    def told(self, t: int) -> tuple[float, float, float]:
+        """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on.
+
+        Each is the divergence of the belief from the one before that. The last two are promised to be 0.
+        """
+        prior, before, at, after = (self.hidden(rows, t) for rows in (self.prior, self.before, self.at, self.after))
+        return divergence(before, prior), divergence(at, before), divergence(after, before)
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """A step: `chances[c, x]` of its query, and where a reader of (c, x) is at the next step; -1 is nowhere."""
+
+    chances: Floats
+    goes: Whole
+    contexts: int
+
+
+def attack(
+    chain: Chain,
+    sensitive: Sequence[int],
+    seen: Sequence[Seen],
+    prior: Floats | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> Beliefs:
+    """The beliefs of a server that saw these steps, the first of them private; `advance` is called twice a step."""
+    steps, n = len(seen), chain.n
+    hidden = tuple(sorted(sensitive))
+    closed = np.zeros(n, dtype=bool)
+    closed[list(hidden)] = True
+    priors, before, at, after = (np.empty((steps, n)) for _ in range(4))
+    some = np.empty((3, steps))
+    marginal = start_law(chain) if prior is None else prior / prior.sum()
+    none_yet = marginal
+    laws = _known(seen)
+    silent = {t for t, step in enumerate(seen) if laws[t] is None and not step.private}
+
+    # forward[0] is M; forward[1] its part in which no sensitive source was asked for before
+    forward: Floats = np.stack([marginal[None], marginal[None]])
+    kept: list[Floats] = []
+    for t in range(steps):
+        if t % BLOCK == 0:
+            kept.append(forward)
+        priors[t], before[t] = marginal, forward[0].sum(axis=0)
+        marginal, none_yet = times(marginal, chain.P), np.where(closed, 0.0, none_yet)
+        some[0, t], none_yet = 1 - none_yet.sum(), times(none_yet, chain.P)
+        some[1, t] = 1 - forward[1][:, ~closed].sum()
+        link = _link(seen, laws, t, n, hidden)
+        if not (forward[0] * link.chances).sum() > 0:
+            laws, silent = _without(seen, laws, t), silent | _until_full(seen, t)
+            link = _link(seen, laws, t, n, hidden)
+            forward = forward.sum(axis=1, keepdims=True)  # contexts do not matter here any more
+            if t % BLOCK == 0:
+                kept[-1] = forward
+        asked = forward * link.chances
+        asked /= asked[0].sum()
+        at[t] = asked[0].sum(axis=0)
+        asked[1][:, closed] = 0.0
+        some[2, t] = 1 - asked[1].sum()
+        forward = _forward(asked, link, chain.P)
+        advance()
+
+    backward: Floats = np.ones((1, n))
+    for block in range(len(kept) - 1, -1, -1):
+        first = block * BLOCK
+        ways, links = [kept[block][0]], []
+        for t in range(first, min(first + BLOCK, steps)):
+            links.append(_link(seen, laws, t, n, hidden))
+            asked = ways[-1] * links[-1].chances
+            ways.append(_forward((asked / asked.sum())[None], links[-1], chain.P)[0])
+        for t in range(first + len(links) - 1, first - 1, -1):
+            backward = _backward(backward, links[t - first], chain.P)
+            both = ways[t - first] * backward
+            after[t] = both.sum(axis=0) / both.sum()
+            advance()
+    private = tuple(step.private for step in seen)
+    return Beliefs(hidden, private, priors, before, at, after, some[0], some[1], some[2], tuple(sorted(silent)))
+
+
+def divergence(belief: Floats, before: Floats) -> float:
+    """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
+    used = before > 0
+    a, ratio = before[used], belief[used] / before[used] - 1
+    small = np.abs(ratio) < 1e-4
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = np.where(ratio > -1, (1 + ratio) * np.log1p(ratio) - ratio, 1.0)
+    series = ratio**2 / 2 - ratio**3 / 6 + ratio**4 / 12
+    return float(np.sum(a * np.where(small, series, exact)) / np.log(2))
+
+
+def _known(seen: Sequence[Seen]) -> list[Law | None]:
+    """The laws that can be used: none while ON, and none between a missing one and the next full set."""
+    result: list[Law | None] = []
+    lost = True
+    for step in seen:
+        lost = False if step.private else lost or step.law is None or step.query not in step.law.sets
+        result.append(None if step.private or lost else step.law)
+    return result
+
+
+def _until_full(seen: Sequence[Seen], t: int) -> set[int]:
+    """The steps from t to the next full set."""
+    end = next((s for s in range(t, len(seen)) if seen[s].private), len(seen))
+    return set(range(t, end))
+
+
+def _without(seen: Sequence[Seen], laws: list[Law | None], t: int) -> list[Law | None]:
+    gone = _until_full(seen, t)
+    return [None if s in gone else law for s, law in enumerate(laws)]
+
+
+def _link(seen: Sequence[Seen], laws: Sequence[Law | None], t: int, n: int, hidden: tuple[int, ...]) -> _Link:
+    law, following = laws[t], laws[t + 1] if t + 1 < len(seen) else None
+    chances = np.ones((1, n)) if law is None else _chances(law, seen[t], n, hidden)
+    if following is None:
+        return _Link(chances, np.zeros(chances.shape, dtype=np.intp), 1)
+    goes = np.full(chances.shape, -1, dtype=np.intp)
+    joined = _sized(following.joined, n)
+    if law is None:
+        goes[:] = joined
+    else:
+        goes[:] = _sized(following.place, len(chances))[:, None]
+        goes[:, list(hidden)] = joined[list(hidden)]
+    return _Link(chances, goes, _contexts(following))
+
+
+def _chances(law: Law, step: Seen, n: int, hidden: tuple[int, ...]) -> Floats:
+    index = law.sets.index(step.query)
+    chances = np.zeros((_contexts(law), n))
+    for context, table in law.tables.items():
+        if context < len(chances):
+            chances[context] = table.on(index, n) / np.maximum(table.totals(n), 1)
+    chances[:, list(hidden)] = law.masses[index] / law.denominator
+    return chances
+
+
+def _contexts(law: Law) -> int:
+    return 1 + max((*law.place, *law.joined), default=0)
+
+
+def _sized(numbers: tuple[int, ...], size: int) -> Whole:
+    """As many as are needed: a record may have too few or too many."""
+    return np.array([*numbers[:size], *[-1] * (size - len(numbers))], dtype=np.intp)
+
+
+def _forward(asked: Floats, link: _Link, P: Floats) -> Floats:
+    layers, n = len(asked), len(P)
+    gathered = np.zeros((layers, link.contexts + 1, n))  # the last context is nowhere
+    every = np.broadcast_to(np.arange(n), link.goes.shape)
+    for layer in range(layers):
+        np.add.at(gathered[layer], (link.goes, every), asked[layer])
+    moved: Floats = times(gathered[:, :-1], P)
+    return moved
+
+
+def _backward(backward: Floats, link: _Link, P: Floats) -> Floats:
+    ahead = times(backward, P.T)  # [context at the next step, x] -> sum_y P[x, y] N[context, y]
+    ahead = np.concatenate([ahead, np.zeros((1, len(P)))])
+    result: Floats = link.chances * ahead[link.goes, np.arange(len(P))]
+    top = result.max()
+    return result / top if top > 0 else result

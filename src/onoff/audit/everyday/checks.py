@@ -1,0 +1,136 @@
+"""Whether a recorded law is what the promise needs, against the rows of every hidden past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from onoff.audit.everyday.pasts import LOST, Floats, Mask, Pasts
+from onoff.audit.everyday.record import Fault, Law
+from onoff.audit.measures import information
+from onoff.model.powers import UNIT, times
+
+COARSE = 2.0**-30  # a step that states more is not certified, whatever it does
+RARE = 1e6  # how far above a stated average one past may lie: it does so with probability 2 / RARE at most
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One law against the pasts that may have come before it.
+
+    `distance` is the largest total variation, over hidden pasts, between the law of the query and the stated one, and
+    `average` its mean over what the server believes. `bits` is what the query tells about all that is hidden, given the
+    queries before it. `error` bounds what the floats of the audit add to `distance`.
+    """
+
+    faults: tuple[Fault, ...]
+    distance: float
+    average: float
+    bits: float
+    error: float
+
+
+def check(pasts: Pasts, law: Law, stated_before: float = 0.0, charged_before: float = 0.0) -> Checked:
+    """Check the law of this step.
+
+    `stated_before` is the sum of the roundings stated since the last full set, before this step, and `charged_before`
+    that of the charges. Where nothing was charged, the rounding of the step must cover `distance`. What is charged is
+    an average over pasts, so then `average` may exceed the sum of what was stated, but not RARE times.
+    """
+    n, sensitive = pasts.chain.n, pasts.sensitive
+    faults = [*well_formed(law, n, sensitive), *served(law, n, sensitive), *_homes(pasts, law)]
+    laws, chances = query_laws(pasts, law)
+    if not len(laws):
+        return Checked(tuple(faults), 0.0, 0.0, 0.0, 0.0)
+    apart = np.abs(laws - law.stated).sum(axis=1) / 2
+    distance, average = float(apart.max()), float((apart * chances).sum() / chances.sum())
+    error = float(pasts.errors.max()) + len(law.sets) * UNIT
+    joint = np.concatenate([laws * chances[:, None], law.stated[None] * max(0.0, 1 - float(chances.sum()))])
+    charged = charged_before + law.charge
+    if charged == 0 and distance > law.rounding + error:
+        message = f"given some past the query is {distance:.1e} from the stated law: {law.rounding:.1e} is stated"
+        faults.append(Fault("rows", message, distance))
+    if law.rounding > COARSE:
+        faults.append(
+            Fault("coarse", f"a rounding of {law.rounding:.1e} is stated: too much for one step", law.rounding)
+        )
+    so_far = stated_before + law.rounding
+    if charged > 0 and average > RARE * (2 * so_far + error):
+        message = f"over pasts the query is {average:.1e} from the stated law: {so_far:.1e} is stated up to here"
+        faults.append(Fault("rows", message, average))
+    return Checked(tuple(faults), distance, average, information(joint[joint.sum(axis=1) > 0]), error)
+
+
+def query_laws(pasts: Pasts, law: Law) -> tuple[Floats, Floats]:
+    """For each thing after which an open request is possible: the law of the query then, and how likely that is.
+
+    The law is sum_x r(x) w(. | x), r being the row of the thing over the open sources. After sensitive requests the law
+    is the stated one.
+    """
+    n, sets, homes = pasts.chain.n, len(law.sets), pasts.homes(law)
+    inside = np.where(pasts.open_sources, pasts.weight, 0.0)
+    chances = inside.sum(axis=1)
+    laws = np.zeros((len(chances), sets))
+    for context in np.unique(homes):
+        table = law.tables.get(int(context))
+        if table is not None:
+            here = homes == context
+            rows = inside[here] / np.maximum(chances[here], np.finfo(float).tiny)[:, None]
+            laws[here] = times(rows, table.chances(n, sets).toarray())
+    used = chances > 0
+    return laws[used], chances[used]
+
+
+def well_formed(law: Law, n: int, sensitive: tuple[int, ...]) -> Iterator[Fault]:
+    """Faults of sets and masses: every set holds every sensitive source."""
+    hidden = set(sensitive)
+    if sum(law.masses) != law.denominator:
+        yield Fault("law", "the masses do not sum to the denominator", abs(sum(law.masses) / law.denominator - 1))
+    if len(set(law.sets)) < len(law.sets):
+        yield Fault("law", "a set occurs twice")
+    for query in law.sets:
+        if not query or list(query) != sorted(set(query)) or query[-1] >= n:
+            yield Fault("law", f"{query} is not a set of sources")
+        if hidden - set(query):
+            yield Fault("sensitive", f"the set {query} lacks a sensitive source")
+
+
+def served(law: Law, n: int, sensitive: tuple[int, ...]) -> Iterator[Fault]:
+    """Faults of encoders: their columns are the masses to the unit, and every request is in its set."""
+    hidden = set(sensitive)
+    inside = np.zeros((n, len(law.sets)), dtype=bool)
+    for column, query in enumerate(law.sets):
+        inside[[x for x in query if x < n and x not in hidden], column] = True
+    masses = np.array(law.masses, dtype=np.int64)
+    for context, table in law.tables.items():
+        if len(table.request) and table.request.max() >= n:
+            yield Fault("encoder", f"context {context}: a request that is no source")
+            continue
+        if not inside[table.request, table.column][table.units > 0].all():
+            yield Fault("encoder", f"context {context}: a request has units on a set without it")
+        off = np.abs(table.columns(len(masses)) - masses)
+        if off.any():
+            message = f"context {context}: the column of {law.sets[int(off.argmax())]} does not sum to its mass"
+            yield Fault("encoder", message, float(off.max()) / law.denominator)
+
+
+def _homes(pasts: Pasts, law: Law) -> Iterator[Fault]:
+    """Every thing after which an open request is possible has an encoder that serves it, and no other has one."""
+    n, homes = pasts.chain.n, pasts.homes(law)
+    open_ones = pasts.possible & pasts.open_sources
+    live = np.asarray(open_ones.any(axis=1))
+    for k in range(len(homes)):
+        source, made, context = pasts.chain.names[pasts.sources[k]], int(pasts.made[k]), int(homes[k])
+        if live[k] and context not in law.tables:
+            what = "has no context" if context == LOST else f"is in context {context}, which has no encoder"
+            yield Fault("context", f"a reader who asked for {source!r} at step {made} {what}")
+        elif live[k]:
+            unserved: Mask = open_ones[k] & (law.tables[context].totals(n) == 0)
+            if unserved.any():
+                name = pasts.chain.names[int(unserved.argmax())]
+                yield Fault("context", f"context {context} does not serve {name!r}, which is possible after {source!r}")
+    if not pasts.forgotten:
+        for context in set(law.tables) - set(homes[live].tolist()):
+            yield Fault("context", f"context {context} has an encoder, but nobody can be in it")

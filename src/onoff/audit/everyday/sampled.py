@@ -1,0 +1,154 @@
+"""Streams that are too many to enumerate: some are sampled, and after each sampled past the step is exact.
+
+For the exhibit the filter of `pasts` has the law of the next query given every hidden past, so that what a query tells
+given the queries before is computed and not estimated; only the pasts are sampled. A client that leaks has few secrets:
+log2 p(Q_t | G_t, Q_0..Q_{t-1}) / p(Q_t | Q_0..Q_{t-1}) is averaged. Both estimates have no bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.audit.everyday.beliefs import divergence
+from onoff.audit.everyday.checks import check
+from onoff.audit.everyday.clients import Exhibit, Naive
+from onoff.audit.everyday.pasts import Pasts
+from onoff.audit.everyday.streams import Streams, Told
+from onoff.model.powers import times
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+Floats = NDArray[np.float64]
+
+
+def sampled_exhibit(
+    chain: Chain,
+    statuses: Sequence[bool],
+    client: Exhibit,
+    sensitive: tuple[int, ...],
+    start: Floats,
+    streams: int,
+    seed: int,
+    advance: Callable[[], None] = lambda: None,
+) -> Streams:
+    """Sampled pasts, each step after them exact up to floats."""
+    rng = Random(seed)
+    steps, n = len(statuses), chain.n
+    bits, before, sizes = (np.zeros((streams, steps)) for _ in range(3))
+    distance, average, stated = (np.zeros((streams, steps)) for _ in range(3))
+    priors = _priors(chain, start, steps)
+    faults: list[str] = []
+    for number in range(streams):
+        pasts = Pasts.begin(chain, sensitive, start)
+        request, public, memory, charged, so_far = -1, None, None, 0.0, 0.0
+        for t, private in enumerate(statuses):
+            request = rng.choices(range(n), (start if request < 0 else chain.P[request]).tolist())[0]
+            before[number, t] = divergence(*(_hidden(law, private, sensitive) for law in (pasts.believed, priors[t])))
+            if private:
+                pasts, public, charged, so_far = pasts.on(), client.started(), 0.0, 0.0
+                sizes[number, t] = n
+                memory = client.remembered(public, request, None, True)
+                continue
+            ready = client.ready(public)
+            law = ready.law
+            found = check(pasts, law, so_far, charged)
+            faults += [text for fault in found.faults if (text := f"{fault.rule}: {fault.message}") not in faults]
+            so_far, charged = so_far + law.rounding, charged + law.charge
+            bits[number, t], distance[number, t], average[number, t] = found.bits, found.distance, found.average
+            stated[number, t], sizes[number, t] = so_far, law.cost
+            weights = client.off(ready, request, memory)
+            if not weights:
+                faults.append("query: a request that happens is given no query")
+                break
+            query = rng.choices(list(weights), list(weights.values()))[0]
+            pasts, public = pasts.off(query, law), client.after(public, ready, query)
+            memory = client.remembered(public, request, memory, False)
+        advance()
+    own = [f"{fault.rule}: {fault.message}" for fault in client.faults]
+    faults = [*own, *(fault for fault in faults if fault not in own)]
+    told = []
+    for t, private in enumerate(statuses):
+        margins = _margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])
+        step = Told(
+            t + 1, private, float(bits[:, t].mean()), _mean(before[:, t], private, sensitive), float(sizes[:, t].mean())
+        )
+        if not private:
+            apart = float(distance[:, t].max()), float(average[:, t].mean()), float(stated[:, t].mean())
+            most = float(stated[:, t].max())
+            step = replace(step, distance=apart[0], average=apart[1], stated=apart[2], stated_most=most)
+        told.append(replace(step, margins=margins))
+    return Streams(client.name, f"exact after {streams} sampled pasts", tuple(told), not faults, tuple(faults))
+
+
+def sampled_leaky(
+    chain: Chain,
+    statuses: Sequence[bool],
+    client: Naive,
+    sensitive: tuple[int, ...],
+    start: Floats,
+    streams: int,
+    seed: int,
+    advance: Callable[[], None] = lambda: None,
+) -> Streams:
+    """An estimate for a client that keeps nothing in mind."""
+    rng = np.random.default_rng(seed)
+    steps, n = len(statuses), chain.n
+    bits, before, sizes = (np.zeros((streams, steps)) for _ in range(3))
+    priors = _priors(chain, start, steps)
+    closed = np.isin(np.arange(n), sensitive)
+    for number in range(streams):
+        believed = start / start.sum()  # p(X_t | queries before)
+        given = believed  # the same given also what is hidden of this stream so far
+        request = int(rng.choice(n, p=believed))
+        for t, private in enumerate(statuses):
+            before[number, t] = divergence(*(_hidden(law, private, sensitive) for law in (believed, priors[t])))
+            query = client.draw(request, private, rng)
+            chances = client.chances(query, private)
+            if private or request in sensitive:
+                given = np.eye(n)[request]
+            else:
+                given = np.where(closed, 0.0, given)
+                given = given / given.sum()
+            here, overall = float((given * chances).sum()), float((believed * chances).sum())
+            bits[number, t], sizes[number, t] = np.log2(here / overall), len(query)
+            believed, given = (
+                times(law * chances / mass, chain.P) for law, mass in ((believed, overall), (given, here))
+            )
+            request = int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
+        advance()
+    told = tuple(
+        Told(t + 1, private, max(0.0, float(bits[:, t].mean())), _mean(before[:, t], private, sensitive),
+             float(sizes[:, t].mean()),
+             margins=(_margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])))
+        for t, private in enumerate(statuses)
+    )  # fmt: skip
+    return Streams(client.name, f"estimate from {streams} sampled streams", told, None)
+
+
+def _priors(chain: Chain, start: Floats, steps: int) -> list[Floats]:
+    laws = [start / start.sum()]
+    for _ in range(steps - 1):
+        laws.append(times(laws[-1], chain.P))
+    return laws
+
+
+def _hidden(law: Floats, private: bool, sensitive: tuple[int, ...]) -> Floats:
+    """Of X_t if it is ON, else of Y_t."""
+    if private:
+        return law
+    return np.append(law[list(sensitive)], np.delete(law, list(sensitive)).sum())
+
+
+def _mean(values: Floats, private: bool, sensitive: tuple[int, ...]) -> float | None:
+    return float(values.mean()) if private or sensitive else None
+
+
+def _margin(values: Floats) -> float:
+    return float(1.96 * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,0 +1,168 @@
+"""The front door of `onoff audit transcript`: a log attacked, and its client checked against all its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from onoff.audit.models import Decoys, Everything, Model, Naive, has_table, planned
+from onoff.audit.setting import Progress, serving, silent
+from onoff.audit.transcript.attack import Audit, audit_stream, noted, pick
+from onoff.audit.transcript.belief import Asked
+from onoff.audit.transcript.certifying import Exhibits, uncertified, uses
+from onoff.audit.transcript.choices import ChoiceTest, choices
+from onoff.audit.transcript.conformance import Breach, conformance
+from onoff.audit.transcript.draws import DrawTest, Raced, draws
+from onoff.audit.transcript.evidence import Evidence
+from onoff.audit.transcript.others import Others, others
+from onoff.audit.transcript.reading import Line, Step
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from onoff.logs.following import Following
+    from onoff.model.chain import Chain
+    from onoff.plans.base import Plan
+
+CLIENTS = ("onoff", "naive", "decoys")
+DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is found against the rules of the client, its draws and its choices."""
+
+    breaches: tuple[Breach, ...]
+    drawn: DrawTest
+    chosen: ChoiceTest
+
+    @property
+    def kept(self) -> bool:
+        return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
+
+
+@dataclass(frozen=True)
+class TranscriptAudit:
+    """What a log betrays, and what speaks against its client.
+
+    `rules` is None without a journal, or if the client is not ours. `unseen` steps are in the journal and not in the
+    stream that was attacked; `beside` is what else is in the log.
+    """
+
+    audit: Audit
+    rules: Rules | None
+    unseen: int
+    beside: Others
+    following: Following | None
+
+    @property
+    def blind(self) -> bool:
+        """Whether no OFF step could be attacked. (Of races only a journal's draws are tested.)"""
+        off = [step for step in self.audit.log.asked if step.lag]
+        return self.rules is None and bool(off) and all(step.query is None or step.model is None for step in off)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the log was attacked in vain and nothing else is wrong. A chain that was refuted says nothing."""
+        refuted = self.following is not None and self.following.refuted
+        return self.audit.clean and not self.blind and not refuted and (self.rules is None or self.rules.kept)
+
+
+def audit_transcript(
+    evidence: Evidence,
+    exhibits: Exhibits,
+    *,
+    client: str = "onoff",
+    other_journals: Sequence[Sequence[Step]] = (),
+    following: Following | None = None,
+    false_alarms: float = 0.01,
+    tried: int = DRAWS,
+    progress: Progress = silent,
+) -> TranscriptAudit:
+    """Attack a log: what do all queries together say about every request?
+
+    `client` says how queries are chosen: with our plans (the `exhibits`), openly while OFF, or among decoys. With the
+    journal of ours, the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
+    choices follow the requests, and whether the plans are certified (`tried` draws are made of a race).
+    `other_journals` are those that the same client used beside. `following` is what `onoff.logs.following.follows` says
+    of the requests: everything here takes for granted that they follow the chain.
+    """
+    if evidence.notes.promise != "both":
+        raise OnoffError("the journal is one of the everyday mode: give the record of its laws as --record")
+    if client not in CLIENTS:
+        raise OnoffError(f"there is no client {client!r}: choose from {', '.join(CLIENTS)}")
+    ours, chain, found = client == "onoff", evidence.chain, evidence.streams
+    lines = [line for one in found for line in one] or evidence.log.lines
+    expected = _ours(evidence, exhibits.plans) if ours else _leaky(chain, evidence.steps, lines, client)
+    stream = pick(found, expected, evidence.notes.stream)
+    findings = (*(exhibits.findings if ours else ()), *renamed(evidence, stream))
+    if ours and not exhibits.plans and not findings and any(step.lag for step in expected):
+        raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
+    _check_length(evidence, stream)
+    audit = audit_stream(chain, stream, expected, evidence.requests, false_alarms, progress("attacking"))
+    rules = _rules(evidence, exhibits, found, stream, other_journals) if ours and evidence.noted else None
+    sets = [[step.query for step in steps] for steps in other_journals]
+    models = planned(exhibits.plans).values()
+    beside = others(found, stream, len(evidence.steps), chain.n, models, sets)
+    if ours:
+        used = uses(evidence.steps)
+        for model in (step.model for step in expected if step.model is not None):  # without a journal
+            used.setdefault(model.name, set())
+        bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"))
+        found_before = (*evidence.log.damaged, *findings)
+        audit = replace(audit, findings=(*found_before, *audit.findings, *beside.findings, *bad))
+    return TranscriptAudit(audit, rules, len(evidence.steps) - len(audit.log.asked), beside, following)
+
+
+def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
+    """A finding if the journal's own stream is not in the log."""
+    name = evidence.notes.stream
+    if not evidence.noted or stream[0].stream in (None, name):
+        return []
+    return [f"the journal's stream {name} is not in the log; {stream[0].stream} is most like it"]
+
+
+def _check_length(evidence: Evidence, stream: Sequence[Line]) -> None:
+    steps, highest = len(evidence.steps), max(line.step for line in stream)
+    if not evidence.noted and steps <= highest:
+        raise OnoffError(f"there are {steps} statuses, but the log has a step {highest}: give one for each step")
+
+
+def _rules(
+    evidence: Evidence,
+    exhibits: Exhibits,
+    found: Sequence[Sequence[Line]],
+    stream: Sequence[Line],
+    journals: Sequence[Sequence[Step]],
+) -> Rules:
+    """Whether the client kept to its rules, whether its sets are those of its plans, and what its choices follow."""
+    models, steps = planned(exhibits.plans), evidence.steps
+    races = {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
+    breaches = conformance(evidence.chain, until(found, stream), steps, models, evidence.notes.since, races)
+    return Rules(breaches, draws(steps, models, races=races, others=journals), choices(steps))
+
+
+def until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:
+    """The streams of the stream's client up to that one: what it had asked before counts."""
+    place = next(i for i, one in enumerate(found) if one is stream)
+    return [one for one in found[: place + 1] if one[0].client == stream[0].client]
+
+
+def _ours(evidence: Evidence, plans: Sequence[Plan]) -> list[Asked]:
+    """The steps of our client: the journal names the plan of each; without one the cheapest that fits is taken."""
+    if evidence.noted:
+        return noted(evidence.chain, evidence.steps, plans)
+    models, n = planned(plans), evidence.chain.n
+
+    def model(lag: int) -> Model | None:
+        if lag == 0:
+            return Everything(n)
+        plan = serving(plans, lag)
+        return None if plan is None else models.get(plan.name)  # a race has no table
+
+    return [Asked(step.lag, None, model(step.lag)) for step in evidence.steps]
+
+
+def _leaky(chain: Chain, steps: Sequence[Step], lines: Sequence[Line], client: str) -> list[Asked]:
+    model = Naive(chain.n) if client == "naive" else Decoys(chain.n, len(lines[0].sources) - 1)
+    return [Asked(step.lag, step.query or None, model) for step in steps]
