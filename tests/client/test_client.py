@@ -485,6 +485,8 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
         plans,
         "--delay",
         "0",
+        "--promise",
+        "both",
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)

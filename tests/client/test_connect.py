@@ -92,7 +92,9 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
 
 def test_the_client_ends_the_planner_that_it_made_and_no_other(tmp_path):
     async def run(**options):
-        async with connect(CHAIN, server=world.server.url, journal=tmp_path / "j", promise="both", delay=0.001, **options) as client:
+        async with connect(
+            CHAIN, server=world.server.url, journal=tmp_path / "j", promise="both", delay=0.001, **options
+        ) as client:
             return client.planner
 
     with scene("own", tmp_path) as world:
