@@ -97,7 +97,7 @@ def measured(
     announced = " ".join(f"{plan(chain, lag, scheme).cost:.1f}" for lag in (1, 5))
     over = f"{costs.sum() / bounds.sum():.4f}"
     slow = {17: "20", 100: "200"}.get(chain.n, "")
-    flows = np.mean([0 if step.encoders is None else len(step.encoders.flows) for one in found for _, step, _ in one])
+    flows = np.mean([0 if step.encoders is None else step.encoders.groups for one in found for _, step, _ in one])
     contexts = np.mean([len(state.rows) for one in found for state, *_ in one])
     label = f"{name} ({len(found)} streams)"
     return (

@@ -108,7 +108,7 @@ NEAR = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
 def test_contexts_that_share_flows_generously_tell_nothing(monkeypatch):
     monkeypatch.setattr("onoff.everyday.state.PRICE", 0.2)
     world = World(NEAR)
-    assert len(world.start.prepare().encoders.flows) == 2
+    assert world.start.prepare().encoders.groups == 2
     bits, excess = checked(world, PATTERNS)
     assert bits < 1e-15
     assert excess <= 1

@@ -27,16 +27,27 @@ from onoff.types import Floats, Mask, Units
 
 @dataclass(frozen=True, eq=False)
 class Encoders:
-    """`flows[k]` has a row for each open source and a column for each set; `extra[c]` goes to the last column, N."""
+    """Row k n + x of `flows` are the units of the open source x on every set, in group k.
 
-    flows: tuple[csr_array, ...]
+    `extra[c]` goes to the last set, N. All groups stand in one sparse table: many small ones take longer to make.
+    """
+
+    flows: csr_array
     group: NDArray[np.intp]
     extra: Units
     totals: Units
 
+    @property
+    def groups(self) -> int:
+        """How many groups of contexts have a flow of their own."""
+        found: int = self.flows.shape[0] // self.extra.shape[1]
+        return found
+
     def table(self, context: int) -> csr_array:
         """The joint integer weights of request (row) and set (column) in a context."""
-        flow = self.flows[self.group[context]]
+        n = self.extra.shape[1]
+        first = int(self.group[context]) * n
+        flow = self.flows[first : first + n]
         last = csr_array(
             (self.extra[context], (np.arange(flow.shape[0]), np.full(flow.shape[0], flow.shape[1] - 1))), flow.shape
         )
@@ -46,18 +57,18 @@ class Encoders:
 
     def row(self, context: int, request: int) -> Units:
         """The units of the request on every set."""
-        flow = self.flows[self.group[context]]
-        units = np.zeros(flow.shape[1], dtype=np.int64)
-        inside = slice(flow.indptr[request], flow.indptr[request + 1])
-        units[flow.indices[inside]] = flow.data[inside]
+        row = int(self.group[context]) * self.extra.shape[1] + request
+        units = np.zeros(self.flows.shape[1], dtype=np.int64)
+        inside = slice(self.flows.indptr[row], self.flows.indptr[row + 1])
+        units[self.flows.indices[inside]] = self.flows.data[inside]
         units[-1] += self.extra[context, request]
         return units
 
     def column(self, index: int) -> Units:
         """The units of every request (column) on one set, in every context (row)."""
-        by_group = np.array([flow[:, [index]].toarray()[:, 0] for flow in self.flows])
-        units = by_group[self.group]
-        if index == self.flows[0].shape[1] - 1:
+        n = self.extra.shape[1]
+        units: Units = self.flows[:, [index]].toarray().reshape(-1, n)[self.group]
+        if index == self.flows.shape[1] - 1:
             units = units + self.extra
         return units
 
@@ -73,28 +84,29 @@ def encoders(law: Law, rows: Floats, possible: Mask, sharing: Sharing, held: int
     flowing = law.mass.copy()
     flowing[-1] -= n + held
     network = Network(law.member, flowing)
-    flows = tuple(_flow(network, flowing, law.member, row) for row in sharing.rows)
-    sums = np.array([flow.sum(axis=1) for flow in flows], dtype=np.int64)[sharing.group]
+    parts = [_flow(network, flowing, law.member, row) for row in sharing.rows]
+    number = np.repeat(np.arange(len(parts)), [len(units) for _, _, units in parts])
+    source, column, units = (np.concatenate(same) for same in zip(*parts, strict=True))
+    flows = csr_array((units, (number * n + source, column)), shape=(len(parts) * n, len(flowing)))
+    sums: Units = flows.sum(axis=1, dtype=np.int64).reshape(-1, n)[sharing.group]
     missing = np.floor(law.total * rows - sums).astype(np.int64)
     extra = np.where(possible, np.maximum(missing, 1), 0)
-    for units in extra:
-        _sum_to(units, n + held)
+    for given in extra:
+        _sum_to(given, n + held)
     return Encoders(flows, sharing.group, extra, sums + extra)
 
 
-def _flow(network: Network, flowing: Units, member: Mask, row: Floats) -> csr_array:
+def _flow(network: Network, flowing: Units, member: Mask, row: Floats) -> tuple[Units, Units, Units]:
+    """A maximal flow of a row as (source, set, units); what stays unfilled goes to the likeliest member."""
     network.ship(supplies(row, int(flowing.sum())))
     units = network.edges()
-    source_of, set_of = network.source_of, network.set_of
-    left = np.flatnonzero(flowing - network.filled())
-    used = units > 0
+    unfilled = flowing - network.filled()
+    used, left = np.flatnonzero(units), np.flatnonzero(unfilled)
     takers = np.where(member[left], row, -1.0).argmax(axis=1)
-    return csr_array(
-        (
-            np.concatenate([units[used], (flowing - network.filled())[left]]),
-            (np.concatenate([source_of[used], takers]), np.concatenate([set_of[used], left])),
-        ),
-        shape=(len(row), len(flowing)),
+    return (
+        np.concatenate([network.source_of[used], takers]),
+        np.concatenate([network.set_of[used], left]),
+        np.concatenate([units[used], unfilled[left]]),
     )
 
 

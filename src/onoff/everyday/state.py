@@ -118,8 +118,9 @@ class Everyday:
         rounding = sum_up(found.off_by(rows), error, self.charge)
         if rounding > TOO_MUCH and rounding > 2 * self.charge:
             raise ArithmeticError(f"the encoders of a step are off by {rounding}")
-        sources = np.flatnonzero(self.open_sources)
-        sets = tuple(tuple(sorted((*hidden, *map(int, sources[row])))) for row in law.member)
+        member = np.ones((len(law.member), self.chain.n), dtype=bool)
+        member[:, self.open_sources] = law.member
+        sets = tuple(tuple(np.flatnonzero(row).tolist()) for row in member)
         masses, lower = tuple(map(int, law.mass)), len(hidden) + max(outer, bound)
         return Step(self, self.live, sets, masses, law.total, lower, rounding, found)
 

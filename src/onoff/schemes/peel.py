@@ -20,14 +20,12 @@ from onoff.model.rows import Rows
 from onoff.schemes.law import Member, as_matrix, merged
 from onoff.types import Floats
 
-MOST_ROWS = 62  # sets of contexts are bits of 64-bit integers
 NOTHING = 1e-11  # mass below this is none: what floats leave behind
 REST = 1e-9  # the last of the mass, which goes to the full set: it mends what rounding leaves short
 
 
 def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
-    """Sets and masses of a coupling of up to MOST_ROWS rows. The pieces are bounded, and the full set gets what is
-    left.
+    """Sets and masses of a coupling of the rows, in at most `pieces` pieces. The full set gets what is left.
 
     It is a proposal in floats, to be repaired like any other.
     """
@@ -47,34 +45,44 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
 
 
 class _Peel:
-    """What is left of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits."""
+    """What is left of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
+
+    A piece touches a few numbers of a few sources, so they are lists: an array operation takes longer than all of them.
+    """
 
     def __init__(self, mass: Floats, left: float) -> None:
-        self.mass, self.left = mass, left
+        self.left = left
         self.contexts, sources = range(len(mass)), range(mass.shape[1])
-        self.bits = 1 << np.arange(len(mass), dtype=np.int64)[:, None]
-        self.at_peak = np.zeros(mass.shape, dtype=bool)
+        self.column: list[list[float]] = mass.T.tolist()  # [source][context]
         self.peak = [0] * len(sources)
         self.some = [0] * len(sources)  # the contexts with any mass on a source
         self.wanted = [(0, 0, 0)] * len(sources)  # by how many contexts, at the peak and in all
         self.homes: list[set[int]] = [set() for _ in self.contexts]
-        self._look(list(sources))
+        for x in sources:
+            self._look(x)
 
     def piece(self) -> tuple[list[int], float]:
         """The next image and its mass."""
-        laxity = self.left - (self.mass * self.at_peak).sum(axis=1)
-        image, taken = self._taken(laxity.tolist())
-        part = self.mass[:, image]
-        served = np.array(taken)[:, None] == np.arange(len(image))
-        delta = min(self.left, float(part[served].min()))
-        room = part.max(axis=0) - part
-        room[served] = np.inf  # of the others none may come to stand out
-        room = room[room > NOTHING]
-        riding = laxity[~self.at_peak[:, image][served]]
-        riding = riding[riding > NOTHING]
-        delta = min(delta, float(room.min(initial=delta)), float(riding.min(initial=delta)))
-        self.mass[:, image] = part - delta * served
-        self._look(image)
+        column = self.column
+        laxity = [self.left - sum([column[x][u] for x in homes]) for u, homes in enumerate(self.homes)]
+        image, taken = self._taken(laxity)
+        delta = self.left
+        for i, x in enumerate(image):
+            masses = column[x]
+            below = max(masses) - NOTHING
+            for u, mass in enumerate(masses):
+                if taken[u] == i:
+                    if mass < delta:  # noqa: PLR1730 (calls of `min` would take a third of all the time)
+                        delta = mass
+                elif mass < below and below - mass < delta:  # of the others none may come to stand out
+                    delta = min(delta, below - mass + NOTHING)
+        for u, i in enumerate(taken):  # who rides along does so for as long as it may
+            if NOTHING < laxity[u] < delta and not self.peak[image[i]] >> u & 1:
+                delta = laxity[u]
+        for u, i in enumerate(taken):
+            column[image[i]][u] -= delta
+        for x in image:
+            self._look(x)
         self.left -= delta
         return image, delta
 
@@ -83,12 +91,12 @@ class _Peel:
         free = (1 << len(self.contexts)) - 1
         image: list[int] = []
         taken = [-1] * len(self.contexts)
-        mass = self.mass.tolist()
+        column = self.column
         for u in sorted(self.contexts, key=laxity.__getitem__):
             if taken[u] >= 0:
                 continue
-            bit, row = 1 << u, mass[u]
-            rides = [(row[x], i) for i, x in enumerate(image) if self.some[x] & bit]
+            bit = 1 << u
+            rides = [(column[x][u], i) for i, x in enumerate(image) if self.some[x] & bit]
             if not rides or laxity[u] <= NOTHING:
                 homes = [(self.wanted[x], x) for x in self.homes[u] if not self.peak[x] & ~free]
                 if homes:
@@ -102,26 +110,28 @@ class _Peel:
                     continue
             if not rides:  # there is no way without extra cost: a source that it has mass on
                 rides = [(0.0, len(image))]
-                image.append(row.index(max(row)))
+                image.append(max(range(len(column)), key=lambda x: column[x][u]))
             taken[u] = max(rides)[1]
             free &= ~bit
         return image, taken
 
-    def _look(self, sources: list[int]) -> None:
-        """Find the peaks of these sources anew."""
-        part = self.mass[:, sources]
-        some = part > NOTHING
-        at_peak = some & (part >= part.max(axis=0) - NOTHING)
-        self.at_peak[:, sources] = at_peak
-        peaks, somes = (np.where(mask, self.bits, 0).sum(axis=0).tolist() for mask in (at_peak, some))
-        for x, peak, any_mass in zip(sources, peaks, somes, strict=True):
-            changed = peak ^ self.peak[x]
-            self.peak[x], self.some[x] = peak, any_mass
-            self.wanted[x] = peak.bit_count(), any_mass.bit_count(), -x
-            while changed:
-                u = (changed & -changed).bit_length() - 1
-                changed &= changed - 1
-                if peak >> u & 1:
-                    self.homes[u].add(x)
-                else:
-                    self.homes[u].discard(x)
+    def _look(self, x: int) -> None:
+        """Find the peak of a source anew."""
+        masses = self.column[x]
+        least = max(NOTHING, max(masses) - NOTHING)
+        peak = some = 0
+        for u, mass in enumerate(masses):
+            if mass > NOTHING:
+                some |= 1 << u
+                if mass >= least:
+                    peak |= 1 << u
+        changed = peak ^ self.peak[x]
+        self.peak[x], self.some[x] = peak, some
+        self.wanted[x] = peak.bit_count(), some.bit_count(), -x
+        while changed:
+            u = (changed & -changed).bit_length() - 1
+            changed &= changed - 1
+            if peak >> u & 1:
+                self.homes[u].add(x)
+            else:
+                self.homes[u].discard(x)

@@ -138,7 +138,7 @@ class _Found:
     def __init__(self, sensitive: tuple[int, ...], private: bool, n: int) -> None:
         self._sensitive, self._private = sensitive, private
         self._values = list(range(n)) if private else [*sensitive, None]
-        self._bits = self._messages = self._average = self._stated = self._weight = 0.0
+        self._bits = self._messages = self._average = self._stated = self._most = self._weight = 0.0
         self._distance: float | None = None
         self._before: list[list[int]] = []
         self.holds = True
@@ -178,7 +178,8 @@ class _Found:
                 furthest, mean = max(furthest, apart), mean + apart * Fraction(own, asked)
         self._distance = max(self._distance or 0.0, float(furthest))
         self._average += weight * float(mean)
-        self._stated += weight * (node.stated + law.rounding)
+        so_far = node.stated + law.rounding
+        self._stated, self._most = self._stated + weight * so_far, max(self._most, so_far)
         if law.rounding > COARSE:
             self._fault(f"coarse: a rounding of {law.rounding:.1e} is stated: too much for one step")
         if node.charged + law.charge == 0 and furthest > Fraction(law.rounding) + Fraction(slack) + Fraction(MISSING):
@@ -193,10 +194,10 @@ class _Found:
         hidden = self._private or self._sensitive
         before = information(np.array(self._before, dtype=object)) if hidden else None
         if self._distance is None:
-            return Told(t, self._private, self._bits, before, self._messages)
+            return Told(t + 1, self._private, self._bits, before, self._messages)
         self.holds &= self._average <= 2 * self._stated + 2.0**-50
-        numbers = self._distance, self._average / self._weight, self._stated / self._weight
-        return Told(t, self._private, self._bits, before, self._messages, *numbers)
+        numbers = self._distance, self._average / self._weight, self._stated / self._weight, self._most
+        return Told(t + 1, self._private, self._bits, before, self._messages, *numbers)
 
 
 def _apart(here: dict[Query, int], own: int, stated: dict[Query, int], denominator: int) -> Fraction:

@@ -77,11 +77,12 @@ def sampled_exhibit(
     for t, private in enumerate(statuses):
         margins = _margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])
         step = Told(
-            t, private, float(bits[:, t].mean()), _mean(before[:, t], private, sensitive), float(sizes[:, t].mean())
+            t + 1, private, float(bits[:, t].mean()), _mean(before[:, t], private, sensitive), float(sizes[:, t].mean())
         )
         if not private:
             apart = float(distance[:, t].max()), float(average[:, t].mean()), float(stated[:, t].mean())
-            step = replace(step, distance=apart[0], average=apart[1], stated=apart[2])
+            most = float(stated[:, t].max())
+            step = replace(step, distance=apart[0], average=apart[1], stated=apart[2], stated_most=most)
         told.append(replace(step, margins=margins))
     return Streams(client.name, f"exact after {streams} sampled pasts", tuple(told), not faults, tuple(faults))
 
@@ -123,7 +124,7 @@ def sampled_leaky(
             request = int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
         advance()
     told = tuple(
-        Told(t, private, max(0.0, float(bits[:, t].mean())), _mean(before[:, t], private, sensitive),
+        Told(t + 1, private, max(0.0, float(bits[:, t].mean())), _mean(before[:, t], private, sensitive),
              float(sizes[:, t].mean()),
              margins=(_margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])))
         for t, private in enumerate(statuses)

@@ -30,8 +30,9 @@ class Told:
     `bits` is what its query tells about all that is hidden, given the queries before. `before` is what the queries
     before it tell about its own hidden part; None where it has none. `messages` is the expected size of the query.
     `distance` is the largest total variation, over pasts, between the law of the query and the stated one, `average`
-    its mean and `stated` the mean of all roundings stated up to here; None for clients that state nothing. `margins`
-    are those of `bits`, `before` and `messages` (95 %); zeros where streams were enumerated.
+    its mean, `stated` the mean of all roundings stated since the last ON step and `stated_most` the most of them; None
+    for clients that state nothing. `margins` are those of `bits`, `before` and `messages` (95 %), 0 where streams were
+    enumerated. Steps count from 1.
     """
 
     step: int
@@ -42,6 +43,7 @@ class Told:
     distance: float | None = None
     average: float | None = None
     stated: float | None = None
+    stated_most: float | None = None
     margins: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
@@ -72,9 +74,10 @@ def audit(
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> Streams:
-    """Audit a client on streams with these statuses; `start` is the law of the first request.
+    """Audit a client on streams of `chain` with these statuses; `start` is the law of the first request.
 
-    All streams if they are few enough, else as many as `streams` says. `advance` is called after each sampled one.
+    All streams if they are few enough, else as many as `streams` says. `advance` is called after each sampled one. (A
+    client that was made for another chain states nothing about this one: then `holds` means nothing.)
     """
     from onoff.audit.everyday.enumeration import by_enumeration
     from onoff.audit.everyday.sampled import sampled_exhibit, sampled_leaky

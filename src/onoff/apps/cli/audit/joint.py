@@ -45,10 +45,17 @@ def joint(
     true_chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
     ] = None,
+    promise: Annotated[
+        str, typer.Option(metavar="both|past", help="past: what an everyday query tells about requests up to it.")
+    ] = "both",
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
 ) -> None:
     """The information between the hidden requests and all queries so far, at every step, for each scheme.
 
-    Hidden are the requests made while ON and all future ones. Exit code 1 if a scheme tells more than it states.
+    Hidden are the requests made while ON and all future ones. Exit code 1 if a scheme tells more than it states. With
+    --promise past: what each query of the everyday client tells about requests made ON, and about sensitive ones.
     """
     from onoff.apps.cli.audit import showjoint
     from onoff.apps.plots import check_picture
@@ -63,6 +70,21 @@ def joint(
         if true_chain is not None:
             raise OnoffError("--plot draws streams of the chain itself: leave it out, or --true-chain")
     loaded = Chain.load(chain)
+    if promise not in ("both", "past"):
+        raise OnoffError(f"there is no promise {promise!r}: choose both or past")
+    if promise == "past":
+        from onoff.apps.cli.audit.everyday import audit_past, sensitive_names
+
+        if scheme or plan:
+            raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
+        others = None if true_chain is None else Chain.load(true_chain)
+        effort = Effort(draws, tried, streams, seed)
+        names = sensitive_names(sensitive)
+        if not audit_past(loaded, parsed, names, others, decoys, uniform, effort, as_json, plot):
+            raise typer.Exit(1)
+        return
+    if sensitive is not None:
+        raise OnoffError("--sensitive needs --promise past: the announced mode hides no sources")
     given = [read_plan(file, loaded) for file in plan or []]
     wanted = _wanted(scheme, given)
     effort = Effort(draws, tried, streams, seed)

@@ -66,7 +66,8 @@ def transcript(
     from onoff.apps.plots import check_picture
     from onoff.apps.terminal import progress
     from onoff.audit.transcript import audit_transcript, read_evidence
-    from onoff.audit.transcript.reading import read_journal, read_statuses
+    from onoff.audit.transcript.evidence import read_statuses
+    from onoff.audit.transcript.reading import read_journal
     from onoff.logs.following import follows
     from onoff.model.chain import Chain
 
