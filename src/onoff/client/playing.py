@@ -211,7 +211,7 @@ def _made_on(client: Client, first: int, count: int) -> str | None:
     """Which requests of a file, begun at step `first`, were asked OFF but made ON, in words."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
-    reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
+    reasons = [f"{early} at the start, since the first two requests of a journal always are"] if early else []
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
 

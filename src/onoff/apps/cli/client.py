@@ -156,7 +156,7 @@ def _tell(message: Message, announced: bool) -> None:
     """What is worth knowing about a message that has arrived; `announced` says that the next request was known."""
     if message.made_private:
         without = "no --next was given, and the query must hide the next request"
-        early = "it is at the start of the journal, before one had counted as ON"
+        early = "the first two requests of a journal always are"
         note(f"this request was made ON: {early if announced else without}")
 
 
