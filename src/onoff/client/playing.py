@@ -123,7 +123,7 @@ class Played:
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
-        """Note that the next step is the first of this file, and which other one is at its end; that step."""
+        """Note that the next step is the first of this file, and which other one is at its end. Return the step."""
         if self._known is not None and self._at_its_end(self._made()):
             self._client.journal.note(f"played {self._known.digest}", "")
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
@@ -171,7 +171,7 @@ class Delivery:
             make_directory(self._out)
 
     async def take(self, asked: Awaitable[Message | None]) -> None:
-        """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        """Wait for a message and write it. If a source has none, note that and go on."""
         try:
             message = await asked
         except SourceError as error:
