@@ -403,6 +403,7 @@ def leave(chain_file, plans, server, tmp_path):
 
     def play(code):
         given = [tmp_path / "first", "--server", server.url, "--chain", chain_file, "--out", tmp_path / "got", *common]
+        given += ["--promise", "both"]
         done = subprocess.run([sys.executable, "-c", code, "play", *map(str, given)], capture_output=True, check=False)
         assert done.returncode == 9
         assert snapshot(tmp_path / "j").state.step == 3
@@ -484,6 +485,8 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
         plans,
         "--delay",
         "0",
+        "--promise",
+        "both",
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)

@@ -50,6 +50,15 @@ class Table:
         here = self.column == column
         return _summed(self.request[here], self.units[here], n)
 
+    def of(self, request: int, sets: int) -> Units:
+        """The units of one request on every set."""
+        here = self.request == request
+        return _summed(self.column[here], self.units[here], sets)
+
+    def dense(self, n: int, sets: int) -> Units:
+        """The units of every request (row) on every set (column)."""
+        return _summed(self.request * sets + self.column, self.units, n * sets).reshape(n, sets)
+
     def chances(self, n: int, sets: int) -> csr_array:
         """w(set | request): the probability of every set (column) given the request (row)."""
         from scipy.sparse import csr_array
