@@ -376,6 +376,7 @@ def test_damaged_rows_are_refused(own):
     journal = own.directory / "journal"
     for change in (
         "UPDATE everyday SET rows = '{}'",
+        "UPDATE everyday SET rows = rows || ' '",
         "DELETE FROM everyday",
         "UPDATE meta SET value = 'both' WHERE key = 'promise'",
         "UPDATE meta SET value = '[0]' WHERE key = 'sensitive'",
