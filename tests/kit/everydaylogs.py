@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ from onoff.audit.transcript.everyday import Laws, audit_everyday
 from onoff.audit.transcript.everyday.laws import digest_of
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.reading import Line, Log, Notes, Step
+from onoff.client.journal import Journal
 from onoff.everyday import Everyday
 from oracles import random_chain
 
@@ -104,3 +107,31 @@ def everyday_log(count, seed, reader=None, chain=CHAIN, sensitive=SENSITIVE, pri
         steps.append(Step(t, made_private, asked, lag, "everyday", query, request, None, cost))
     lines = tuple(Line(step.step, step.query, "here", damaged=False, stream=STREAM) for step in steps)
     return EverydayLog(chain, tuple(sensitive), tuple(steps), lines, tuple(record))
+
+
+def write_everyday_files(directory, log):
+    """Chain, journal, record and the server's log of a stream: what the command is given."""
+    log.chain.save(directory / "chain.json")
+    journal = Journal(directory / "journal", log.chain.fingerprint, "catalogue")
+    stream = journal.stream
+    journal.close()
+    rows = [
+        (s.step, s.private, s.asked_private, s.lag, s.plan, json.dumps(s.query), s.request, s.next, s.cost)
+        for s in log.steps
+    ]
+    columns = "step, private, asked_private, lag, plan, query, request, next, cost"
+    with closing(sqlite3.connect(directory / "journal")) as database, database:
+        database.executemany(f"INSERT INTO steps ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        meta = [("promise", "past"), ("sensitive", json.dumps(log.sensitive))]
+        database.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", meta)
+    lines = [{"step": line.step, "sources": line.sources, "client": "here", "stream": stream} for line in log.lines]
+    write_lines(directory / "log", lines)
+    write_lines(directory / "record", [{**line, "stream": stream} for line in log.record])
+    return (
+        *("audit", "transcript", directory / "log", "--chain", directory / "chain.json"),
+        *("--journal", directory / "journal", "--record", directory / "record"),
+    )
+
+
+def write_lines(file, lines):
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))

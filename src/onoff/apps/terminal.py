@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,13 +17,13 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
@@ -31,7 +31,10 @@ from onoff.foreign import plain
 from onoff.model.bounds import bounds, outer_bound
 from onoff.model.chain import Chain
 from onoff.plans.making import plan
+from onoff.schemes import SCHEMES
+from onoff.schemes.paper import LIMIT as PAPER_LIMIT
 from onoff.schemes.paper import paper
+from onoff.types import Advance, Bar
 
 if TYPE_CHECKING:
     from onoff.apps.demo import Demonstration
@@ -40,10 +43,7 @@ if TYPE_CHECKING:
     from onoff.client.standing import Standing
     from onoff.plans.base import Plan
 
-PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
-Advance = Callable[[], None]
-Bar = Callable[[int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,15 @@ def progress(title: str) -> Bar:
     """A progress bar on stderr, shown only on a terminal and gone when the work is done."""
 
     @contextmanager
-    def bar(total: int) -> Iterator[Advance]:
+    def bar(total: int | None) -> Iterator[Advance]:
         console = _console(sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time)
+        with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
             task = shown.add_task(title, total=total)
             yield lambda: shown.advance(task)
 
     return bar
-
-
-@contextmanager
-def stage(title: str, total: int | None) -> Iterator[Advance]:
-    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
-    console = _console(sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda: shown.advance(task)
 
 
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
@@ -125,7 +116,7 @@ def print_rates(rows: Sequence[Rate]) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
-        best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
+        best = f"{row.optimum:.4f}" if SCHEMES[row.scheme].table else f"~ {row.optimum:.2f} ({row.scheme})"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
     _console(sys.stdout).print(table)
 
@@ -142,7 +133,7 @@ class PlanProgress:
     read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
     """
 
-    def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
+    def __init__(self, bars: Bars, lags: Sequence[int], notes: Path | None) -> None:
         self.notes = notes
         self._bars = bars
         self._task = bars.add_task("plans", total=len(lags), last="")
@@ -174,7 +165,7 @@ def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        shown = Progress(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
+        shown = Bars(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
         with shown as bars:
             yield PlanProgress(bars, lags, notes if console.is_terminal else None)
 

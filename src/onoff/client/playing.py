@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Collection
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,10 +17,8 @@ from pathlib import Path
 from onoff.client.client import Client, Message
 from onoff.client.settings import MOST, parsed
 from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
-from onoff.files import make_directory, told, write_atomically
-from onoff.types import is_whole
-
-Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
+from onoff.files import make_directory, read_text, told, write_atomically
+from onoff.types import Bar, is_whole
 
 
 async def play_file(
@@ -238,12 +235,7 @@ def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
 
 def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
     """The requests in a file; empty lines and lines with # are passed over. Every source must be one of `names`."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
+    lines = read_text(file).splitlines()
     items = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

@@ -13,7 +13,7 @@ from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
-from onoff.model.powers import times
+from onoff.model.powers import contracted, times
 from onoff.types import Floats, Mask
 
 FEW = 10  # transitions for each source
@@ -189,7 +189,7 @@ def costs(
     """The outer bound at each lag for the chain of all buckets, with intervals over users."""
 
     def outer(weights: NDArray[np.int64]) -> Floats:
-        whole = estimate(np.tensordot(weights, pairs, 1), np.tensordot(weights, starts, 1), names, smoothing)
+        whole = estimate(contracted("k,kij->ij", weights, pairs), times(weights, starts), names, smoothing)
         result = np.array([outer_bound(whole.posterior(lag)) for lag in lags])
         advance()
         return result

@@ -14,7 +14,7 @@ from onoff.model.powers import one_thread
 from onoff.plans.base import Plan, check_lag, checked_lengths
 from onoff.plans.race import race_plan
 from onoff.plans.table import TablePlan
-from onoff.schemes import AUTO, SCHEMES, Progress, Proposal, Task
+from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
 
 COMB_LIMIT = 600  # sources up to which "auto" makes a table
 OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
@@ -28,7 +28,7 @@ def plan(
     lengths: Sequence[float] | None = None,
     gap: float = 1e-6,
     time_limit: float | None = None,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Plan:
     """How to ask at this lag and every larger one, as cheaply as the scheme (one of `onoff.schemes.SCHEMES`) can.
 

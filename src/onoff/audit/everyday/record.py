@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError
-from onoff.types import is_whole
+from onoff.types import Query, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
-Query = tuple[int, ...]
 Units = NDArray[np.int64]
 
 
@@ -50,6 +49,15 @@ class Table:
         """The units of every request on one set."""
         here = self.column == column
         return _summed(self.request[here], self.units[here], n)
+
+    def of(self, request: int, sets: int) -> Units:
+        """The units of one request on every set."""
+        here = self.request == request
+        return _summed(self.column[here], self.units[here], sets)
+
+    def dense(self, n: int, sets: int) -> Units:
+        """The units of every request (row) on every set (column)."""
+        return _summed(self.request * sets + self.column, self.units, n * sets).reshape(n, sets)
 
     def chances(self, n: int, sets: int) -> csr_array:
         """w(set | request): the probability of every set (column) given the request (row)."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onoff.audit.everyday.checks import Checked, check
-from onoff.audit.everyday.pasts import Floats, Impossible, Pasts
-from onoff.audit.everyday.record import Fault, Query, Seen
+from onoff.audit.everyday.pasts import Impossible, Pasts
+from onoff.audit.everyday.record import Fault, Seen
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
+from onoff.types import Floats, Query
 
 NOTHING = Checked((), 0.0, 0.0, 0.0, 0.0)
 

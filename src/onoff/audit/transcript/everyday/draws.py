@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onoff.audit.everyday.record import Law
-from onoff.audit.models import Query
 from onoff.audit.transcript.draws import FALSE_ALARM, Bets, DrawTest, wager
 from onoff.audit.transcript.everyday.laws import NOWHERE, contexts_of, unjoined_contexts, unmoved_contexts
-from onoff.audit.transcript.gambling import Drawn, Floats, Gambler, Leaning
+from onoff.audit.transcript.gambling import Drawn, Gambler, Leaning
 from onoff.audit.transcript.mistakes import (
     Memory,
     Number,
@@ -28,6 +28,7 @@ from onoff.audit.transcript.mistakes import (
 )
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import Due, due
+from onoff.types import Floats, Query
 
 Contexts = Mapping[int, int]  # by step
 
@@ -95,14 +96,9 @@ def _drawn(
         return None
     sets = law.sets
 
-    def row(context: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    def row(context: int) -> NDArray[np.int64] | None:
         table = law.tables.get(context)
-        if table is None:
-            return None
-        here = table.request == step.request
-        units = np.zeros(len(sets), dtype=np.int64)
-        np.add.at(units, table.column[here], table.units[here])
-        return units
+        return None if table is None else table.of(step.request, len(law.sets))
 
     masses = np.array(law.masses, dtype=np.int64)
     weights = masses if step.request in sensitive else row(context)
@@ -112,8 +108,10 @@ def _drawn(
     if index is None:  # a set outside the law: one more, of weight 0
         weights, index, sizes = np.append(weights, 0), len(weights), np.append(sizes, len(step.query))
         sets = (*sets, step.query)
+    table = law.tables.get(context)
+    whole = masses[None] if table is None else table.dense(n, len(masses))
     return Drawn(
-        *(step, context, owed.lag, sizes, weights, index, before, sets, n, masses[None]),
+        *(step, context, owed.lag, sizes, weights, index, before, sets, n, whole),
         lambda context, following, lag: row(context),
         None,
         previous,
@@ -157,6 +155,7 @@ def everyday_mistakes(sensitive: Sequence[int], astray: Mapping[str, Contexts]) 
         Suspicion("full sets for sensitive requests", lambda drawn: of_sensitive(full(drawn), drawn)),
         Suspicion("the smallest sets for sensitive requests", lambda d: of_sensitive(d.surely(smallest(d)), d)),
         Suspicion("sets all alike for sensitive requests", lambda d: of_sensitive(_uniform(d), d)),
+        Suspicion("sets of the likeliest open request for sensitive ones", lambda d: of_sensitive(_likeliest(d), d)),
         Suspicion("sets drawn without the request", without_request),
         Suspicion("the smaller of two draws", smaller_of_two),
         Suspicion("the smallest sets drawn again", _smallest_redrawn),
@@ -190,6 +189,14 @@ def _in_context(drawn: Drawn, context: int) -> Floats | None:
     units = drawn.other(context, -1, drawn.lag)
     if units is None or not units.any():
         return None
+    chances: Floats = np.pad(units / units.sum(), (0, len(drawn.weights) - len(units)))
+    return chances
+
+
+def _likeliest(drawn: Drawn) -> Floats | None:
+    """The chances of the open request that is likeliest in this context."""
+    assert drawn.table is not None
+    units = drawn.table[drawn.table.sum(axis=1).argmax()]
     chances: Floats = np.pad(units / units.sum(), (0, len(drawn.weights) - len(units)))
     return chances
 
