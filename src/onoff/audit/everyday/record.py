@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError, is_whole
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
@@ -36,6 +33,7 @@ class Table:
     request: NDArray[np.intp]
     column: NDArray[np.intp]
     units: Units
+    _totals: dict[int, Units] = field(default_factory=dict, repr=False)
 
     def same(self, other: Table) -> bool:
         """Whether both have the same units, in whatever order they stand."""
@@ -43,8 +41,10 @@ class Table:
         return mine.shape == others.shape and bool((mine[:, np.lexsort(mine)] == others[:, np.lexsort(others)]).all())
 
     def totals(self, n: int) -> Units:
-        """The units of every request."""
-        return _summed(self.request, self.units, n)
+        """The units of every request, of n sources."""
+        if n not in self._totals:
+            self._totals[n] = _summed(self.request, self.units, n)
+        return self._totals[n]
 
     def columns(self, sets: int) -> Units:
         """The units on every set."""
@@ -55,12 +55,11 @@ class Table:
         here = self.column == column
         return _summed(self.request[here], self.units[here], n)
 
-    def chances(self, n: int, sets: int) -> csr_array:
+    def chances(self, n: int, sets: int) -> NDArray[np.float64]:
         """w(set | request): the probability of every set (column) given the request (row)."""
-        from scipy.sparse import csr_array
-
-        totals = np.maximum(self.totals(n), 1)
-        return csr_array((self.units / totals[self.request], (self.request, self.column)), shape=(n, sets))
+        result = np.zeros((n, sets))
+        np.add.at(result, (self.request, self.column), self.units / np.maximum(self.totals(n), 1)[self.request])
+        return result
 
 
 @dataclass(frozen=True, eq=False)
