@@ -110,8 +110,8 @@ def measured(
     label = f"{name} ({len(found)} streams)"
     return (
         [label, chain.n, line, float(costs[:, late].mean()), over, worst, announced, target],
-        [label, chain.n, float(np.median(seconds[:, :, 0])), float(seconds[:, :, 0].max()), float(seconds[:, :, 3].max()),
-         float(np.median(seconds[:, :, 1])), float(np.median(seconds[:, :, 2])), float(contexts), float(flows), slow],
+        [label, chain.n, float(np.median(seconds[:, :, 0])), float(seconds[:, :, 0].max()),
+         float(seconds[:, :, 3].max()), float(np.median(seconds[:, :, 1])), float(np.median(seconds[:, :, 2])), float(contexts), float(flows), slow],
     )  # fmt: skip
 
 
