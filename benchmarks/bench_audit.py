@@ -4,7 +4,7 @@
 
 `--msnbc` takes the MSNBC page-view sequences (UCI) as a zip or text file. `--power` prints only how many logs with a
 planted mistake are found, beside the learning gamblers alone, which were the whole test before mistakes had names;
-`--full` does so with the numbers of logs that are in docs/audit.md.
+`--full` does so with the numbers of logs that are in docs/how-to/audit.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bench_plan import msnbc
 from common import dirichlet, peak_gigabytes, show, timed
-from onoff import Chain, TablePlan, plan
+from onoff import Chain, plan
 from onoff.apps import terminal as report
 from onoff.audit.models import Everything, Model, Planned
 from onoff.audit.setting import start_law
@@ -29,6 +29,7 @@ from onoff.audit.transcript.draws import FALSE_ALARM, draws
 from onoff.audit.transcript.draws import _drawn as drawn_by
 from onoff.audit.transcript.gambling import Drawn, gamblers
 from onoff.audit.transcript.reading import Line, Step
+from onoff.plans.table import TablePlan
 
 SWITCHING = 0.12
 LAGS = (1, 2, 3, 5, 8, 13, 21)

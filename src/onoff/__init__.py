@@ -1,27 +1,22 @@
 """ON-OFF privacy: fetch from an untrusted server with perfect privacy that is switched ON and OFF at will."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as type checkers know it: this comes before everything, and imports nothing
 
 if TYPE_CHECKING:
+    from onoff import errors
     from onoff.client.client import Client, Message
+    from onoff.client.connecting import connect
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
-    from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError
+    from onoff.errors import OnoffError
     from onoff.logs.fitting import Fit, fit
-    from onoff.logs.following import Following, follows
+    from onoff.logs.following import follows
     from onoff.model.bounds import Bounds, bounds
     from onoff.model.chain import Chain
-    from onoff.model.exact import ExactPosterior
     from onoff.model.posterior import Posterior
-    from onoff.model.symmetric import symmetric_inner, symmetric_outer
     from onoff.plans.base import Plan
     from onoff.plans.making import plan
     from onoff.plans.planner import Planner
-    from onoff.plans.race import RacePlan
-    from onoff.plans.table import TablePlan
 
 __version__: str
 
@@ -30,57 +25,40 @@ __version__: str
 _HOME = {
     "Bounds": "model.bounds",
     "Chain": "model.chain",
-    "ChainError": "errors",
     "Client": "client.client",
-    "ContextError": "errors",
-    "ExactPosterior": "model.exact",
     "Fit": "logs.fitting",
-    "Following": "logs.following",
     "HttpTransport": "client.transport.web",
     "Message": "client.client",
-    "NotUnique": "errors",
     "OnoffError": "errors",
     "OnoffTransport": "client.transport.own",
     "Plan": "plans.base",
-    "PlanError": "errors",
     "Planner": "plans.planner",
     "Posterior": "model.posterior",
-    "RacePlan": "plans.race",
-    "TablePlan": "plans.table",
-    "plan": "plans.making",
-    "symmetric_inner": "model.symmetric",
-    "symmetric_outer": "model.symmetric",
     "bounds": "model.bounds",
+    "connect": "client.connecting",
     "fit": "logs.fitting",
     "follows": "logs.following",
+    "plan": "plans.making",
 }
 
 __all__ = [
     "Bounds",
     "Chain",
-    "ChainError",
     "Client",
-    "ContextError",
-    "ExactPosterior",
     "Fit",
-    "Following",
     "HttpTransport",
     "Message",
-    "NotUnique",
     "OnoffError",
     "OnoffTransport",
     "Plan",
-    "PlanError",
     "Planner",
     "Posterior",
-    "RacePlan",
-    "TablePlan",
     "bounds",
+    "connect",
+    "errors",
     "fit",
     "follows",
     "plan",
-    "symmetric_inner",
-    "symmetric_outer",
 ]
 
 
@@ -89,6 +67,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("onoff-privacy")
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("onoff.errors")
     if name not in _HOME:
         raise AttributeError(f"module 'onoff' has no attribute {name!r}")
     value = getattr(import_module(f"onoff.{_HOME[name]}"), name)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from typer.testing import CliRunner
 
-from onoff import Chain, TablePlan, plan
+from onoff import Chain, plan
 from onoff.apps.cli.app import app
 from onoff.apps.cli.audit.showjoint import at_most
 from onoff.audit.joint.continuity import allowed_by, by_bound, information_bound, step_distance
@@ -28,6 +28,7 @@ from onoff.audit.measures import information, total_variation
 from onoff.audit.models import Decoys, Encoder, Everything, Naive, Planned, TooLarge
 from onoff.audit.setting import Plans, lags_of, parse_statuses, serving, start_law
 from onoff.errors import OnoffError
+from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
 

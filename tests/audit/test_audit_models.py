@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onoff
-from onoff import ContextError, OnoffError, plan
+from onoff import OnoffError, plan
 from onoff.audit.models import Decoys, Everything, Naive, Planned, TooLarge
+from onoff.errors import ContextError
 from onoff.testing import chains
 
 PLAYERS = {"schemes", "plans", "client", "everyday"}

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clikit import call
-from onoff import Chain, ContextError, OnoffError, Plan, PlanError, plan
+from onoff import Chain, OnoffError, Plan, plan
 from onoff.audit.plan import audit_plan, bounds, races
 from onoff.audit.plan.record import Table
 from onoff.audit.plan.rows import ExactRows
+from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
@@ -138,7 +139,7 @@ def test_the_plans_of_these_tests_are_of_every_kind():
 @settings(max_examples=30)
 @given(chains(min_sources=3, max_sources=4), st.integers(1, 2), st.booleans(), st.data())
 def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
-    """The formula of docs/theory.md over all sets and all contexts, in fractions; by the table and by CP-SAT."""
+    """The formula of the theory over all sets and all contexts, in fractions; by the table and by CP-SAT."""
     n, unit = chain.n, 2**40
     prices = [Fraction(1 + x if lengths else 1) for x in range(n)]
     scale = 2 ** (max(map(int, prices)).bit_length() - 1)

@@ -14,7 +14,8 @@ from onoff import Chain, plan
 from onoff.audit.models import Everything, Naive
 from onoff.audit.transcript.attack import audit_stream, noted, pick
 from onoff.audit.transcript.belief import Asked
-from onoff.audit.transcript.reading import Line, Step, read_journal, read_log, read_statuses, read_truth, streams
+from onoff.audit.transcript.evidence import read_statuses, read_truth
+from onoff.audit.transcript.reading import Line, Step, read_journal, read_log, streams
 from onoff.client.journal import Journal
 from onoff.client.session import State, begin, finish
 from onoff.errors import OnoffError

@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps import terminal as report
-from onoff.apps.cli.play import read_items
+from onoff.client import playing
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
+from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
+from onoff.client.standing import Standing
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff.model import chainfile
 from onoff.model.bounds import outer_bound
 from onoff.plans.store import PlanStore
 from oracles import random_chain
@@ -238,7 +239,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     told = onoff("status", *common).stdout
     assert f"in units of --lengths: ON {sum(values):g}, OFF {made.cost:.3f} (optimal" in told
     steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
-    queries = [step["query"] for step in steps.steps()]
+    queries = [step.query for step in steps.steps()]
     steps.close()
     held = [sum(values[x] for x in query) for query in queries]
     assert held[:2] == [sum(values)] * 2
@@ -320,7 +321,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
     assert "the next request must be 'science'" in told
     assert "OFF" in told
     assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
-    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2\n" in told
+    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2: the plan is" in told
     assert onoff("resume", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -379,7 +380,7 @@ def test_a_file_that_was_played_to_its_end_is_played_again_only_with_restart(cha
 
 CUT = """
 import os
-from onoff.cli import main
+from onoff.apps.cli.main import main
 from onoff.{module} import {kind} as kind
 whole = kind.{method}
 
@@ -402,6 +403,7 @@ def leave(chain_file, plans, server, tmp_path):
 
     def play(code):
         given = [tmp_path / "first", "--server", server.url, "--chain", chain_file, "--out", tmp_path / "got", *common]
+        given += ["--promise", "both"]
         done = subprocess.run([sys.executable, "-c", code, "play", *map(str, given)], capture_output=True, check=False)
         assert done.returncode == 9
         assert snapshot(tmp_path / "j").state.step == 3
@@ -483,6 +485,8 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
         plans,
         "--delay",
         "0",
+        "--promise",
+        "both",
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
@@ -518,12 +522,12 @@ def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
 def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, server, tmp_path, monkeypatch):
     """The server chooses the length of a body: to stop where it does not fit would tell that it was wanted."""
 
-    def full(file, data, *, sync=True, honest=chainfile.write_atomically):
+    def full(file, data, *, sync=True, honest=files.write_atomically):
         if len(data) > len("latest of news"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         honest(file, data, sync=sync)
 
-    monkeypatch.setattr(chainfile, "write_atomically", full)
+    monkeypatch.setattr(playing, "write_atomically", full)
     lines, ends = [], []
     for wanted in ("news", "sports"):
         before = len(server.transcript())
@@ -589,7 +593,7 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
     pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
     for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        report.print_status(Snapshot(now, nothing, {}), chain, used, None, 0)
+        report.print_status(Standing(Snapshot(now, nothing, {}), chain, None, 0, used))
         told = capsys.readouterr().out
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))

@@ -56,11 +56,11 @@ def test_state_and_message_come_back(path):
     assert again.state == before
     assert again.latest() == Stored(1, 2, 200, 7, b"second")
     steps = list(again.steps())
-    assert [(s["step"], s["request"], s["query"], s["private"], s["plan"]) for s in steps] == [
-        (0, 1, [0, 1, 2], 1, "everything"),
-        (1, 2, [0, 1, 2], 1, "everything"),
+    assert [(s.step, s.request, s.query, s.private, s.plan) for s in steps] == [
+        (0, 1, (0, 1, 2), True, "everything"),
+        (1, 2, (0, 1, 2), True, "everything"),
     ]
-    assert [step["step"] for step in again.steps(since=1)] == [1]
+    assert [step.step for step in again.steps(since=1)] == [1]
     totals = again.totals()
     assert (totals.steps, totals.bytes, totals.downloaded, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
     again.close()
@@ -301,7 +301,7 @@ def test_a_journal_of_version_1_goes_on(path, pending):
         assert journal.state == state
         assert journal.latest() == Stored(1, 2, 200, 7, b"second")
         assert journal.recall("server") == "http://there"
-        assert [step["request"] for step in journal.steps()] == [1, 2, 0][: 3 if pending else 2]
+        assert [step.request for step in journal.steps()] == [1, 2, 0][: 3 if pending else 2]
         assert snapshot(path) == before
         journal.close()
     journal = opened(path)
@@ -318,10 +318,10 @@ def test_a_journal_of_a_later_version_is_not_called_damaged(path):
     """Its owner would move it away, and with it what was asked."""
     opened(path).close()
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
+        database.execute("UPDATE meta SET value = '4' WHERE key = 'version'")
     database.close()
     for read in (opened, snapshot):
-        with pytest.raises(JournalError, match="version 3 of the journal is not known here; upgrade onoff") as caught:
+        with pytest.raises(JournalError, match="version 4 of the journal is not known here; upgrade onoff") as caught:
             read(path)
         assert "move it away" not in str(caught.value)
 
@@ -346,7 +346,7 @@ def test_killed_while_it_is_brought_up_to_date_it_is_as_it_was(path):
     state, _ = make_version_1(path)
     content = path.read_bytes()
     code = (
-        "import os, signal, sqlite3; from onoff import journalfile\n"
+        "import os, signal, sqlite3; from onoff.client import journalfile\n"
         "class Deadly(sqlite3.Connection):\n"
         "    def execute(self, sql, *rest):\n"
         "        if sql == 'COMMIT': os.kill(os.getpid(), signal.SIGKILL)\n"

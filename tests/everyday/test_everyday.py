@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, ChainError, ContextError, PlanError
+from onoff import Chain
+from onoff.errors import ChainError, ContextError, PlanError
 from onoff.everyday import Everyday
 from onoff.everyday import filter as filters
 from onoff.everyday.filter import error_of, raised

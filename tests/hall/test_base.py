@@ -135,7 +135,7 @@ CALLS = {
     "from pathlib import Path; from onoff.apps import sweep; sweep.write_parquet([], Path('x.parquet'))": "logs",
     "from pathlib import Path; from onoff.apps.plots import plot_sweep; plot_sweep([], Path('x.png'))": "plots",
     "from onoff.apps.figures import draw_chain; draw_chain()": "plots",
-    "from onoff.server.store import open_store; open_store('redis://127.0.0.1:1/0')": "redis",
+    "from onoff.server.store import open_store": "server",
     "from onoff.apps.workers import compute; list(compute(len, {1: ('a',)}, dask='tcp://127.0.0.1:1'))": "dask",
     "import onoff.server.process": "server",
     "from onoff.apps.demo import demonstrate": "server",
@@ -177,12 +177,10 @@ print(json.dumps(lacking))
         "onoff.server",
         "onoff.apps.page",
         "onoff.apps.demo",
-        "onoff.server.local",
-        "onoff.server.store.redis",
         "onoff.testing",
     )
     assert {name for name in lacking if not name.startswith(outside)} == set()
-    assert {"onoff.server", "onoff.apps.page", "onoff.server.store.redis", "onoff.testing"} <= set(lacking)
+    assert {"onoff.server", "onoff.apps.page", "onoff.testing"} <= set(lacking)
 
 
 def test_where_everything_is_installed_nothing_is_missing():
@@ -202,12 +200,12 @@ def test_the_modules_of_an_extra_are_those_that_its_distributions_bring(extra):
         assert found == own
 
 
-def test_all_has_every_extra_for_users_and_the_readme_lists_them():
+def test_all_has_every_extra_for_users_and_the_documents_list_them():
     [everything] = map(Requirement, EXTRAS["all"])
     assert everything.extras == set(FOR_USERS) - {"all"}
     assert set(EXTRAS) == {*FOR_USERS, "testing", "dev"}
-    readme = (ROOT / "README.md").read_text()
-    listed = re.findall(r"^\| `\[?(\w+)\]?` \|", readme, flags=re.M)
+    text = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", text, flags=re.M)
     assert sorted(listed) == sorted([*FOR_USERS, "testing"])
-    mentioned = re.findall(r"(?:onoff-privacy|\.)\[([\w,]+)\]", readme)
+    mentioned = re.findall(r"(?:onoff-privacy|\.)\[([\w,]+)\]", text + (ROOT / "README.md").read_text())
     assert {name for names in mentioned for name in names.split(",")} <= set(EXTRAS)

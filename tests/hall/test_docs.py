@@ -17,7 +17,7 @@ from onoff.apps.cli.app import app
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
 PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
 LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
@@ -95,7 +95,7 @@ def test_links_of_the_other_documents_lead_somewhere(name):
 
 
 def test_tests_named_in_the_documents_exist():
-    known = {file.name: file.read_text() for file in (ROOT / "tests").glob("test_*.py")}
+    known = {file.name: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
     for page in PAGES:
         text = page.read_text()
         for name in re.findall(r"(test_\w+\.py)", text):
@@ -105,7 +105,7 @@ def test_tests_named_in_the_documents_exist():
 
 
 def test_every_statement_of_the_guarantee_names_its_test():
-    text = (ROOT / "docs" / "guarantee.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "guarantee.md").read_text()
     rules = re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n)", text.split("## The rules of the client")[1], flags=re.M | re.S)
     assert len(rules) == 10
     for rule in rules:

@@ -24,29 +24,21 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = {
     "Bounds",
     "Chain",
-    "ChainError",
     "Client",
-    "ContextError",
-    "ExactPosterior",
     "Fit",
-    "Following",
     "HttpTransport",
     "Message",
-    "NotUnique",
     "OnoffError",
     "OnoffTransport",
     "Plan",
-    "PlanError",
     "Planner",
     "Posterior",
-    "RacePlan",
-    "TablePlan",
     "bounds",
+    "connect",
+    "errors",
     "fit",
     "follows",
     "plan",
-    "symmetric_inner",
-    "symmetric_outer",
 }
 
 
@@ -58,7 +50,7 @@ def test_the_public_names_are_the_announced_ones():
 def test_every_public_name_can_be_had_and_is_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     for name in PUBLIC:
-        assert getattr(onoff, name).__name__ == name
+        assert getattr(onoff, name).__name__.removeprefix("onoff.") == name
         assert f"`{name}`" in changelog, f"{name} is public but not announced in CHANGELOG.md"
 
 
@@ -87,7 +79,7 @@ def readme_commands(tmp_path_factory):
     directory = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "examples", directory / "examples")
     port = str(free_port())
-    commands = re.findall(r"^    \.venv/bin/onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
+    commands = re.findall(r"^    onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
     url, outputs = f"http://127.0.0.1:{port}", {}
     with ExitStack() as stack:
         for command in commands:
@@ -105,16 +97,13 @@ def readme_commands(tmp_path_factory):
 
 
 def test_the_commands_of_the_readme_run(readme_commands):
-    directory, outputs, _ = readme_commands
-    assert len(outputs) >= 8
-    assert (directory / "rates.png").stat().st_size > 1000
+    _, outputs, _ = readme_commands
+    assert len(outputs) >= 4
     for command, done in outputs.items():
         if command.startswith("get "):
             assert done.stdout == f"the latest of {command.split()[1]}\n"
     [status] = [done.stdout for command, done in outputs.items() if command.startswith("status")]
     assert "steps since privacy was last ON: 1" in status
-    [played] = [done.stdout for command, done in outputs.items() if command.startswith("play")]
-    assert "63 requests" in played
 
 
 def test_the_example_in_the_readme_runs(readme_commands):
@@ -123,8 +112,7 @@ def test_the_example_in_the_readme_runs(readme_commands):
     code = example.replace("http://127.0.0.1:8700", url)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=directory)
     words = [line.split()[:2] for line in done.stdout.splitlines()]
-    on, off = "ON", "OFF"
-    assert words == [[on, "politics"], [on, "sports"], [off, "world"], [off, "health"], [on, "culture"]]
+    assert words == [["ON", "politics"], ["ON", "sports"], ["OFF", "world"], ["OFF", "health"]]
 
 
 def test_the_sample_chain_is_that_of_the_demo():

@@ -267,7 +267,7 @@ def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
     promised = float(re.search(r"OFF about ([0-9.]+) \(race\)", told).group(1))
     assert promised < 55
     journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
-    assert [step["plan"] for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
+    assert [step.plan for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
     journal.close()
 
 

@@ -141,10 +141,11 @@ def _normalised(law):
 
 
 class Reference:
-    """The scheme of docs/everyday-theory.md in fractions. `encode(rows)` chooses law and encoders of an OFF step.
+    """The scheme of docs/explanation/everyday-theory.md in fractions.
 
-    `encode` takes {context: {source: probability}} over the sources that are not sensitive, and returns the public law
-    {R: mass} and the encoders {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t.
+    `encode(rows)` chooses law and encoders of an OFF step. It takes {context: {source: probability}}
+    over the sources that are not sensitive, and returns the public law {R: mass} and the encoders
+    {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t.
     """
 
     def __init__(self, P, statuses, sensitive, encode, merge=None):

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import logkit
 from clikit import call
-from onoff import Chain, ChainError, OnoffError, fit
+from onoff import Chain, OnoffError, fit
 from onoff.apps.cli.fit import parse_gap
+from onoff.errors import ChainError
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
 from onoff.logs.reading import Columns, choose, header, ticks_per_second
@@ -407,7 +408,7 @@ def test_the_command_refuses_in_one_line(tmp_path):
     for words, expected in (
         (("log.csv", "-o", "chain.csv"), "ends in .json"),
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
-        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is no pause"),
+        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
         (("log.json", "-o", "log.json"), "different files"),
         (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),

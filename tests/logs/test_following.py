@@ -273,6 +273,7 @@ def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain
         assert ("Do not rely on this chain" in done.stdout) == bool(code)
         of = of_journal(directory / name / "journal", Chain.load(directory / name / "chain.json"))
         assert len(of.indices) == 100
+        assert call("check", *files).stdout == done.stdout
     done = call("check", directory / "faithful" / "journal")
     assert (done.returncode, "no command has noted its chain here: give --chain" in done.stderr) == (2, True)
 
@@ -285,11 +286,12 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
-    assert "1 requests are for no source of the chain" in done.stderr
+    assert "requests for no source of the chain, which were not tested: 1" in done.stderr
     assert "one user's" in done.stderr
     for words, what in (
-        (("log.csv",), "is no journal, so give the chain, too"),
+        (("log.csv",), "is not a journal, so the chain is needed"),
         (("none",), "none: cannot be read"),
+        (("log.csv", "--journal", "j"), "give one file"),
         (("log.csv", "--chain", "chain.json", "--source", "q"), "there is no column 'q' for --source"),
     ):
         done = call("check", *words, cwd=tmp_path)

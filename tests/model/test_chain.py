@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, ChainError, NotUnique, OnoffError
+from onoff import Chain, OnoffError
+from onoff.errors import ChainError, NotUnique
 from onoff.testing import chains, tiny_entries
 
 HEAD = b'{"format": "onoff-chain", "version": 1, '

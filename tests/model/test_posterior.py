@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, ChainError, ContextError
+from onoff import Chain
+from onoff.errors import ChainError, ContextError
 from onoff.testing import chains, tiny_entries
 
 lags = st.integers(0, 4)

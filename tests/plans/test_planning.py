@@ -17,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from onoff import Chain, ContextError, Plan, PlanError, RacePlan, TablePlan, bounds, plan
+from onoff import Chain, Plan, bounds, plan
+from onoff.errors import ContextError, PlanError
+from onoff.plans.race import RacePlan
+from onoff.plans.table import TablePlan
 from onoff.schemes.optimum.search import optimal_law
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted

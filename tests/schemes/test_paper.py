@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, bounds, symmetric_outer
+from onoff import Chain, bounds
+from onoff.model.symmetric import symmetric_outer
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
 
@@ -164,12 +165,6 @@ def test_few_contexts_get_a_partial_level():
     assert scheme.full_mass == 0
     assert scheme.sizes().tolist() == bounds(posterior).theta.tolist()
     assert scheme.sizes()[2] > 0.3
-
-
-def test_progress_is_reported():
-    seen = []
-    paper(Chain.symmetric(4, 0.1).posterior(1), progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("n", [40])

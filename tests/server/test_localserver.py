@@ -8,7 +8,7 @@ from pageprocess import processes_of, until_gone
 PARENT = """
 import sys, time
 from pathlib import Path
-from onoff.localserver import LocalServer
+from onoff.server.local import LocalServer
 server = LocalServer(Path(sys.argv[1]), {"a": b"one", "b": b"two"}, 16)
 server.start()
 print(server.pid, flush=True)

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from onoff.errors import StoreError, StoreUnavailable
+from onoff.errors import MissingExtra, StoreError, StoreUnavailable
 from onoff.server.store import Message, open_store
 from onoff.wire import Catalogue
 from redisprocess import REDIS_SERVER, RedisProcess, needs_redis
@@ -142,7 +142,7 @@ def test_rounds_of_several_publishers_are_all_counted(opened):
 
 PUBLISH_FOR_EVER = """
 import sys
-from onoff.store import open_store
+from onoff.server.store import open_store
 store = open_store(sys.argv[1])
 while True:
     print(store.publish(dict.fromkeys(range(3), b'?')), flush=True)
@@ -278,3 +278,9 @@ def test_the_files_of_a_store_are_its_owners_alone(tmp_path):
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert modes == {"messages.db": 0o600, "messages.db-wal": 0o600, "messages.db-shm": 0o600}
     store.close()
+
+
+def test_a_store_in_redis_without_its_library_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("onoff.extras.find_spec", lambda name: None if name == "redis" else name)
+    with pytest.raises(MissingExtra, match=r"pip install 'onoff-privacy\[redis\]'"):
+        open_store("redis://127.0.0.1:1/0")

@@ -86,7 +86,7 @@ def check_client(kind, server, disk, origin, sources):
     """Every step was asked with one set, in order; every message is there."""
     fingerprint = origin.catalogue.fingerprint if kind == "own" else HttpTransport(origin.urls(server)).fingerprint
     journal = Journal(disk.place / "journal", CHAIN.fingerprint, fingerprint)
-    drawn = [tuple(step["query"]) for step in journal.steps()]
+    drawn = [tuple(step.query) for step in journal.steps()]
     journal.close()
     if kind == "own":
         bodies = [json.loads(request.body) for request in server.requests if request.path == "/v1/query"]

@@ -43,15 +43,15 @@ def check_stream(server, order):
     journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
     steps = list(journal.steps())
     journal.close()
-    assert [(step["step"], CHAIN.names[step["request"]]) for step in steps] == [
+    assert [(step.step, CHAIN.names[step.request]) for step in steps] == [
         (i, source) for i, (source, _, _) in enumerate(order["items"])
     ]
-    server.check([tuple(step["query"]) for step in steps])
+    server.check([tuple(step.query) for step in steps])
     arrived = [json.loads(line) for line in Path(order["received"]).read_text().splitlines()]
     assert {line["step"]: line["body"].encode() for line in arrived} == {
         i: BODIES[source] for i, (source, _, _) in enumerate(order["items"])
     }
-    return {step["plan"] for step in steps}
+    return {step.plan for step in steps}
 
 
 def one_life(server, driver, order, rng, campaign, server_dies):

@@ -1,4 +1,4 @@
-"""How much a view tells about a secret: mutual information, best guess, maximal leakage (docs/audit.md, "Measures").
+"""How much a view tells about a secret: mutual information, best guess, maximal leakage.
 
 A joint law is an array of non-negative weights, a row for each view and a column for each secret; its sum stands for
 1. Weights may be floats, or Python integers (dtype object), whose sums and differences are then exact: where a view is

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from onoff.schemes.certificate import Certificate
     from onoff.schemes.law import Law
 
-Progress = Callable[[float, float], None]
+Tell = Callable[[float, float], None]  # a cost and a lower bound, as they improve
 
 
 @dataclass(frozen=True)
 class Task:
     """What is to be planned for: a chain at a lag of at least 1, in the unit of `lengths` (or messages).
 
-    `gap` is how far above the proved bound is near enough, and `deadline` (monotonic) when time is up. `tell(cost,
+    A cost at most `gap` above the proved bound is near enough. `deadline` (monotonic) is when time is up. `tell(cost,
     lower_bound)` may be called as they improve.
     """
 
@@ -32,14 +32,14 @@ class Task:
     lengths: tuple[float, ...] | None
     gap: float
     deadline: float
-    tell: Progress
+    tell: Tell
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A law and the proof of a lower bound. `law` is None for a race, which draws without a table.
 
-    `scheme` is the one that made it: not always the one that was asked for, if time was short.
+    `scheme` is the scheme that made it. If time was short, that may not be the one that was asked for.
     """
 
     scheme: str

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, page, plan, play, serve, sweep
-from onoff.apps.cli.options import parse_lags
+from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
+from onoff.apps.cli.options import parse_lags, parse_sources
 from onoff.errors import OnoffError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ audit.register(app)
 check.register(app)
 client.register(app)
 fit.register(app)
+normalise.register(app)
 page.register(app)
 plan.register(app)
 play.register(app)
@@ -68,7 +69,7 @@ def rates(
     ] = None,
     streams: Annotated[int, typer.Option(min=2, help="With --promise past: how many are simulated.")] = 40,
 ) -> None:
-    """What a request costs at each lag: everything, the paper's scheme, the optimum with its gap, the outer bound.
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound.
 
     With --promise past: messages per request over the steps since ON, beside the announced mode and asking openly.
     """
@@ -81,10 +82,9 @@ def rates(
         plots.check_picture(plot)
     if promise == "past":
         from onoff.apps import everydayrates
-        from onoff.apps.cli.audit.everyday import sensitive_names
 
         found = everydayrates.everyday_rates(
-            Chain.load(chain), wanted, sensitive_names(sensitive), streams=streams, time_limit=time_limit,
+            Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
             bar=report.progress("simulating"),
         )  # fmt: skip
         if as_json:
@@ -123,7 +123,7 @@ def demo(
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
 ) -> None:
-    """A reader of eight news channels toggles privacy: a real server, and a real client that is killed once."""
+    """Watch a reader of eight news channels toggle privacy: a real server, and a real client that is killed once."""
     from onoff.apps import terminal as report
     from onoff.apps.demo import demonstrate
 

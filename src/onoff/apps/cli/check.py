@@ -6,14 +6,11 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from onoff.errors import OnoffError
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 
 def register(app: typer.Typer) -> None:
@@ -22,8 +19,11 @@ def register(app: typer.Typer) -> None:
 
 def check(
     requests: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
-    ],
+        Path | None, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="The same for a journal, as in other commands.")
+    ] = None,
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
@@ -44,17 +44,22 @@ def check(
 ) -> None:
     """Test whether requests follow the chain: what is promised holds only as far as they do.
 
-    Exit code 1 if they do not.
+    Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
+    from onoff.client.journal import snapshot
+    from onoff.client.settings import default_journal, remembered_chain
     from onoff.logs.following import follows
     from onoff.logs.requests import is_journal, of_journal, of_log
     from onoff.model.chain import Chain
 
+    if requests is not None and journal is not None:
+        raise OnoffError("give one file: FILE or --journal FILE")
+    requests = requests or journal or default_journal()
     if is_journal(requests):
-        known = Chain.load(chain) if chain is not None else _remembered(requests)
+        known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
     elif chain is None:
-        raise OnoffError(f"{requests}: is no journal, so give the chain, too: --chain FILE")
+        raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
         wanted = {"user": user, "time": time, "source": source}
@@ -62,24 +67,13 @@ def check(
     for note in found.notes:
         print(f"onoff: {note}", file=sys.stderr)
     if found.unknown:
-        print(f"onoff: {found.unknown} requests are for no source of the chain: they were not tested", file=sys.stderr)
+        print(f"onoff: requests for no source of the chain, which were not tested: {found.unknown}", file=sys.stderr)
     result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
     if as_json:
         print(json.dumps({**asdict(result), "refuted": result.refuted, "unknown": found.unknown}, indent=2))
     else:
         print(result.words())
         if result.refuted:
-            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/check.md).")
+            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
     if result.refuted:
         raise typer.Exit(1)
-
-
-def _remembered(journal: Path) -> Chain:
-    """The chain that a journal remembers."""
-    from onoff.apps.cli.notes import chain_from
-    from onoff.client.journal import snapshot
-
-    notes = snapshot(journal).notes
-    if "chain" not in notes:
-        raise OnoffError(f"{journal}: no command has noted its chain here: give --chain")
-    return chain_from(notes["chain"])

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.notes import SINCE, chain_from, lengths_from, since_from
-from onoff.apps.cli.remembered import (
-    RESUME,
+from onoff.apps.cli.options import (
+    TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
     Plans,
+    Promise,
+    Record,
+    Sensitive,
     Server,
     Urls,
-    client_of,
-    default_journal,
-    explained,
-    note,
-    note_planner,
-    remember,
-    settings_of,
-    show,
+    parse_sources,
 )
+from onoff.apps.cli.telling import RESUME, explained, note, note_new, note_planner, show
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Example: onoff get politics --next sports --off --server http://127.0.0.1:8700 --chain chain.json"
-    )(get)
+    app.command(epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics")(
+        get
+    )
     app.command(epilog="Example: onoff resume --journal reader.journal")(resume)
     app.command(epilog="Example: onoff status --journal reader.journal")(status)
     app.command(epilog="Example: onoff measure urls.json --out lengths.json")(measure)
@@ -48,36 +46,63 @@ def get(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to fetch.")],
     next: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="The request that will follow; after an OFF request you are bound to it."),
+        typer.Option(
+            metavar="SOURCE",
+            help="The request that will follow (promise both); after an OFF request you are bound to it.",
+        ),
     ] = None,
-    private: Annotated[bool, typer.Option("--on/--off", help="Whether privacy is ON for this request.")] = True,
+    private: Annotated[
+        bool | None,
+        typer.Option(
+            "--on/--off",
+            help="Whether privacy is ON for this request. By default ON; OFF in a journal with sensitive sources, "
+            "which are hidden all the time.",
+        ),
+    ] = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
     server: Server = None,
     urls: Urls = None,
+    promise: Promise = None,
+    sensitive: Sensitive = None,
+    record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
-    settings = settings_of(journal, chain, server, urls, lengths)
+    from onoff.client.connecting import connect
+
+    client = connect(
+        chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
+        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
+        delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
+    )  # fmt: skip
     for name in filter(None, (source, next)):
-        settings["chain"].index(name)  # a slip of the pen leaves no journal behind
-    client = client_of(settings, plans, delay, background)
+        client.chain.index(name)  # a slip of the pen leaves no journal behind
     try:
-        with explained(settings, RESUME):
-            message = asyncio.run(_get(source, next, private, settings, client))
+        with explained(client, RESUME):
+            message = asyncio.run(_get(source, next, private, client))
     finally:
-        note_planner(client.planner)
-    _tell(message, announced=next is not None)
+        note_planner(client)
+    _tell(message, announced=next is not None or client.journal.promise == "past")
     _write(message)
 
 
-async def _get(source: str, next: str | None, private: bool, settings: dict[str, Any], asked: Client) -> Message:
+def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
+    """The promise of a new journal: what the reader knows decides if the reader does not."""
+    from onoff.client.settings import default_journal
+
+    is_new = not (journal or default_journal()).exists()
+    return "both" if given is None and next is not None and is_new else given
+
+
+async def _get(source: str, next: str | None, private: bool | None, asked: Client) -> Message:
     """The message, once the connection is closed: whatever depends on the source comes after that."""
     async with asked as client:
-        remember(client, settings)
+        note_new(client)
         return await client.get(source, next, private)
 
 
@@ -87,30 +112,37 @@ def resume(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
-    from onoff.client.client import DELAY
+    from onoff.client.connecting import connect
+    from onoff.client.settings import default_journal
 
     path = journal or default_journal()
     if not path.exists():  # a slip of the pen makes none
         raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
-    settings = settings_of(journal, chain, server, urls, None)
-
-    async def finish() -> tuple[Message | None, bool, bool]:
-        async with client_of(settings, plans, DELAY, background=False) as client:
-            pending = client.journal.state.pending
-            message = await client.resume()
-            made = next(client.journal.steps(since=client.journal.state.step - 1), None)
-            return message, pending is not None, made is not None and made["next"] is not None
-
-    with explained(settings, RESUME):
-        message, pending, announced = asyncio.run(finish())
+    client = connect(
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        deadline=deadline, background=False, ahead=False,
+    )  # fmt: skip
+    with explained(client, RESUME):
+        message, pending, announced = asyncio.run(_resume(client))
     if message is None:
         raise OnoffError("nothing is pending, and no message has arrived yet")
     if not pending:
         note("nothing was pending; this is the last message again")
     _tell(message, announced)
     _write(message)
+
+
+async def _resume(asked: Client) -> tuple[Message | None, bool, bool]:
+    """The message, whether its request was pending, and whether a next one was known."""
+    async with asked as client:
+        pending = client.journal.state.pending
+        message = await client.resume()
+        made = next(client.journal.steps(since=client.journal.state.step - 1), None)
+        known = made is not None and (made.next is not None or client.journal.promise == "past")
+        return message, pending is not None, known
 
 
 def _write(message: Message) -> None:
@@ -133,41 +165,30 @@ def status(
     plans: Plans = None,
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
 ) -> None:
-    """The lag, what is pending, what the next request costs, and what rounding has added up to."""
-    from onoff.apps import terminal as report
-    from onoff.client.journal import snapshot
+    """The promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff.apps import terminal
+    from onoff.client.settings import default_journal
+    from onoff.client.standing import standing
     from onoff.logs.following import follows
     from onoff.logs.requests import of_journal
-    from onoff.model.chain import Chain
-    from onoff.plans.planner import Planner
 
     path = journal or default_journal()
-    notes = snapshot(path).notes
-    if chain is None and "chain" not in notes:
-        raise OnoffError(f"{path}: no command has noted its chain here yet (`onoff get` or `play` does): give --chain")
-    known = Chain.load(chain) if chain is not None else chain_from(notes["chain"])
-    lengths, since = lengths_from(notes), since_from(notes.get(SINCE))
-    found = snapshot(path, lengths, since)
-    if known.fingerprint != found.chain:
-        raise OnoffError(f"{path} is the journal of another chain than {chain}")
-    used = None
-    if found.state.answered.last is not None:
-        used = Planner(known, plans, lengths, background=False).best(found.state.answered.lag + 1)
-    report.print_status(found, known, used, lengths, since)
-    print(follows(known, of_journal(path, known).indices).words())
+    found = standing(path, chain, plans)
+    terminal.print_status(found)
+    print(follows(found.chain, of_journal(path, found.chain).indices).words())
 
 
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+    deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file
-    from onoff.model.chainfile import write_atomically
+    from onoff.files import check_file, write_atomically
 
     async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls)
+        transport = HttpTransport.load(urls, deadline)
         try:
             return await transport.measure()
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +42,7 @@ def plan(
     from onoff.apps.terminal import plan_progress, print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
+    from onoff.plans.lengths import read_lengths
     from onoff.plans.store import PlanStore
 
     wanted = parse_lags(lags)
@@ -66,7 +66,7 @@ def plan(
                         failed[lag] = made.error
                         continue
                     if not store.save(made):
-                        print(f"lag {lag}: a plan that is not dearer was there already, and stays", file=sys.stderr)
+                        print(f"lag {lag}: a plan that costs no more was there already, and is kept", file=sys.stderr)
                     plans[lag] = made
                     shown.done(lag, made)
     except (KeyboardInterrupt, ClusterError):
@@ -88,7 +88,7 @@ def _make(
     time_limit: float | None,
     notes: Path | None,
 ) -> Plan:
-    """One plan, made in any process; what is reached meanwhile is noted in a file that the progress bar reads."""
+    """One plan, made in any process. Its progress is noted in a file that the progress bar reads."""
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
@@ -105,19 +105,6 @@ def _noted(note: Path, cost: float, bound: float) -> None:
         note.write_text(f"{cost} {bound}")
 
 
-def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
-    """The lengths in a JSON object {name: length}, in the order of the chain."""
-    try:
-        data = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
-    if not isinstance(data, dict) or set(data) != set(names):
-        raise PlanError(f"{file}: an object with exactly the names of the chain is needed")
-    if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
-        raise PlanError(f"{file}: every length must be a number")
-    return tuple(float(data[name]) for name in names)
-
-
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     """A plan on disk that is as good as what is asked for."""
     from onoff.plans.making import OPTIMAL_LIMIT
@@ -130,5 +117,5 @@ def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     if scheme not in ("auto", "optimal"):
         return found if found.scheme == scheme else None
     beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
-    near = found.scheme != "race" and found.gap <= gap  # that of a race is an estimate, and may come out too small
+    near = not found.estimated and found.gap <= gap  # an estimate may come out too small
     return found if near or beyond else None

@@ -6,14 +6,17 @@ import os
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 
 from onoff.errors import OnoffError, StoreUnavailable
-from onoff.server.store import Store, open_store
+from onoff.files import read_text
 from onoff.wire import Catalogue
+
+if TYPE_CHECKING:
+    from onoff.server.store import Store
 
 PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
 FILE = "onoff.db"
@@ -52,7 +55,7 @@ def serve(
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
-    Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
+    Without sources, those of the store are served. A line of JSON on stdout says when and where requests are answered.
     """
     from onoff.server.listening import reserved
     from onoff.server.process import serve as run
@@ -83,6 +86,8 @@ def serve(
         )
         if not settings.publishers and watch is None:
             _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+        if settings.readers:
+            _note_open_files(target)
         run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
 
 
@@ -98,7 +103,9 @@ def token(
 
 
 def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
-    """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    """The store, checked. If it is down for the moment, the server starts and waits for it."""
+    from onoff.server.store import open_store
+
     if names is None and length is not None:
         raise OnoffError("--length needs the sources: --source, --sources or --watch")
     opened = open_store(target, None if names is None else Catalogue(names, LENGTH if length is None else length))
@@ -110,6 +117,14 @@ def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Sto
     except StoreUnavailable as error:
         _note(f"{error}; readers get 503 until it is back")
     return opened
+
+
+def _note_open_files(target: str) -> None:
+    """Say it if others on this machine can read the store, though readers need a token: older files may be open."""
+    for file in (Path(target), Path(f"{target}-wal"), Path(f"{target}-streams")):
+        if file.exists() and file.stat().st_mode & 0o004:
+            _note(f"everybody on this machine can read {file}, though readers need a token: chmod o-r {file}*")
+            return
 
 
 def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:
@@ -128,7 +143,7 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
 
 def _names_in(file: Path) -> tuple[str, ...]:
     """The names in a file, one in a line. A chain file has names too, and would give nonsense."""
-    lines = [line.strip() for line in _text(file).splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if lines and (lines[0].startswith("{") or (len(lines) > 1 and all(map(_is_row, lines[1:])))):
         raise OnoffError(f"{file}: is a chain file; --sources needs a file with one name in a line")
     return tuple(lines)
@@ -141,15 +156,6 @@ def _is_row(line: str) -> bool:
         return len([float(part) for part in parts]) > 1
     except ValueError:
         return False
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
 
 
 def _target(given: str | None) -> str:
@@ -172,7 +178,7 @@ def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
     from onoff.server.tokens import read_hashes
 
     if file is not None:
-        return read_hashes(_text(file), str(file))
+        return read_hashes(read_text(file), str(file))
     if variable in os.environ:
         return read_hashes(os.environ[variable], f"${variable}")
     return ()

@@ -13,7 +13,7 @@ WIDTH = 40
 
 
 def print_fit(report: Report) -> None:
-    """All that was counted, then what the chain is worth, then what privacy costs."""
+    """Print what was counted, then what the chain is worth, then what privacy costs."""
     _print_counts(report)
     _print_worth(report)
     _print_misfit(report)
@@ -24,6 +24,11 @@ def print_fit(report: Report) -> None:
         around = "" if row.low is None else f"  {row.low:.3f} to {row.high:.3f}"
         print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}{around}")
     print(report.verdict)
+    if any(row.bound >= 1 for row in report.misfit):
+        print(
+            "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "
+            "to this chain, and how far the true one may be from it is not proved. More transitions help."
+        )
 
 
 def _print_counts(report: Report) -> None:
@@ -88,13 +93,13 @@ def _print_worth(report: Report) -> None:
 
 def _print_misfit(report: Report) -> None:
     for row in report.misfit:
-        proved = f"is within {row.bound:.3f} of private" if row.bound < 1 else "may tell anything: too few transitions"
-        told = "" if row.estimate is None else f"; estimated, on average over requests: {row.estimate:.3f}"
-        print(f"if the true chain is another one in the 95 % region, an OFF step at lag {row.lag} {proved}{told}")
+        bound = f"is within {row.bound:.3f} of private" if row.bound < 1 else "has no proved bound: too few transitions"
+        told = "" if row.estimate is None else f"; estimated, on average over requests: within {row.estimate:.3f}"
+        print(f"if the true chain is another one in the 95 % region, an OFF step at lag {row.lag} {bound}{told}")
 
 
 def plot_costs(report: Report, file: Path) -> None:
-    """The outer bound over the lag with its intervals, beside n."""
+    """Draw the outer bound over the lag with its intervals, beside n."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
 

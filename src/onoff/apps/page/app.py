@@ -6,7 +6,6 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from onoff.apps.page.world import World
 from onoff.apps.terminal import Rate, rates
 from onoff.errors import ChainError, OnoffError
 from onoff.model.chain import Chain
+from onoff.types import quiet
 
 STATIC = Path(__file__).parent / "static"
 UPLOAD_LIMIT = 2**20
@@ -87,7 +87,7 @@ class Page:
     async def _cost(self, chain: Chain) -> None:
         """The costs, lag by lag, until another chain is shown or the page ends."""
         for lag in COST_LAGS:
-            [row] = await asyncio.to_thread(rates, chain, [lag], _no_bar, COST_SECONDS)
+            [row] = await asyncio.to_thread(rates, chain, [lag], quiet, COST_SECONDS)
             if self._closing or self.world.chain is not chain:
                 return
             if self.costs and self.costs[-1].optimum < row.optimum:  # time was short: a plan serves larger lags, too
@@ -187,9 +187,10 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
 
 class Guarded:
-    """Refuses other hosts (a name that was made to point here) and other pages, which may only link to this one.
+    """Refuses requests that name another host, whose name was made to point here, or that come from another page.
 
-    Browsers name the origin of a POST; of a GET for a picture or a script, they only say that it comes from elsewhere.
+    Links from other pages are allowed. Browsers name the origin of a POST. For a picture or a script they say only that
+    the GET comes from another page.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -224,7 +225,7 @@ def _from_elsewhere(request: Request) -> bool:
 
 
 def _answering(page: Page, act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that says in words what was wrong, or else from which state on the click shows."""
+    """An endpoint that says in words what was wrong, or from which state on the click shows."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -290,7 +291,3 @@ def _over_alpha(n: int) -> list[Curve]:
 @lru_cache(maxsize=100)
 def _over_lag(n: int, alpha: float) -> list[Curve]:
     return rates_over_lag((alpha,), n)
-
-
-def _no_bar(_: int) -> AbstractContextManager[Callable[[], None]]:
-    return nullcontext(lambda: None)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onoff.audit.everyday.pasts import LOST, Floats, Mask, Pasts
+from onoff.audit.everyday.pasts import LOST, Pasts
 from onoff.audit.everyday.record import Fault, Law
 from onoff.audit.measures import information
 from onoff.model.powers import UNIT, times
+from onoff.types import Floats, Mask
 
 COARSE = 2.0**-30  # a step that states more is not certified, whatever it does
 RARE = 1e6  # how much more a merge of contexts may cost in one past than on average: with probability 2 / RARE at most

@@ -18,21 +18,20 @@ up to a factor common to all entries of that thing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.everyday.record import Law, Query
+from onoff.audit.everyday.record import Law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.powers import UNIT, counts, times
+from onoff.types import Floats, Mask, Query
 
 FORGOTTEN = 2.0**-60
 LOST = -1  # the context of a thing for which the record has none
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 
@@ -111,8 +110,10 @@ class Pasts:
         believed = self.believed
         every = np.arange(n)
         possible = self.possible.any(axis=0)
-        return self._next(every[possible], np.full(n, LOST)[possible], np.diag(believed)[possible],
-                          np.eye(n, dtype=bool)[possible], np.zeros(n, dtype=np.int64)[possible], True)  # fmt: skip
+        found = self._next(every[possible], np.full(n, LOST)[possible], np.diag(believed)[possible],
+                           np.eye(n, dtype=bool)[possible], np.zeros(n, dtype=np.int64)[possible], True)  # fmt: skip
+        # A client need not know that some requests were impossible here: it may have encoders for their readers.
+        return found if possible.all() else replace(found, forgotten=True)
 
     def off(self, query: Query, law: Law) -> Pasts:
         """After an OFF step with this query, drawn from this law."""

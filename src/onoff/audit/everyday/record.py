@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import LogError, is_whole
+from onoff.errors import LogError
+from onoff.types import Query, is_whole
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
-Query = tuple[int, ...]
 Units = NDArray[np.int64]
 
 
@@ -55,11 +55,18 @@ class Table:
         here = self.column == column
         return _summed(self.request[here], self.units[here], n)
 
+    def of(self, request: int, sets: int) -> Units:
+        """The units of one request on every set."""
+        here = self.request == request
+        return _summed(self.column[here], self.units[here], sets)
+
+    def dense(self, n: int, sets: int) -> Units:
+        """The units of every request (row) on every set (column)."""
+        return _summed(self.request * sets + self.column, self.units, n * sets).reshape(n, sets)
+
     def chances(self, n: int, sets: int) -> NDArray[np.float64]:
         """w(set | request): the probability of every set (column) given the request (row)."""
-        result = np.zeros((n, sets))
-        np.add.at(result, (self.request, self.column), self.units / np.maximum(self.totals(n), 1)[self.request])
-        return result
+        return self.dense(n, sets) / np.maximum(self.totals(n), 1)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +181,8 @@ def _whole(value: Any, least: int = 0) -> int:
 
 
 def _summed(place: NDArray[np.intp], units: Units, size: int) -> Units:
+    """The units at every place below `size`; a record may name others, which is a fault of its own."""
     result = np.zeros(size, dtype=np.int64)
-    np.add.at(result, place, units)
+    known = place < size
+    np.add.at(result, place[known], units[known])
     return result

@@ -1,4 +1,4 @@
-"""A client whose chain is not the true one: a bound on what its stream tells, and the exact value (docs/misfit.md).
+"""A client whose chain is not the true one: a bound on what its stream tells, and the exact value.
 
 With D_s the misfit of step s (`onoff.model.misfit`) and r_s the stated rounding of its plan, the law of (X_B, Q_1..Q_t)
 is within d = sum of (D_s + r_s) over the OFF steps of one whose queries are independent of X_B. D_s is the most over

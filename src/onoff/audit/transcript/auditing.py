@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from onoff.audit.models import Decoys, Everything, Model, Naive, has_table, planned
-from onoff.audit.setting import Progress, serving, silent
+from onoff.audit.setting import serving
 from onoff.audit.transcript.attack import Audit, audit_stream, noted, pick
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.certifying import Exhibits, uncertified, uses
@@ -18,6 +18,7 @@ from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
 from onoff.errors import OnoffError
+from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
     from onoff.logs.following import Following
@@ -87,13 +88,15 @@ def audit_transcript(
     `other_journals` are those that the same client used beside. `following` is what `onoff.logs.following.follows` says
     of the requests: everything here takes for granted that they follow the chain.
     """
+    if evidence.notes.promise != "both":
+        raise OnoffError("the journal is one of the everyday mode: give the record of its laws as --record")
     if client not in CLIENTS:
         raise OnoffError(f"there is no client {client!r}: choose from {', '.join(CLIENTS)}")
     ours, chain, found = client == "onoff", evidence.chain, evidence.streams
     lines = [line for one in found for line in one] or evidence.log.lines
     expected = _ours(evidence, exhibits.plans) if ours else _leaky(chain, evidence.steps, lines, client)
     stream = pick(found, expected, evidence.notes.stream)
-    findings = (*(exhibits.findings if ours else ()), *_renamed(evidence, stream))
+    findings = (*(exhibits.findings if ours else ()), *renamed(evidence, stream))
     if ours and not exhibits.plans and not findings and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     _check_length(evidence, stream)
@@ -112,7 +115,7 @@ def audit_transcript(
     return TranscriptAudit(audit, rules, len(evidence.steps) - len(audit.log.asked), beside, following)
 
 
-def _renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
+def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
     """A finding if the journal's own stream is not in the log."""
     name = evidence.notes.stream
     if not evidence.noted or stream[0].stream in (None, name):
@@ -136,11 +139,11 @@ def _rules(
     """Whether the client kept to its rules, whether its sets are those of its plans, and what its choices follow."""
     models, steps = planned(exhibits.plans), evidence.steps
     races = {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
-    breaches = conformance(evidence.chain, _until(found, stream), steps, models, evidence.notes.since, races)
+    breaches = conformance(evidence.chain, until(found, stream), steps, models, evidence.notes.since, races)
     return Rules(breaches, draws(steps, models, races=races, others=journals), choices(steps))
 
 
-def _until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:
+def until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:
     """The streams of the stream's client up to that one: what it had asked before counts."""
     place = next(i for i, one in enumerate(found) if one is stream)
     return [one for one in found[: place + 1] if one[0].client == stream[0].client]

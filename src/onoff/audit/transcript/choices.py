@@ -23,7 +23,7 @@ from math import exp, lgamma, log
 
 from onoff.audit.transcript.conformance import plan_lag
 from onoff.audit.transcript.reading import Step
-from onoff.audit.transcript.rules import due
+from onoff.audit.transcript.rules import Due, due
 
 FALSE_ALARM = 1e-3
 ORDERS = 999  # with none as telling as the true one, p is 1 in 1000
@@ -74,9 +74,11 @@ def _marginal(counts: Counter[Hashable], size: int) -> float:
     return each + lgamma(size / 2) - lgamma(counts.total() + size / 2)
 
 
-def choices(steps: Sequence[Step], seed: int | None = None, false_alarm: float = FALSE_ALARM) -> ChoiceTest:
-    """Test a journal. `seed` is of the random orders."""
-    tables = _tables(steps)
+def choices(
+    steps: Sequence[Step], seed: int | None = None, false_alarm: float = FALSE_ALARM, announced: bool = True
+) -> ChoiceTest:
+    """Test a journal. `seed` is of the random orders; `announced` is False for the everyday mode."""
+    tables = _tables(steps, due(steps, announced=announced))
     path = [step.request for step in steps]
     rng, orders = random.Random(seed), Orders(path)
     own, hint = _telling(tables, path)
@@ -97,10 +99,9 @@ def _telling(tables: Sequence[Table], path: Sequence[int]) -> tuple[float, str]:
     return (top + log(sum(exp(one - top) for one, _ in found) / len(found)) if found else 0.0), hint
 
 
-def _tables(steps: Sequence[Step]) -> list[Table]:
+def _tables(steps: Sequence[Step], dues: Sequence[Due]) -> list[Table]:
     """Every kind of choice beside every request that it may follow."""
     lasts, last = [], 0
-    dues = due(steps)
     for number, owed in enumerate(dues):
         lasts.append(last)
         if owed.lag == 0:

@@ -7,16 +7,16 @@ here: a log does not tell when the client was called.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onoff.audit.models import Model, Planned, Query
+from onoff.audit.models import Model, Planned
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import Due, due
 from onoff.errors import ContextError, PlanError
+from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -72,24 +72,24 @@ def conformance(
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
     findings: list[Breach] = []
     for number, stream in enumerate(found):
-        findings += _on_wire(chain, stream, order)
-        findings += _start_on_wire(chain, stream, 2 if number else 1)
+        findings += on_wire(chain, stream, order)
+        findings += start_on_wire(chain, stream, 2 if number else 1)
     if found:
-        findings += _noted(chain, found[-1], steps)
+        findings += as_noted(chain, found[-1], steps)
     dues = due(steps, full_sets=2 if len(found) > 1 else 1)
     findings += _made(chain, steps, dues, models, races)
     findings += _priced(steps[since:], dues[since:], models)
     return tuple(findings)
 
 
-def _on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Breach]:
+def on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Breach]:
     """What shows in a stream by itself."""
     for before, line in pairwise(stream):
         if line.step not in (before.step, before.step + 1):
             yield Breach("steps", line.step, f"step {line.step} comes after step {before.step}")
         if line.step == before.step:
             if line.sources != before.sources:
-                both = f"{_names(chain, before.sources)} and {_names(chain, line.sources)}"
+                both = f"{named(chain, before.sources)} and {named(chain, line.sources)}"
                 yield Breach("one query", line.step, f"step {line.step} has two queries: {both}")
             if before.damaged is False:
                 yield Breach("again", line.step, f"the answer of step {line.step} was whole and is asked for again")
@@ -98,29 +98,29 @@ def _on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Bre
     place = {source: i for i, source in enumerate(order)}
     for line in stream:
         if list(line.sources) != sorted(line.sources, key=lambda source: place[source]):
-            shown = f"{_names(chain, line.sources)}, others in that of {_names(chain, order)}"
+            shown = f"{named(chain, line.sources)}, others in that of {named(chain, order)}"
             yield Breach("order", line.step, f"step {line.step} has the order {shown}")
         if line.unread:
             yield Breach("unread", line.step, f"the answer of step {line.step} was not read to its end")
 
 
-def _start_on_wire(chain: Chain, stream: Sequence[Line], full_sets: int) -> Iterator[Breach]:
+def start_on_wire(chain: Chain, stream: Sequence[Line], full_sets: int) -> Iterator[Breach]:
     """The journal of this stream may be lost, but how it began is in the log."""
     for line in stream:
         if line.step < full_sets and len(line.sources) < chain.n:
             begin = "the first two steps of a stream" if full_sets > 1 else "the first step"
-            sent = _names(chain, line.sources)
+            sent = named(chain, line.sources)
             yield Breach("full set", line.step, f"{begin} must ask for everything; step {line.step} sent {sent}")
 
 
-def _noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Iterator[Breach]:
+def as_noted(chain: Chain, stream: Iterable[Line], steps: Sequence[Step]) -> Iterator[Breach]:
     """The log against the journal."""
     for line in stream:
         if line.step >= len(steps):
             yield Breach("journal", line.step, f"step {line.step} was sent and is not in the journal")
         elif set(line.sources) != set(steps[line.step].query):
-            noted = _names(chain, steps[line.step].query)
-            yield Breach("journal", line.step, f"step {line.step} sent {_names(chain, line.sources)}, noted {noted}")
+            noted = named(chain, steps[line.step].query)
+            yield Breach("journal", line.step, f"step {line.step} sent {named(chain, line.sources)}, noted {noted}")
 
 
 def _made(
@@ -135,7 +135,7 @@ def _made(
     names = chain.names
     unknown: dict[str, list[int]] = {}
     for step, owed, following in zip(steps, dues, [*steps[1:], None], strict=True):
-        number, sent = step.step, _names(chain, step.query)
+        number, sent = step.step, named(chain, step.query)
         if step.request not in step.query:
             yield Breach("wanted", number, f"step {number} wanted {names[step.request]} and sent {sent}")
         if step.lag != owed.lag:
@@ -192,7 +192,8 @@ def _priced(steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Mod
                 before = f"step {first} had used {name!r}, which serves this lag and costs {its_cost:.6g}"
                 why = "explain it: were plans deleted or moved? If not, the plan may have been chosen by the request"
                 yield Breach("dearer", step.step, f"{used}; {before}; {why}")
-        if not step.plan.startswith("race, "):
+        made = PlanName.parse(step.plan)
+        if made is None or made.has_table:
             tables.setdefault(step.plan, (lag, cost, step.step))
 
 
@@ -217,10 +218,10 @@ class _Laws:
 
 
 def plan_lag(name: str) -> int | None:
-    """The lag of the plan "SCHEME, lag LAG, HASH"."""
-    found = re.search(r", lag ([0-9]{1,9})(?:,|$)", name)
-    return None if found is None else int(found[1])
+    """The lag of the plan with this name; None if it is not that of a plan."""
+    found = PlanName.parse(name)
+    return None if found is None else found.lag
 
 
-def _names(chain: Chain, sources: Iterable[int]) -> str:
+def named(chain: Chain, sources: Iterable[int]) -> str:
     return "{" + ", ".join(chain.names[source] for source in sources) + "}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Encoder, Model, Query
+from onoff.audit.models import Encoder, Model
 from onoff.audit.transcript.conformance import plan_lag
 from onoff.audit.transcript.gambling import Drawn, gamblers, racers
 from onoff.audit.transcript.mistakes import generators, mistakes
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import Due, due
 from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.types import Query, RandBelow
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 FALSE_ALARM = 1e-4
 CONTEXTS_KEPT = 1024
 BAG = 31  # fresh draws of a race beside the one that came
-RandBelow = Callable[[int], int]
 
 
 class Raced(Protocol):
@@ -47,7 +47,9 @@ class Raced(Protocol):
     def draw(self, request: int, last: int, next: int, lag: int, randbelow: RandBelow, /) -> Query: ...
 
 
-class _Bets(Protocol):
+class Bets(Protocol):
+    """Somebody who bets on draws."""
+
     @property
     def hint(self) -> str: ...
     def bet(self, drawn: Drawn) -> None: ...
@@ -95,13 +97,27 @@ def draws(
         {drawn.step.step: drawn for drawn in _drawn(other, models, {}, randbelow) if isinstance(drawn, Drawn)}
         for other in others
     ]
-    groups: list[Sequence[_Bets]] = [gamblers(), racers(), mistakes(beside), generators()]
-    of_tables: list[_Bets] = [*groups[0], *groups[2], *groups[3]]
-    of_races: list[_Bets] = [*groups[1], *groups[2], *groups[3]]
+    groups: list[Sequence[Bets]] = [gamblers(), racers(), mistakes(beside), generators()]
+    return wager(_drawn(steps, models, races or {}, randbelow), groups, false_alarm, (1,), (0,))
+
+
+def wager(
+    found: Iterable[Drawn | int | None],
+    groups: Sequence[Sequence[Bets]],
+    false_alarm: float = FALSE_ALARM,
+    races_only: Collection[int] = (),
+    tables_only: Collection[int] = (),
+) -> DrawTest:
+    """Let all groups of gamblers, who share the capital evenly, bet on the draws; some groups on one kind only.
+
+    None is a step that cannot be tested, and the number of a step says that nothing can have been drawn there.
+    """
+    of_tables = [gambler for i, group in enumerate(groups) if i not in races_only for gambler in group]
+    of_races = [gambler for i, group in enumerate(groups) if i not in tables_only for gambler in group]
     tested = untested = raced = 0
     impossible: list[int] = []
     most = 0.0
-    for drawn in _drawn(steps, models, races or {}, randbelow):
+    for drawn in found:
         if drawn is None:
             untested += 1
             continue
@@ -113,7 +129,7 @@ def draws(
         for gambler in of_races if drawn.table is None else of_tables:
             gambler.bet(drawn)
         most = max(most, _mean([_mean([gambler.log_capital for gambler in group]) for group in groups]))
-    everybody: list[_Bets] = [gambler for group in groups for gambler in group]
+    everybody: list[Bets] = [gambler for group in groups for gambler in group]
     best = max(everybody, key=lambda gambler: gambler.log_capital)
     hint = "sets that the plan never draws" if impossible else best.hint
     p_value = 0.0 if impossible else math.exp(-most)

@@ -16,8 +16,8 @@ from onoff.audit.transcript.reading import (
     read_journal,
     read_notes,
     read_transcript,
-    read_truth,
     streams,
+    text_lines,
 )
 from onoff.errors import OnoffError
 
@@ -71,6 +71,31 @@ def read_evidence(
     if requests is None:
         requests = tuple(step.request for step in steps)
     return Evidence(chain, seen, steps, read_notes(journal), requests, True, client)
+
+
+def read_truth(file: Path, chain: Chain) -> tuple[int, ...]:
+    """The requests that were made, one name in a line; `on NAME` and `off NAME`, as `onoff play` reads, will do too."""
+    truth = []
+    for number, text in text_lines(file):
+        if text.startswith("#"):
+            continue
+        word, _, rest = text.partition(" ")
+        name = rest.strip() if text not in chain.names and word in ("on", "off") else text
+        if name not in chain.names:
+            raise OnoffError(f"{file}: line {number}: no source is called {name!r}")
+        truth.append(chain.index(name))
+    if not truth:
+        raise OnoffError(f"{file}: there are no requests in it")
+    return tuple(truth)
+
+
+def read_statuses(text: str) -> tuple[bool, ...]:
+    """Statuses as `1001100`, 1 for ON, in a string or in the file of that name."""
+    if not text or set(text) - set("01"):
+        text = "".join(line for _, line in text_lines(Path(text)))
+    if not text or set(text) - set("01"):
+        raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
+    return tuple(letter == "1" for letter in text)
 
 
 def _from_statuses(statuses: Sequence[bool]) -> tuple[Step, ...]:

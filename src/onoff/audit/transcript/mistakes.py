@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from onoff.audit.models import Query
-from onoff.audit.transcript.gambling import Drawn, Floats
+from onoff.audit.transcript.gambling import Drawn
+from onoff.types import Floats, Query
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 0.95)
 UNLIKELY = 0.1  # times 1/n: a request below this is unlikely in its context
@@ -51,21 +51,27 @@ def mistakes(journals: Sequence[Mapping[int, Drawn]] = ()) -> list[Suspicion]:
     """All that have a name. `journals` are the draws of other journals, by their steps."""
     found = [
         Suspicion("steps asked openly", lambda drawn: drawn.surely((drawn.step.request,))),
-        Suspicion("full sets in place of drawn ones", _full),
-        Suspicion("full sets for unlikely requests", lambda drawn: _full(drawn) if _unlikely(drawn) else None),
-        Suspicion("sets drawn without the request", _without_request),
+        Suspicion("full sets in place of drawn ones", full),
+        Suspicion("full sets for unlikely requests", lambda drawn: full(drawn) if unlikely(drawn) else None),
+        Suspicion("sets drawn without the request", without_request),
         Suspicion("sets drawn for the likeliest next request", _without_next),
         Suspicion("sets drawn for a last request that was made OFF", lambda d: _elsewhere(d, d.previous, d.step.next)),
         Suspicion("sets drawn for one lag more", lambda d: _elsewhere(d, d.last, d.step.next, d.lag + 1)),
-        Suspicion("the smaller of two draws", _smaller_of_two),
+        Suspicion("the smaller of two draws", smaller_of_two),
         Suspicion("sets of one source drawn again", _single_redrawn),
-        _Memory(
+        Memory(
             "a draw remembered for its context", lambda d: (d.step.plan, d.step.request, d.last, d.step.next, d.lag)
         ),
-        _Memory("a draw remembered for its request", lambda d: d.step.request),
-        _Number("the random number of the request's last draw", lambda d: d.step.request),
-        _Number("the random number of the draw before", lambda d: None),
+        Memory("a draw remembered for its request", lambda d: d.step.request),
+        Number("the random number of the request's last draw", lambda d: d.step.request),
+        Number("the random number of the draw before", lambda d: None),
     ]
+    return found + repeated(journals)
+
+
+def repeated(journals: Sequence[Mapping[int, Drawn]]) -> list[Suspicion]:
+    """The random numbers of other journals, drawn again."""
+    found = []
     for other in journals:
         found += [
             Suspicion("the random numbers of the other journal", partial(_as_in, other)),
@@ -138,7 +144,7 @@ class _Replay(Suspicion):
         return drawn.surely(drawn.sets[int(np.searchsorted(ends, below(int(ends[-1])), side="right"))])
 
 
-class _Memory(Suspicion):
+class Memory(Suspicion):
     """The set that came the last time in the same situation."""
 
     def __init__(self, hint: str, key: Callable[[Drawn], Hashable]) -> None:
@@ -150,7 +156,7 @@ class _Memory(Suspicion):
         )
 
 
-class _Number(Suspicion):
+class Number(Suspicion):
     """The random number of the last draw in the same situation, as far as its set tells it; of tables only."""
 
     def __init__(self, hint: str, key: Callable[[Drawn], Hashable]) -> None:
@@ -164,22 +170,19 @@ class _Number(Suspicion):
         )
 
 
-def _context(drawn: Drawn) -> Hashable:
-    return drawn.step.plan, drawn.step.request, drawn.last, drawn.step.next, drawn.lag
-
-
-def _full(drawn: Drawn) -> Floats | None:
+def full(drawn: Drawn) -> Floats | None:
+    """The full set, whatever is wanted."""
     return drawn.surely(tuple(range(drawn.n)))
 
 
-def _unlikely(drawn: Drawn) -> bool:
+def unlikely(drawn: Drawn) -> bool:
     """Whether the request is unlikely in its context, by the plan's table."""
     if drawn.table is None:
         return False
     return bool(drawn.weights.sum() < UNLIKELY / drawn.n * drawn.table.sum())
 
 
-def _without_request(drawn: Drawn) -> Floats | None:
+def without_request(drawn: Drawn) -> Floats | None:
     """Sets come as in the law of the plan, of those that have the request."""
     if drawn.table is None:
         return None
@@ -203,7 +206,8 @@ def _elsewhere(drawn: Drawn, last: int, following: int | None, lag: int | None =
     return np.pad(weights / weights.sum(), (0, len(drawn.weights) - len(weights)))
 
 
-def _smaller_of_two(drawn: Drawn) -> Floats:
+def smaller_of_two(drawn: Drawn) -> Floats:
+    """Two draws, of which the smaller set is sent."""
     by_size = np.bincount(drawn.sizes, drawn.p)
     larger = by_size.sum() - np.cumsum(by_size)
     chances: Floats = drawn.p * (by_size + 2 * larger)[drawn.sizes]

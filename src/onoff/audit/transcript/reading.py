@@ -1,4 +1,4 @@
-"""What the audit reads: the server's log, the client's journal, and a file with the truth.
+"""What the audit reads: the server's log and the client's journal.
 
 The log is what the server saw, one JSON line for each query:
 
@@ -22,11 +22,14 @@ from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any
 
-from onoff.errors import OnoffError, is_whole
+from onoff.errors import OnoffError
+from onoff.files import reading
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+PROMISES = ("past", "both")
 STEP_COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost"
 
 
@@ -83,7 +86,7 @@ def read_transcript(file: Path, chain: Chain) -> Log:
     """
     order = list(range(chain.n))
     lines, damaged = [], []
-    for number, text in _lines(file, "replace"):
+    for number, text in text_lines(file, "replace"):
         where = f"{file}: line {number}"
         try:
             data = json.loads(text)
@@ -149,11 +152,16 @@ def agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
 
 @dataclass(frozen=True)
 class Notes:
-    """What a journal says beside its steps: the name of its stream, and the lengths of messages since a step."""
+    """What a journal says beside its steps: the name of its stream, and the lengths of messages since a step.
+
+    `promise` is "both" (past and future, announced) or "past" (the everyday mode), with its `sensitive` sources.
+    """
 
     stream: str | None
     lengths: tuple[float, ...] | None
     since: int
+    promise: str = "both"
+    sensitive: tuple[int, ...] = ()
 
 
 def read_notes(file: Path) -> Notes:
@@ -163,10 +171,23 @@ def read_notes(file: Path) -> Notes:
     try:
         lengths = json.loads(notes.get("note lengths", "null"))
         since = int(notes.get("note lengths since", 0))
-        return Notes(notes.get("identity"), None if lengths is None else tuple(map(float, lengths)), since)
+        known = None if lengths is None else tuple(map(float, lengths))
     except (TypeError, ValueError, RecursionError):
         noted = _short(notes.get("note lengths"))
         raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
+    return Notes(notes.get("identity"), known, since, *_promise(file, notes))
+
+
+def _promise(file: Path, notes: dict[str, str]) -> tuple[str, tuple[int, ...]]:
+    """Which promise the journal was made for, and its sensitive sources."""
+    promise, text = notes.get("promise", "both"), notes.get("sensitive", "[]")
+    try:
+        sensitive = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        sensitive = None
+    if promise not in PROMISES or not isinstance(sensitive, list) or not all(map(is_whole, sensitive)):
+        raise OnoffError(f"{file}: the promise of this journal cannot be read: {_short(promise)}, {_short(text)}")
+    return promise, tuple(sorted(sensitive))
 
 
 def _rows(file: Path, *queries: str) -> list[list[Any]]:
@@ -224,42 +245,12 @@ def _step(row: Sequence[Any], n: int, where: str) -> Step:
     return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following, cost)
 
 
-def read_truth(file: Path, chain: Chain) -> tuple[int, ...]:
-    """The requests that were made, one name in a line; `on NAME` and `off NAME`, as `onoff play` reads, will do too."""
-    truth = []
-    for number, text in _lines(file):
-        if text.startswith("#"):
-            continue
-        word, _, rest = text.partition(" ")
-        name = rest.strip() if text not in chain.names and word in ("on", "off") else text
-        if name not in chain.names:
-            raise OnoffError(f"{file}: line {number}: no source is called {name!r}")
-        truth.append(chain.index(name))
-    if not truth:
-        raise OnoffError(f"{file}: there are no requests in it")
-    return tuple(truth)
-
-
-def read_statuses(text: str) -> tuple[bool, ...]:
-    """Statuses as `1001100`, 1 for ON, in a string or in the file of that name."""
-    if not text or set(text) - set("01"):
-        text = "".join(line for _, line in _lines(Path(text)))
-    if not text or set(text) - set("01"):
-        raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
-    return tuple(letter == "1" for letter in text)
-
-
-def _lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
+def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
     """The lines of a text file that are not empty, stripped, with their numbers."""
-    try:
-        with file.open(encoding="utf-8", errors=errors) as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield number, line.strip()
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
+    with reading(file), file.open(encoding="utf-8", errors=errors) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield number, line.strip()
 
 
 def _order(names: Any, chain: Chain, where: str) -> list[int]:

@@ -21,16 +21,17 @@ class Due:
     last: int
 
 
-def due(steps: Sequence[Step], full_sets: int = 1) -> tuple[Due, ...]:
+def due(steps: Sequence[Step], full_sets: int = 1, announced: bool = True) -> tuple[Due, ...]:
     """What was due at each step of a journal whose stream had to begin with this many full sets.
 
-    A client that begins with two where one is enough is within the rules.
+    A client that begins with two where one is enough is within the rules. Where requests are not `announced` (the
+    everyday mode), an unknown next request makes no step ON.
     """
     if any(step.private for step in steps[1:2]):
         full_sets = 2
     found, lag, last = [], 0, -1
     for number, step in enumerate(steps):
-        private = step.asked_private or step.next is None or number < full_sets
+        private = step.asked_private or (announced and step.next is None) or number < full_sets
         lag = 0 if private else lag + 1
         found.append(Due(lag, last))
         if private:

@@ -78,8 +78,13 @@ def print_audit(audit: Audit, following: Following | None = None) -> None:
         print(f"naive client: {_words(audit.naive.verdict)}")
 
 
-def print_rules(rules: Rules, findings: Sequence[str] = ()) -> None:
-    """What the client did against its rules, and whether its sets are those of its plans.
+def print_rules(
+    rules: Rules,
+    findings: Sequence[str] = (),
+    made: str = "statuses, announcements and plans",
+    source: str = "plans",
+) -> None:
+    """What the client did against its rules, what its choices (`made`) follow, and whether its sets fit their `source`.
 
     Where one of the findings says the same of the same step, that is enough.
     """
@@ -95,13 +100,13 @@ def print_rules(rules: Rules, findings: Sequence[str] = ()) -> None:
     follow = "do NOT look independent of" if chosen.rejected else "do not follow"
     rate = f"p = {chosen.p_value:.2g}, false alarms at most {100 * chosen.false_alarm:g} %"
     look = f": look at {chosen.hint}" if chosen.rejected else ""
-    print(f"statuses, announcements and plans {follow} the requests{look} ({rate})")
+    print(f"{made} {follow} the requests{look} ({rate})")
     rest = f", {drawn.untested} not tested" if drawn.untested else ""
     if not drawn.tested:
-        print(f"0 sets tested against plans{rest}")
+        print(f"0 sets tested against {source}{rest}")
         return
     raced = f", {drawn.raced} of them of races," if drawn.raced else ""
-    outcome = f"NOT drawn as the plans say: look at {drawn.hint}" if drawn.rejected else "drawn as the plans say"
+    outcome = f"NOT drawn as the {source} say: look at {drawn.hint}" if drawn.rejected else f"drawn as the {source} say"
     print(
         f"{drawn.tested} sets{raced}: {outcome} (p = {drawn.p_value:.2g}, "
         f"false alarms at most {100 * drawn.false_alarm:g} %){rest}"

@@ -13,6 +13,8 @@ import typer
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onoff.audit.transcript import Evidence, Exhibits
 
 MOST_LAG = 10_000  # of a race that is made here, because its client kept none
@@ -37,6 +39,9 @@ def transcript(
     chain: Annotated[Path, typer.Option(metavar="FILE", help="The chain of the requests.")],
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="The client's, for statuses and plans.")] = None,
     plans: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the client's plans are kept.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The laws that a client of the everyday mode recorded.")
+    ] = None,
     statuses: Annotated[
         str | None, typer.Option(metavar="1001..|FILE", help="Without a journal: 1 for each step made ON.")
     ] = None,
@@ -57,6 +62,9 @@ def transcript(
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
 
+    A journal made for the promise `past` needs the record of its laws. The audit's own filter then says what the log
+    tells about private requests before them, which is not promised, and from each of them on.
+
     With a journal the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
     choices follow the requests, and whether the plans are certified. Exit code 1 if the attack succeeds on private
     requests, if it can tell nothing, if the log is not what such a client sends, or if the requests do not follow the
@@ -66,7 +74,8 @@ def transcript(
     from onoff.apps.plots import check_picture
     from onoff.apps.terminal import progress
     from onoff.audit.transcript import audit_transcript, read_evidence
-    from onoff.audit.transcript.reading import read_journal, read_statuses
+    from onoff.audit.transcript.evidence import read_statuses
+    from onoff.audit.transcript.reading import read_journal
     from onoff.logs.following import follows
     from onoff.model.chain import Chain
 
@@ -79,6 +88,13 @@ def transcript(
     loaded = Chain.load(chain)
     known = None if statuses is None else read_statuses(statuses)
     evidence = read_evidence(loaded, log, journal=journal, statuses=known, truth=truth, client=client)
+    if evidence.notes.promise == "past":
+        if plot is not None:
+            raise OnoffError("--plot shows the announced mode: leave it out for a journal of the everyday mode")
+        _everyday(evidence, record, other or [], false_alarms, as_json)
+        return
+    if record is not None:
+        raise OnoffError("--record is for the everyday mode: this journal announces its requests and has plans")
     found = audit_transcript(
         evidence,
         exhibits_of(evidence, plans, scheme is Scheme.onoff),
@@ -102,17 +118,53 @@ def transcript(
         raise typer.Exit(1)
 
 
+def _everyday(
+    evidence: Evidence, record: Path | None, others: Sequence[Path], false_alarms: float, as_json: bool
+) -> None:
+    """Audit a log of the everyday mode, and print what was found."""
+    from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
+    from onoff.apps.terminal import progress
+    from onoff.audit.transcript.everyday import audit_everyday, read_laws
+    from onoff.audit.transcript.reading import read_journal, read_notes
+    from onoff.everyday import Everyday
+    from onoff.logs.following import follows
+
+    if record is None:
+        raise OnoffError(
+            "the journal was made for the promise `past`: give the laws that its client recorded as --record; "
+            "without them nothing can be said of its queries"
+        )
+    chain = evidence.chain
+    found = audit_everyday(
+        evidence,
+        read_laws(record, evidence.notes.stream),
+        engine=Everyday.start,
+        other_journals=[
+            (read_journal(file, chain), read_laws(record, read_notes(file).stream).by_step) for file in others
+        ],
+        following=None if evidence.requests is None else follows(chain, evidence.requests),
+        false_alarms=false_alarms,
+        progress=progress,
+    )
+    if as_json:
+        print(json.dumps(everyday_as_dict(found, chain), indent=2))
+    else:
+        print_everyday(found, chain)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
 def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -> Exhibits:
     """The plans kept for the chain, with the lengths that the journal's client had; none if the client is not ours.
 
     A race has no file of its own where a client had no other plan: it is what the chain and its lag make it.
     """
     from onoff.audit.transcript import Exhibits
-    from onoff.audit.transcript.conformance import plan_lag
     from onoff.errors import PlanError
     from onoff.plans.base import Plan
-    from onoff.plans.race import race_plan
+    from onoff.plans.race import RacePlan, race_plan
     from onoff.plans.store import PlanStore
+    from onoff.types import PlanName
 
     if not ours:
         return Exhibits((), Plan.load)
@@ -127,8 +179,7 @@ def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -
             files[known[-1].name] = store.path(lag)
         except PlanError as error:
             findings.append(f"a plan cannot be used: {error}")
-    for name in sorted({step.plan for step in evidence.steps if step.plan.startswith("race, ")} - files.keys()):
-        raced = plan_lag(name)
-        if raced is not None and 0 < raced <= MOST_LAG:
-            known.append(race_plan(evidence.chain, raced, store.lengths))
+    used = {PlanName.parse(step.plan) for step in evidence.steps if step.plan not in files}
+    raced = {name.lag for name in used if name is not None and name.scheme == RacePlan.scheme}
+    known += [race_plan(evidence.chain, lag, store.lengths) for lag in sorted(raced) if 0 < lag <= MOST_LAG]
     return Exhibits(known, Plan.load, files, tuple(findings))

@@ -1,0 +1,99 @@
+"""The record of laws that a client of the everyday mode kept, and where its reader was at every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from onoff.audit.everyday.record import Law, recorded
+from onoff.audit.transcript.reading import Step, text_lines
+from onoff.audit.transcript.rules import Due
+from onoff.errors import LogError
+
+NOWHERE = -1  # the context of a reader for whom the record has none
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The laws of one stream by their steps, and a digest of each as it was recorded.
+
+    `findings` name steps for which different laws were recorded. `damaged` names lines that hold no whole law: what
+    they recorded must be in another line, or their step has no law.
+    """
+
+    by_step: Mapping[int, Law]
+    digests: Mapping[int, str]
+    findings: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
+
+
+def read_laws(file: Path, stream: str | None) -> Laws:
+    """The laws of a stream in a record, one JSON line for each OFF step; the last one of a step counts.
+
+    A record may hold several streams. A client that was killed may have recorded a law twice, and then it is the same.
+    """
+    laws: dict[int, Law] = {}
+    digests: dict[int, str] = {}
+    findings, damaged = [], []
+    for number, text in text_lines(file, "replace"):
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            damaged.append(f"line {number} of the record is damaged")
+            continue
+        if isinstance(data, dict) and data.get("stream") not in (None, stream):
+            continue
+        try:
+            line = recorded(data if isinstance(data, dict) else {})
+        except LogError as error:
+            raise LogError(f"{file}: line {number}: {error}") from None
+        step, digest = line.step, digest_of(data)
+        if digests.get(step, digest) != digest:
+            findings.append(f"step {step}: different laws were recorded for it, the last in line {number}")
+        laws[step], digests[step] = line.law, digest
+    return Laws(laws, digests, tuple(findings), tuple(damaged))
+
+
+def digest_of(line: Mapping[str, Any]) -> str:
+    """A digest of what a line says of a step: law, place, joined and charge."""
+    said = {key: line[key] for key in ("place", "joined", "charge", "law")}
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def contexts_of(
+    steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], sensitive: Sequence[int]
+) -> list[int]:
+    """The context of the reader at every step, as the recorded moves of contexts say; NOWHERE while ON, or lost."""
+    return _followed(steps, dues, laws, frozenset(sensitive))
+
+
+def unjoined_contexts(steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law]) -> list[int]:
+    """The contexts of a reader who forgets that sensitive requests make a new one."""
+    return _followed(steps, dues, laws, frozenset())
+
+
+def unmoved_contexts(
+    steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], sensitive: Sequence[int]
+) -> list[int]:
+    """The contexts of a reader who does not follow how contexts are renumbered."""
+    right = contexts_of(steps, dues, laws, sensitive)
+    return [NOWHERE, *right[:-1]]
+
+
+def _followed(steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], hidden: frozenset[int]) -> list[int]:
+    found, context, before = [], NOWHERE, None
+    for step, owed in zip(steps, dues, strict=True):
+        law = laws.get(step.step)
+        if owed.lag == 0 or law is None or before is None:
+            context = NOWHERE
+        elif before[1] or before[0] in hidden:
+            context = law.joined[before[0]] if before[0] < len(law.joined) else NOWHERE
+        else:
+            context = law.place[context] if 0 <= context < len(law.place) else NOWHERE
+        found.append(context)
+        before = step.request, owed.lag == 0
+    return found

@@ -1,0 +1,251 @@
+"""All requests of a file in turn; stopped or killed, it goes on where it was.
+
+How far a file has come is read off the steps of the journal, never off a note that is written after them: whenever it
+is killed, no request of the file is made twice. A file that was played to its end is made again with `restart` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Awaitable, Collection
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from onoff.client.client import Client, Message
+from onoff.client.settings import MOST, parsed
+from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
+from onoff.files import make_directory, read_text, told, write_atomically
+from onoff.types import Bar, is_whole
+
+
+async def play_file(
+    client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool, bar: Bar
+) -> str | None:
+    """Make the requests of a file, which are `items`, from where it was left; what there is to say, if anything."""
+    played = Played(client, items, file, restart)
+    begun = 0 if restart else played.begun()
+    if begun == 0:
+        _check_free_to_begin(client, file, items[0][0])
+    delivery.open()
+    first = played.begin(client.journal.state.step) if begun == 0 else played.first
+    state = client.journal.state
+    if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
+        # Finish what is pending; a message that had arrived may not have been written before the end.
+        await delivery.take(client.resume())
+    left = items[begun:]
+    with bar(len(items)) as advance:
+        for _ in range(begun):
+            advance()
+        for i, (source, private) in enumerate(left):
+            following = left[i + 1][0] if i + 1 < len(left) and client.journal.promise == "both" else None
+            await delivery.take(client.get(source, following, private))
+            advance()
+    if not left and begun:
+        return f"{file} was played to its end: nothing was asked for now. --restart makes its requests again"
+    return _made_on(client, first, len(items))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The file that was played last: a hash of its requests, the step of the first, its name, and how many it has."""
+
+    digest: str
+    first: int
+    file: str
+    count: int
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def progress_from(text: str | None) -> Progress | None:
+    """What `Progress.text` wrote; None if no file was played yet."""
+    data = parsed(text or "{}")
+    if data == {}:
+        return None
+    try:
+        found = Progress(**data)
+    except TypeError:
+        found = None
+    if found is None or not _fits(found):
+        raise OnoffError("how far the last file was played cannot be read in the journal: begin anew with --restart")
+    return found
+
+
+def _fits(found: Progress) -> bool:
+    whole = is_whole(found.first) and is_whole(found.count, 1) and max(found.first, found.count) < MOST
+    return whole and isinstance(found.digest, str) and isinstance(found.file, str)
+
+
+class Played:
+    """How far the file that was played last has come, and whether it is this one."""
+
+    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path, forget: bool) -> None:
+        """With `forget` it does not matter what was played before, nor whether that can still be read."""
+        self._client, self._items, self._file = client, items, file
+        self._digest = _digest(items)
+        self._known: Progress | None = None
+        try:
+            self._known = progress_from(client.journal.recall("play"))
+        except OnoffError:
+            if not forget:
+                raise
+
+    @property
+    def first(self) -> int:
+        """The step of the first request."""
+        assert self._known is not None
+        return self._known.first
+
+    def begun(self) -> int:
+        """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
+        if self._client.journal.recall(f"played {self._digest}") is not None and not self._is_last:
+            raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
+        known, made = self._known, self._made()
+        if known is None or not made:
+            return 0
+        if self._is_last:
+            if made == self._items[: len(made)]:
+                return len(made)
+            raise OnoffError(
+                f"requests that are not in {self._file} were made since it was left: begin it anew with --restart"
+            )
+        if self._at_its_end(made):
+            return 0
+        unfinished = f"{known.file} was not played to its end"
+        if len(made) < known.count:
+            unfinished += f" ({known.count - len(made)} of {known.count} requests left)"
+        if known.file == str(self._file):
+            raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
+        raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
+
+    def begin(self, step: int) -> int:
+        """Note that the next step is the first of this file, and which other one is at its end; that step."""
+        if self._known is not None and self._at_its_end(self._made()):
+            self._client.journal.note(f"played {self._known.digest}", "")
+        self._known = Progress(self._digest, step, str(self._file), len(self._items))
+        self._client.journal.note("play", self._known.text())
+        return step
+
+    @property
+    def _is_last(self) -> bool:
+        return self._known is not None and self._known.digest == self._digest
+
+    def _made(self) -> list[tuple[str, bool]]:
+        """The requests made since the file was begun, the pending one too, but no more than it has."""
+        if self._known is None:
+            return []
+        names, steps = self._client.chain.names, self._client.journal.steps(since=self._known.first)
+        return [(names[s.request], s.asked_private) for s in islice(steps, self._known.count)]
+
+    def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
+        """Whether all requests of the file that was played last were made and answered."""
+        assert self._known is not None
+        answered = self._client.journal.state.step >= self._known.first + self._known.count
+        return answered and _digest(made) == self._known.digest
+
+
+def _digest(items: list[tuple[str, bool]]) -> str:
+    return hashlib.sha256(json.dumps(items).encode()).hexdigest()
+
+
+class Delivery:
+    """Writes messages to the files of a directory, if there is one.
+
+    What happens here depends on which source was wanted. So nothing is said, and nothing stops the stream, before the
+    connection is closed: what there is to say is kept in `words`.
+    """
+
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
+        self._said: dict[str, None] = {}  # said once each, in this order
+        self._unwritten: list[int] = []
+        self._reason = ""
+
+    def open(self) -> None:
+        """Make the directory."""
+        if self._out is not None:
+            make_directory(self._out)
+
+    async def take(self, asked: Awaitable[Message | None]) -> None:
+        """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        try:
+            message = await asked
+        except SourceError as error:
+            self._said[str(error)] = None
+            return
+        if message is None:
+            return
+        if message.round == 0:
+            self._said[f"{message.source}: nothing has been published yet"] = None
+        if self._out is not None:
+            try:
+                # Unsynced: for a long body the disk takes longer than the client's delay, which would show on the wire.
+                write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
+            except OSError as error:
+                self._unwritten.append(message.step)
+                self._reason = told(error)
+
+    def words(self) -> list[str]:
+        """What was found."""
+        found = list(self._said)
+        if self._unwritten:
+            steps = ", ".join(map(str, self._unwritten[:5])) + (", ..." if len(self._unwritten) > 5 else "")
+            lost = f"the messages of {len(self._unwritten)} steps are not in {self._out}"
+            found.append(f"{lost} (steps {steps}): {self._reason}")
+        return found
+
+    def check(self) -> None:
+        """An error if a message could not be written."""
+        if self._unwritten:
+            raise OnoffError(
+                f"{len(self._unwritten)} messages could not be written and are lost. Their requests were made all the "
+                "same, since to stop would have shown what was wanted: ask for them again"
+            )
+
+
+def _made_on(client: Client, first: int, count: int) -> str | None:
+    """Which requests of a file, begun at step `first`, were asked OFF but made ON, in words."""
+    made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
+    early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
+    reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
+    reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
+    return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
+
+
+def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
+    """A file can begin if nothing is pending, whose message would be lost, and nothing else is announced."""
+    state, names = client.journal.state, client.chain.names
+    if state.pending is not None:
+        wanted = names[state.pending.request]
+        raise PendingRequest(
+            f"the request for {wanted!r} is pending: `onoff resume` finishes it and writes its message", step=state.step
+        )
+    if state.announced is not None and names[state.announced] != first:
+        wanted = names[state.announced]
+        raise Announced(
+            f"{wanted!r} was announced as the next request, but {file} begins with {first!r}: "
+            f"`onoff get {shlex.quote(wanted)}` makes it, then play the file",
+            announced=state.announced,
+        )
+
+
+def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
+    """The requests in a file; empty lines and lines with # are passed over. Every source must be one of `names`."""
+    lines = read_text(file).splitlines()
+    items = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, _, source = line.strip().partition(" ")
+        if word not in ("on", "off") or not source.strip():
+            raise OnoffError(f"{file}: line {number} is {line!r}: write `on SOURCE` or `off SOURCE`")
+        if source.strip() not in names:
+            raise OnoffError(f"{file}: line {number}: no source is called {source.strip()!r}")
+        items.append((source.strip(), word == "on"))
+    if not items:
+        raise OnoffError(f"{file}: there are no requests in it")
+    return items

@@ -1,0 +1,165 @@
+"""What a client is told once and its journal then remembers: the chain, the server, the lengths.
+
+Notes are read and written here alone. Where a note is not what it must be, an error says how to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onoff.client.journal import Journal, check_promise, snapshot
+from onoff.client.promises import checked_promise
+from onoff.errors import OnoffError
+from onoff.foreign import plain
+from onoff.model.chain import Chain
+from onoff.plans.lengths import lengths_of, read_lengths
+from onoff.types import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
+MOST = 2**53  # steps: a number beyond is no number of steps
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves."""
+
+    journal: Path
+    chain: Chain
+    server: str | None
+    urls: Path | Mapping[str, str] | None
+    lengths: tuple[float, ...] | None
+    promise: str = "both"
+    sensitive: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        journal: str | Path | None,
+        chain: Chain | str | Path | None = None,
+        server: str | None = None,
+        urls: Mapping[str, str] | str | Path | None = None,
+        lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
+        promise: str | None = None,
+        sensitive: Sequence[int | str] = (),
+    ) -> Settings:
+        """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
+        path = default_journal() if journal is None else Path(journal)
+        if journal is None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = snapshot(path) if path.exists() else None
+        notes = {} if found is None else found.notes
+        if server is not None and urls is not None:
+            raise OnoffError("give a server or URLs (--server or --urls), not both")
+        if chain is None and "chain" not in notes:
+            raise OnoffError(f"{path}: this journal knows no chain yet: --chain is needed, then it is remembered")
+        if server is None and urls is None:
+            server, urls = notes.get("server") or None, notes.get("urls") or None
+            if server is None and urls is None:
+                raise OnoffError(
+                    f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
+                )
+        habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
+        known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
+        wanted, hidden = checked_promise(habits, promise, sensitive)
+        if found is not None:
+            check_promise(path, (found.promise, found.sensitive), wanted, hidden)
+            wanted, hidden = found.promise, found.sensitive
+        if wanted != "both" and known is not None:
+            raise OnoffError("the promise 'past' counts messages: leave the lengths out, or take the promise 'both'")
+        return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden)
+
+    def note(self, journal: Journal) -> None:
+        """Note what has worked, where it is not noted yet. URLs that were given as objects are not remembered."""
+        wanted = {
+            "server": self.server or "",
+            "urls": str(self.urls) if isinstance(self.urls, Path) else "",
+            "lengths": json.dumps(self.lengths),
+            "chain": chain_text(self.chain),  # the last: where it is noted, all are
+        }
+        known = journal.recall("lengths")
+        if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
+            state = journal.state
+            journal.note(SINCE, str(state.step + (state.pending is not None)))
+        for key, value in wanted.items():
+            if journal.recall(key) != value:
+                journal.note(key, value)
+
+
+def default_journal() -> Path:
+    """Where the journal is unless told otherwise: with the user's state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
+
+
+def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
+    """The chain of a journal's notes."""
+    if "chain" not in notes:
+        raise OnoffError(f"{path}: no command has noted its chain here: give --chain (`onoff get` or `play` notes it)")
+    return chain_from(notes["chain"])
+
+
+def chain_text(chain: Chain) -> str:
+    """A chain as a note, exact to the bit."""
+    return json.dumps(chain.as_dict())
+
+
+def chain_from(text: str) -> Chain:
+    """The chain that `chain_text` wrote."""
+    data = parsed(text)
+    try:
+        return Chain.from_dict(data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise OnoffError("the chain that the journal remembers cannot be read: give --chain again") from error
+
+
+def lengths_from(notes: Mapping[str, str]) -> tuple[float, ...] | None:
+    """The lengths of a journal's notes; None if there are none."""
+    found = parsed(notes.get("lengths", "null"))
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(type(length) in (int, float) for length in found):
+        raise OnoffError("the lengths that the journal remembers cannot be read: give --lengths again")
+    return tuple(map(float, found))
+
+
+def since_from(text: str | None) -> int:
+    """The step from which on all costs have one unit; all steps, where that cannot be read: only sums depend on it."""
+    found = parsed(text or "0")
+    return int(found) if is_whole(found) and found < MOST else 0
+
+
+def parsed(text: str) -> Any:
+    """The JSON in a note, or something that no note is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {"not JSON": True}
+
+
+def loaded(chain: Chain | str | Path) -> Chain:
+    """The chain, read if it is a file."""
+    return chain if isinstance(chain, Chain) else Chain.load(chain)
+
+
+def _lengths(given: Mapping[str, float] | Sequence[float] | str | Path, chain: Chain) -> tuple[float, ...]:
+    if isinstance(given, str | Path):
+        return read_lengths(Path(given), chain.names)
+    return lengths_of(given if isinstance(given, Mapping) else dict(zip(chain.names, given, strict=False)), chain.names)
+
+
+def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:
+    """A file by its whole name, since it is noted in the journal and the directory may change."""
+    if urls is None or isinstance(urls, Mapping):
+        return urls
+    try:
+        str(urls).encode()
+    except UnicodeEncodeError:
+        raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it") from None
+    return Path(urls).absolute()

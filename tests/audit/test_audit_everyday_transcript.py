@@ -1,0 +1,163 @@
+"""`onoff audit transcript` for a journal of the everyday mode: from the log, the journal and the record of laws."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from clikit import call
+from everydaylogs import STREAM, everyday_log, write_everyday_files, write_lines
+from onoff import OnoffError
+from onoff.audit.transcript import Exhibits, audit_transcript
+from onoff.audit.transcript.everyday import audit_everyday, read_laws
+from onoff.audit.transcript.reading import read_notes
+from onoff.errors import LogError
+from onoff.logs.following import follows
+from oracles import random_chain
+
+CHAIN = random_chain("dense", 4, 2)
+
+
+def some_log(count=40, seed=3, sensitive=(1,), **options):
+    return everyday_log(count, seed, chain=CHAIN, sensitive=sensitive, private=0.15, **options)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write_everyday_files(tmp_path, some_log())
+
+
+@pytest.mark.parametrize("sensitive", [(), (1,)])
+def test_an_honest_log_tells_nothing_at_and_after_private_requests_and_something_before(tmp_path, sensitive):
+    words = write_everyday_files(tmp_path, some_log(sensitive=sensitive))
+    done = call(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "this log: tells nothing about private requests, at them or after them" in done.stdout
+    assert "naive client: BETRAYS private requests" in done.stdout
+    assert "NOT promised" in done.stdout
+    assert "the rules of the client: kept" in done.stdout
+    assert "drawn as the recorded laws say" in done.stdout
+    assert ("asked for at all" in done.stdout) == bool(sensitive)
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["passed"]
+    assert found["remade"] == found["off"] > 20
+    for told in filter(None, (found["log"]["private"], found["log"]["open"])):
+        assert told["before"] > 1e-3
+        assert max(told["own"], told["after"]) < 1e-25
+    assert found["naive"]["private"]["after"] > 0.01
+
+
+def test_a_log_that_is_not_private_is_exit_code_1_with_what_is_wrong(tmp_path):
+    log = some_log()
+    record = tuple({**line, "law": {**line["law"], "rounding": 1e-3}} for line in log.record)
+    done = call(*write_everyday_files(tmp_path, replace(log, record=record)))
+    assert done.returncode == 1
+    assert "SAYS NOTHING: an allowance of 1 or more would let any leak pass" in done.stdout
+    assert "rule broken (coarse)" in done.stdout
+    assert "another law" in done.stdout
+
+
+def test_encoders_of_exchanged_contexts_betray_requests_to_the_attack():
+    """The attack takes the record for what the client does: the more is wrong in it, the more the log tells."""
+    log = some_log(120, sensitive=())
+    record = []
+    for one in log.record:
+        tables = one["law"]["encoders"]
+        turned = dict(zip(tables, [*list(tables.values())[1:], *list(tables.values())[:1]], strict=True))
+        record.append({**one, "law": {**one["law"], "encoders": turned}})
+    found = replace(log, record=tuple(record)).audit()
+    assert found.verdict.succeeded or found.verdict.silent
+    assert "rows" in {breach.rule for breach in found.rules.breaches}
+    assert not found.passed
+
+
+def test_requests_that_refute_the_chain_leave_no_verdict():
+    log = some_log()
+    evidence, laws = log.evidence(), log.laws()
+    following = replace(follows(CHAIN, evidence.requests), found_at=7)
+    assert audit_everyday(evidence, laws).passed
+    assert not audit_everyday(evidence, laws, following=following).passed
+
+
+def test_a_journal_of_the_everyday_mode_needs_its_record_and_no_other_does(files, tmp_path):
+    done = call(*files[:-2])
+    assert done.returncode == 2
+    assert "give the laws that its client recorded as --record" in done.stderr
+    log = some_log()
+    with pytest.raises(OnoffError, match="everyday mode"):
+        audit_transcript(log.evidence(), Exhibits((), None))
+    announced = replace(log.evidence(), notes=replace(log.evidence().notes, promise="both"))
+    with pytest.raises(OnoffError, match="not a journal of the everyday mode"):
+        audit_everyday(announced, log.laws())
+    (tmp_path / "statuses").write_text("1")
+    done = call(*files[:5], "--statuses", "1" + "0" * 39, "--record", tmp_path / "record")
+    assert done.returncode == 2
+    assert "--record is for the everyday mode" in done.stderr
+
+
+def test_sensitive_sources_and_the_promise_are_read_from_the_journal(files, tmp_path):
+    assert files
+    notes = read_notes(tmp_path / "journal")
+    assert (notes.promise, notes.sensitive) == ("past", (1,))
+
+
+# The record
+
+
+def line(step, log, **changes):
+    found = next(one for one in log.record if one["step"] == step)
+    return {**found, **changes}
+
+
+def test_a_law_that_was_recorded_twice_counts_once_and_two_that_differ_are_reported(tmp_path):
+    log = some_log()
+    first = log.record[0]["step"]
+    write_lines(tmp_path / "record", [*log.record, line(first, log)])
+    assert read_laws(tmp_path / "record", STREAM).findings == ()
+    other = line(first, log, charge=(0.25).hex())
+    write_lines(tmp_path / "record", [other, *log.record])
+    found = read_laws(tmp_path / "record", STREAM)
+    assert found.by_step[first].charge == 0
+    assert found.findings == (f"step {first}: different laws were recorded for it, the last in line 2",)
+    assert not audit_everyday(log.evidence(), found).passed
+
+
+def test_a_line_that_was_torn_is_noted_and_its_step_needs_another_one(tmp_path):
+    log = some_log()
+    text = "".join(json.dumps(one) + "\n" for one in log.record)
+    last = json.dumps(log.record[-1])
+    (tmp_path / "record").write_text(text + last[: len(last) // 2] + "\n" + last + "\n")
+    laws = read_laws(tmp_path / "record", STREAM)
+    assert len(laws.damaged) == 1
+    assert audit_everyday(log.evidence(), laws).passed
+    (tmp_path / "record").write_text(text.removesuffix(last + "\n") + last[: len(last) // 2] + "\n")
+    laws = read_laws(tmp_path / "record", STREAM)
+    found = audit_everyday(log.evidence(), laws)
+    assert {breach.rule for breach in found.rules.breaches} == {"record"}
+    assert not found.passed
+
+
+def test_laws_of_other_streams_are_not_looked_at_and_what_is_no_law_is_an_error(tmp_path):
+    log = some_log()
+    write_lines(tmp_path / "record", [*log.record, {**log.record[0], "stream": "ab" * 16}])
+    assert len(read_laws(tmp_path / "record", STREAM).by_step) == len(log.record)
+    write_lines(tmp_path / "record", [{"step": 3, "sources": [1]}])
+    with pytest.raises(LogError, match="line 1"):
+        read_laws(tmp_path / "record", STREAM)
+
+
+def test_a_step_that_the_log_lacks_is_attacked_as_the_journal_has_it():
+    log = some_log()
+    missing = next(i for i, step in enumerate(log.steps) if len(step.query) < 4)
+    found = replace(log, lines=(*log.lines[:missing], *log.lines[missing + 1 :])).audit()
+    assert {breach.rule for breach in found.rules.breaches} == {"steps"}
+    assert found.verdict.silent == ()
+
+
+def test_steps_that_were_not_sent_yet_are_not_looked_at():
+    log = some_log()
+    found = replace(log, lines=log.lines[:-3]).audit()
+    assert found.unseen == 3
+    assert found.passed

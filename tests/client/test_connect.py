@@ -1,0 +1,115 @@
+"""The front door: files or objects, what the journal remembers, and who ends the planner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+import onoff
+from clientkit import BODIES, CHAIN, NAMES, scene
+from onoff import connect
+from onoff.client.journal import StepRow, snapshot
+from onoff.client.standing import standing
+from onoff.errors import ChainError, OnoffError, PlanError
+from onoff.plans.planner import Planner
+
+
+@pytest.fixture(params=["own", "any"])
+def world(request, tmp_path):
+    with scene(request.param, tmp_path) as made:
+        yield made
+
+
+def where(world, as_file=False):
+    """How the server is named: by its address, or by its URLs, in a file or not."""
+    if world.kind == "own":
+        return {"server": world.server.url}
+    urls = world.origin.urls(world.server)
+    if not as_file:
+        return {"urls": urls}
+    (world.directory / "urls.json").write_text(json.dumps(urls))
+    return {"urls": world.directory / "urls.json"}
+
+
+def get(source, *arguments, **options):
+    async def run():
+        async with connect(*arguments, delay=0.001, background=False, **options) as client:
+            return await client.get(source)
+
+    return asyncio.run(run())
+
+
+def test_chain_and_urls_may_be_files_or_objects(world, tmp_path):
+    CHAIN.save(tmp_path / "chain.json")
+    (tmp_path / "lengths.json").write_text(json.dumps(dict.fromkeys(NAMES, 2)))
+    common = {"plans": tmp_path / "plans", "promise": "both"}
+    for i, (chain, lengths) in enumerate(
+        ((CHAIN, None), (str(tmp_path / "chain.json"), dict.fromkeys(NAMES, 2)), (CHAIN, tmp_path / "lengths.json"))
+    ):
+        options = {**where(world, as_file=i > 0), "journal": tmp_path / f"j{i}", "lengths": lengths, **common}
+        assert get("news", chain, **options).body == BODIES["news"]
+        assert standing(tmp_path / f"j{i}", plans=tmp_path / "plans").lengths == (None if i == 0 else (2.0,) * 5)
+
+
+def test_what_was_given_once_is_remembered(world, tmp_path):
+    options = {"journal": tmp_path / "j", "plans": tmp_path / "plans"}
+    get("news", CHAIN, **where(world, as_file=True), **options)
+    assert get("sports", **options).body == BODIES["sports"]
+    assert standing(tmp_path / "j", plans=tmp_path / "plans").chain == CHAIN
+
+
+def test_urls_that_were_given_as_objects_are_not_remembered(tmp_path):
+    with scene("any", tmp_path) as world:
+        options = {"journal": tmp_path / "j", "plans": tmp_path / "plans"}
+        get("news", CHAIN, **where(world), **options)
+        with pytest.raises(OnoffError, match="knows no server yet"):
+            get("news", **options)
+
+
+def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
+    client = connect(CHAIN, server="http://127.0.0.1:1", journal=tmp_path / "j", plans=tmp_path / "plans")
+    assert client.planner is None
+    assert not list(tmp_path.iterdir())
+    for wrong in (
+        {"server": "http://127.0.0.1:1", "urls": {}},
+        {},
+        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": {"news": 1.0}},
+        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": (1.0, 2.0)},
+        {"server": "http://127.0.0.1:1", "promise": "past", "lengths": dict.fromkeys(NAMES, 1.0)},
+        {"server": "http://127.0.0.1:1", "promise": "neither"},
+        {"server": "http://127.0.0.1:1", "promise": "both", "sensitive": ["news"]},
+        {"server": "http://127.0.0.1:1", "sensitive": ["newz"]},
+        {"server": "http://127.0.0.1:1", "sensitive": "news"},
+    ):
+        with pytest.raises(OnoffError):
+            connect(CHAIN, journal=tmp_path / "j", **wrong)
+    with pytest.raises(PlanError):
+        connect(CHAIN, server="http://127.0.0.1:1", journal=tmp_path / "j", lengths=dict.fromkeys(NAMES, "long"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_client_ends_the_planner_that_it_made_and_no_other(tmp_path):
+    async def run(**options):
+        async with connect(
+            CHAIN, server=world.server.url, journal=tmp_path / "j", promise="both", delay=0.001, **options
+        ) as client:
+            return client.planner
+
+    with scene("own", tmp_path) as world:
+        planner = asyncio.run(run(plans=tmp_path / "plans"))
+        assert planner._worker is None  # ended and forgotten, whether it had begun or not
+        with Planner(CHAIN, tmp_path / "other") as given:
+            assert asyncio.run(run(plans=given)) is given
+            assert given._worker is not None or not given._background
+        with pytest.raises(ChainError, match="another chain"), Planner(onoff.Chain.symmetric(3, 0.5)) as foreign:
+            connect(CHAIN, server=world.server.url, journal=tmp_path / "j", plans=foreign)
+
+
+def test_rows_of_a_journal_say_what_was_made_on(tmp_path):
+    with scene("own", tmp_path) as world:
+        world.play([("news", False), ("sports", True), ("news", False)], sets=[(0, 1)])
+    row = StepRow(0, True, False, 0, "everything", (0, 1, 2, 3, 4), 0, 1, 5.0, 100, 1)
+    assert row.made_private
+    assert snapshot(tmp_path / "journal").state.step == 3

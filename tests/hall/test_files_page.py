@@ -1,0 +1,144 @@
+"""The page of file formats: what it names is in fresh files of each kind, and what is in them it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from clikit import call
+from onoff import Chain, HttpTransport, Planner, plan
+from onoff.client.journal import Journal, snapshot
+from onoff.client.playing import read_items
+from onoff.client.session import begin
+from onoff.plans.lengths import read_lengths
+from onoff.server.tokens import append_hash, new_token, read_hashes
+from onoff.server.transcript import Transcript
+from onoff.wire import Query
+from recordingserver import OnoffOrigin, RecordingServer
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "files.md").read_text()
+SECTIONS = {part.split("\n", 1)[0]: part for part in PAGE.split("\n## ")[1:]}
+NAMES = ("news", "sports", "weather")
+
+
+def named(section: str) -> set[str]:
+    """The fields that the tables of a section name; one row may name several."""
+    rows = re.findall(r"^\| (`[^|]*`) \|", SECTIONS[section], flags=re.M)
+    return {field for row in rows for field in re.findall("`([^`]*)`", row)}
+
+
+def block(section: str) -> str:
+    """The example of a section."""
+    [found] = re.findall(r"^```\w+\n(.*?)^```$", SECTIONS[section], flags=re.M | re.S)
+    return found
+
+
+def fields(data: dict[str, object], *within: str) -> set[str]:
+    """The keys of an object; those of the objects `within` it instead of them, as `outer.inner`."""
+    found = set(data) - set(within)
+    for key in within:
+        found |= {f"{key}.{inner}" for inner in data[key]}
+    return found
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return Chain([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], NAMES)
+
+
+def test_the_fields_of_a_chain(tmp_path, chain):
+    call("fit", ROOT / "examples" / "clicks.csv", "-o", tmp_path / "fitted.json", "--bootstrap", "0", check=True)
+    fitted = json.loads((tmp_path / "fitted.json").read_text())
+    assert fields(fitted, "fit") == named("Chain")
+    chain.save(tmp_path / "plain.json")
+    assert set(json.loads((tmp_path / "plain.json").read_text())) == set(fitted) - {"counts", "fit"}
+    (tmp_path / "example.csv").write_text(block("Chain"))
+    assert Chain.load(tmp_path / "example.csv") == chain
+
+
+def test_the_fields_of_a_plan(tmp_path, chain):
+    written = set()
+    for scheme in ("optimal", "race"):
+        plan(chain, 1, scheme).save(tmp_path / scheme)
+        data = json.loads((tmp_path / scheme).read_text())
+        written |= fields(data, "certificate") if scheme == "optimal" else set(data)
+    assert written == named("Plan")
+
+
+def test_the_fields_of_a_journal(tmp_path, chain):
+    chain.save(tmp_path / "chain.json")
+    (tmp_path / "requests").write_text("on news\non sports\noff sports\n")
+    where = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans", "--no-background", "--delay", "0"]
+    origin = OnoffOrigin(dict.fromkeys(NAMES, b"x"))
+    with RecordingServer(origin) as server:
+        call(
+            "play",
+            tmp_path / "requests",
+            "--chain",
+            tmp_path / "chain.json",
+            "--server",
+            server.url,
+            *where,
+            check=True,
+        )
+        server.wait_closed()
+    journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
+    journal.begin(*begin(journal.state, chain, 0, None, True, None), 3.0)
+    journal.close()
+    state = snapshot(tmp_path / "j").state.as_dict()
+    found = {f"state.{key}" for key in state} | {f"state.pending.{key}" for key in state["pending"]}
+    database = sqlite3.connect(tmp_path / "j")
+    found |= {f"meta.{key}" for (key,) in database.execute("SELECT key FROM meta")}
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+        found |= {f"{table}.{column}" for column in columns} if table != "meta" else set()
+    database.close()
+    assert found == named("Journal")
+
+
+def test_the_fields_of_a_transcript(tmp_path):
+    transcript = Transcript(tmp_path / "seen.jsonl")
+    transcript.begin(NAMES)
+    transcript.record(Query("0" * 32, "0" * 64, 0, (0, 2)), "127.0.0.1")
+    transcript.close()
+    lines = [json.loads(line) for line in (tmp_path / "seen.jsonl").read_text().splitlines()]
+    assert set().union(*lines) == named("Transcript")
+
+
+def test_the_columns_of_a_sweep(tmp_path, chain):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    chain.save(tmp_path / "chain.json")
+    call("sweep", tmp_path / "chain.json", "--lags", "1", "--jobs", "1", "--out", tmp_path / "t.parquet", check=True)
+    columns = parquet.read_table(tmp_path / "t.parquet").column_names
+    cells = [json.loads(file.read_text()) for file in (tmp_path / "t.parquet.cells").iterdir()]
+    assert set(columns) | set().union(*cells) == named("Sweep")
+    parts = {key for cell in cells for part in ("cell", "result") for key in cell[part]}
+    assert parts <= set(re.findall(r"`(\w+)`", SECTIONS["Sweep"]))
+
+
+def test_the_examples_are_read(tmp_path):
+    for section in ("Lengths", "URLs", "Requests", "Tokens"):
+        (tmp_path / section).write_text(block(section))
+    assert read_lengths(tmp_path / "Lengths", NAMES) == (1200.0, 800.5, 90.0)
+    assert HttpTransport.load(tmp_path / "URLs").names == NAMES
+    wanted = [("news", True), ("weather", True), ("sports", False), ("sports", False)]
+    assert read_items(tmp_path / "Requests", NAMES) == wanted
+    assert len(read_hashes((tmp_path / "Tokens").read_text(), "here")) == 1
+    append_hash(tmp_path / "Tokens", new_token())
+    assert len(read_hashes((tmp_path / "Tokens").read_text(), "here")) == 2
+
+
+def test_the_files_of_a_directory_of_plans(tmp_path, chain):
+    with Planner(chain, tmp_path, background=True) as planner:
+        planner.best(1)
+        while planner.working:
+            time.sleep(0.05)
+        files = {re.sub(r"\d+", "LAG", file.name) for file in planner.store.directory.iterdir()}
+    told = SECTIONS["Plan"].split("| field |")[0]
+    assert files == set(re.findall(r"`([a-z]+\.json|lag-LAG\.plan\.json|lock|log)`", told))
