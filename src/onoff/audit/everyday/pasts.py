@@ -85,11 +85,8 @@ class Pasts:
 
     def homes(self, law: Law) -> Whole:
         """The context of each thing's reader at this step, as the law says; LOST where it has none."""
-        result = np.full(len(self.sources), LOST)
-        for k, (source, made, context) in enumerate(zip(self.sources, self.made, self.contexts, strict=True)):
-            known, at = (law.joined, source) if made == self.step - 1 else (law.place, context)
-            if 0 <= at < len(known):
-                result[k] = known[at]
+        fresh = self.made == self.step - 1
+        result: Whole = np.where(fresh, _at(law.joined, self.sources), _at(law.place, self.contexts))
         return result
 
     def likelihood(self, query: Query, law: Law) -> Floats:
@@ -165,3 +162,9 @@ class Pasts:
             np.where(single, 0, ages)[kept],
             (self.forgotten and not on) or not bool(kept.all()),
         )
+
+
+def _at(numbers: tuple[int, ...], index: Whole) -> Whole:
+    """The numbers at these places; LOST where there is none."""
+    known = np.array([*numbers, LOST], dtype=np.int64)
+    return known[np.where((index >= 0) & (index < len(numbers)), index, len(numbers))]
