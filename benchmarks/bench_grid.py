@@ -21,10 +21,9 @@ from common import dirichlet, show
 from onoff import Chain, plan
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
-from onoff.plans.planner import FAR, WORTH, grid
+from onoff.plans.planner import FAR, WORTH, coarse, grid
 
 READER = Path(__file__).parent.parent / "examples" / "reader.csv"
-FALL = 0.01  # the adaptive grid plans a lag where the bound has fallen by this share since the last one
 
 
 class Costs:
@@ -50,8 +49,8 @@ class Costs:
 
 
 def fibonacci(_: Costs, last: int) -> Iterator[int]:
-    """What the planner uses: 1, 2, 3, 5, 8, 13, ..."""
-    yield from takewhile(lambda lag: lag <= last, grid())
+    """What the planner makes first: 1, 2, 3, 5, 8, 13, ..."""
+    yield from takewhile(lambda lag: lag <= last, coarse())
 
 
 def fine(_: Costs, last: int) -> Iterator[int]:
@@ -63,16 +62,12 @@ def fine(_: Costs, last: int) -> Iterator[int]:
 
 
 def adaptive(costs: Costs, last: int) -> Iterator[int]:
-    """The next lag whose bound is lower by `FALL`: bounds never rise with the lag and are cheap, plans are not."""
-    lag = 1
-    while lag <= last:
-        yield lag
-        low = (1 - FALL) * costs.bound(lag)
-        lag = next((more for more in range(lag + 1, last + 1) if costs.bound(more) <= low), last + 1)
+    """What the planner makes: the next lag whose bound is lower by 1 %. Bounds never rise and are cheap, plans not."""
+    yield from takewhile(lambda lag: lag <= last, grid(costs.bound))
 
 
 GRIDS: dict[str, Callable[[Costs, int], Iterator[int]]] = {
-    "1, 2, 3, 5, 8, 13, ...": fibonacci, "1 to 8, then x 1.2": fine, "where 1 % is to gain": adaptive,
+    "1, 2, 3, 5, 8, 13, ...": fibonacci, "1 to 8, then x 1.2": fine, "the planner's: 1 %": adaptive,
 }  # fmt: skip
 
 

@@ -8,6 +8,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+# Tests run beside each other. A second thread for products of matrices would wait for the processor, wide awake; with
+# it they take three times the processor's time. Before anything imports NumPy; processes inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 

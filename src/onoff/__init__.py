@@ -1,9 +1,6 @@
 """ON-OFF privacy: fetch from an untrusted server with perfect privacy that is switched ON and OFF at will."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as type checkers know it: this comes before everything, and imports nothing
 
 if TYPE_CHECKING:
     from onoff import errors
@@ -70,6 +67,8 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("onoff-privacy")
+    from importlib import import_module
+
     if name == "errors":
         return import_module("onoff.errors")
     if name not in _HOME:

@@ -33,15 +33,7 @@ An error carries the offending data as attributes, so that a program need not re
 
 from __future__ import annotations
 
-from numbers import Integral
-from typing import TypeGuard
-
 AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
-
-
-def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
-    """Whether the value is a whole number of at least `least`, Python's or NumPy's; True and False are not numbers."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 class OnoffError(Exception):

@@ -21,7 +21,7 @@ MODULES = {
 def need(extra: str, what: str) -> None:
     """Raise `MissingExtra` unless all modules of the extra are installed. `what` is what needs them. Imports nothing.
 
-    Call it before the work: whoever waits an hour for a table should not learn then that it cannot be written.
+    Call it before the work: nobody should wait an hour for a table and learn then that it cannot be written.
     """
     missing = [name for name in MODULES[extra] if find_spec(name) is None]
     if missing:

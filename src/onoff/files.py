@@ -1,13 +1,26 @@
-"""Places that commands write to: looked at before the work, not after it, and errors that say which file and why."""
+"""Files: read or refused with a reason, written whole or not at all, unpacked by one rule.
+
+An error names the file and what is wrong with it. It is of the kind that the caller asks for, such as `ChainError`.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
 from onoff.foreign import LONG, plain
+
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
 
 ADVICE = {
     errno.ENOSPC: "make room and try again",
@@ -24,6 +37,92 @@ ADVICE = {
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine",
 }
+
+
+@contextmanager
+def reading(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into `error`, which says why."""
+    try:
+        yield
+    except OSError as found:
+        raise error(f"{file}: cannot be read ({found.strerror or found})") from found
+    except UnicodeDecodeError as found:
+        raise error(f"{file}: byte {found.start} is not UTF-8; save the file as UTF-8") from None
+
+
+def read_bytes(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> bytes:
+    """The content of a file."""
+    with reading(file, error):
+        return Path(file).read_bytes()
+
+
+def read_text(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> str:
+    """The content of a file as UTF-8; a byte-order mark stays."""
+    with reading(file, error):
+        return Path(file).read_bytes().decode("utf-8")
+
+
+def read_json(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> Any:
+    """The value that a file of JSON holds."""
+    text = read_text(file, error)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as found:  # also a number of thousands of digits, and lists in lists in lists
+        raise error(f"{file}: cannot be read as JSON ({plain(str(found))})") from None
+
+
+@contextmanager
+def only_member(archive: Path, error: type[OnoffError] = OnoffError) -> Iterator[tuple[str, IO[bytes]]]:
+    """The one file in a zip archive, by its name without directories, and open. What archivers add does not count.
+
+    That are directories, names that begin with a dot (`.DS_Store`), and all below `__MACOSX`.
+    """
+    import lzma
+    import zipfile
+    import zlib
+
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            members = [member for member in packed.infolist() if _was_packed(member)]
+            if len(members) != 1:
+                raise error(f"{archive}: holds {len(members)} files; an archive with one file is needed")
+            with packed.open(members[0]) as stream:
+                yield Path(members[0].filename).name, stream
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError) as found:
+        # Damaged, packed in a way that is not known here, or encrypted.
+        raise error(f"{archive}: not a zip archive that can be unpacked ({found})") from None
+
+
+def _was_packed(member: ZipInfo) -> bool:
+    """Whether somebody packed this file, and not the archiver."""
+    path = Path(member.filename)
+    return not (member.is_dir() or path.name.startswith(".") or path.parts[0] == "__MACOSX")
+
+
+def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
+    """Put `data` at `file` by renaming a finished sibling over it. With `sync` it survives a loss of power.
+
+    Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
+    """
+    target = Path(os.path.realpath(file))
+    temporary = target.with_name(f".{secrets.token_hex(8)}")
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                if mode is not None:
+                    os.fchmod(stream.fileno(), mode)
+                stream.write(data)
+                stream.flush()
+                if sync:
+                    os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(file)) from error
 
 
 def told(error: OSError) -> str:

@@ -1,7 +1,7 @@
-"""Words of others (servers, files, the user's own slips) made fit for a terminal and for an error's message.
+"""Foreign words (from servers, from files, or typing errors of the user) made safe to print.
 
-What is printed is printable: no escape sequence, NUL, line break or mark that turns the direction of writing gets
-through. What is long is cut. A token is never shown at all, see `onoff.client.transport.address`.
+Escape sequences, NUL, line breaks and marks that change the direction of writing are replaced, and long words are cut.
+Tokens are never shown at all (`onoff.client.transport.address`).
 """
 
 from __future__ import annotations

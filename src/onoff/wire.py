@@ -165,7 +165,7 @@ _CANONICAL_QUERY = re.compile(
 
 
 def _why_not_canonical(body: bytes, catalogue: Catalogue) -> WireError:
-    """What is wrong with bytes that are not a canonical query, looked for in the order in which a sender would ask."""
+    """What is wrong with bytes that are not a canonical query. The most basic fault is named first."""
     try:
         data = _load(body, QueryError)
         if not isinstance(data, dict) or data.keys() != {"catalogue", "sources", "step", "stream"}:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,72 @@ def test_every_command_has_help_with_an_example():
         assert f"Example: onoff {command}" in " ".join(call(command, "--help").stdout.split())
     assert run().stdout == overview
     assert re.match(r"\d+\.\d+", run("--version").stdout)
+
+
+# The command `onoff`, from the moment in which it has its first line behind it: at every fourth import a copy of the
+# process gets SIGINT and goes on. How it ended, and what it said, is printed at the end.
+INTERRUPTED = """
+import json, os, runpy, signal, sys, tempfile
+
+found, imports, copying = [], 0, False
+
+def interrupt(event, arguments):
+    global imports, copying
+    copying = copying or (event == "import" and arguments[0] == "onoff.apps.cli.main" and not imports)
+    if event != "import" or not copying:
+        return
+    imports += 1
+    if imports % 4 != 1:
+        return
+    copying = False
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if child == 0:
+            os.dup2(said.fileno(), 2)
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        found.append([arguments[0], code, said.read().decode()])
+    copying = True
+
+sys.addaudithook(interrupt)
+here = os.getpid()
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    copying = False
+    if os.getpid() == here:
+        print(json.dumps(found))
+"""
+
+
+def test_ctrl_c_at_any_moment_of_the_start_is_silent_or_one_line():
+    """Before the first line of `onoff` it is Python that starts, and says what it says."""
+    code = INTERRUPTED.replace("sys.argv[0]", repr(str(ONOFF)))
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    version, found = done.stdout.splitlines()
+    assert re.match(r"\d+\.\d+", version)
+    ends = [(code, said) for _, code, said in json.loads(found)]
+    silent = (-signal.SIGINT, "")  # which a shell shows as 130
+    assert ends[:20] == [silent] * 20
+    assert set(ends) == {silent, (130, "onoff: stopped\n")}
+
+
+def test_a_job_in_the_background_goes_on_after_ctrl_c(chain_file):
+    """It was started to ignore it; that is not undone."""
+    words = [ONOFF, "rates", chain_file, "--lags", "1"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        assert process.returncode == 0
+        assert process.stdout.read()
 
 
 def test_ctrl_c_ends_in_a_line_not_in_a_traceback():

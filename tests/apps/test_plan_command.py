@@ -103,7 +103,7 @@ def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path)
 def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
     run(chain_file, "--lags", "1", "--out", tmp_path)
     done = run(chain_file, "--lags", "1", "--out", tmp_path, "--scheme", "everything")
-    assert done.stderr == "lag 1: a plan that is not dearer was there already, and stays\n"
+    assert done.stderr == "lag 1: a plan that costs no more was there already, and is kept\n"
     assert PlanStore(Chain.load(chain_file), tmp_path).load(1).scheme == "optimal"
 
 

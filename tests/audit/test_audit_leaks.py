@@ -29,7 +29,7 @@ from onoff.client import session
 from onoff.client.journal import Journal
 from onoff.client.transport import Answer, Content
 from onoff.errors import Announced, AnswerError, PendingRequest, Unavailable
-from onoff.plans import base as plans
+from onoff.plans.base import Plan
 from onoff.plans.store import PlanStore
 from onoff.plans.table import TablePlan
 from onoff.wire import Query, decode_answer
@@ -243,7 +243,7 @@ def plan_of_a_larger_lag(patch):
     """The next plan of the grid is cheaper; that it does not serve this lag is not checked."""
     best = Planner.best
     patch.setattr(Planner, "best", lambda self, lag: best(self, lag + 1))
-    patch.setattr(plans, "serving_lag", lambda plan, lag: max(plan.lag, lag or 0))
+    patch.setattr(Plan, "served_lag", lambda plan, lag: max(plan.lag, lag or 0))
 
 
 def free_after_two_steps(patch):

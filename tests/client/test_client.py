@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, plan
+from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps import terminal as report
 from onoff.client import playing
 from onoff.client.journal import Journal, Snapshot, Totals, snapshot
@@ -26,8 +26,8 @@ from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
 from onoff.client.standing import Standing
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
-from onoff.model import chainfile
 from onoff.model.bounds import outer_bound
+from onoff.plans.planner import compute
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 from serverprocess import ServerProcess
@@ -45,9 +45,7 @@ def chain():
 def plans(chain, tmp_path_factory):
     """Plans made ahead, so that no process has to be started for them."""
     directory = tmp_path_factory.mktemp("plans")
-    store = PlanStore(chain, directory)
-    for lag in (1, 2, 3):
-        store.save(plan(chain, lag))
+    compute(PlanStore(chain, directory), 8)
     return directory
 
 
@@ -230,7 +228,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     values = tuple(float(lengths[name]) for name in NAMES)
     made = plan(chain, 1, lengths=values)
     assert made.cost < sum(values)
-    PlanStore(chain, tmp_path / "plans", values).save(made)
+    compute(PlanStore(chain, tmp_path / "plans", values), 3)
     chain.save(tmp_path / "chain.json")
     common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
     given = ["--urls", tmp_path / "urls.json", "--chain", tmp_path / "chain.json", "--lengths", out]
@@ -238,7 +236,8 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     onoff("get", "sports", "--next", "news", *common)
     onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
     told = onoff("status", *common).stdout
-    assert f"in units of --lengths: ON {sum(values):g}, OFF {made.cost:.3f} (optimal" in told
+    following = plan(chain, 2, lengths=values)
+    assert f"in units of --lengths: ON {sum(values):g}, OFF {following.cost:.3f} (optimal" in told
     steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
     queries = [step.query for step in steps.steps()]
     steps.close()
@@ -249,8 +248,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     assert "3 requests, privacy ON for 2: download in units of --lengths" in told
     # With other lengths the unit is another: the sums begin anew.
     out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))
-    store = PlanStore(chain, tmp_path / "plans", (10.0,) * 4)
-    store.save(plan(chain, 1, lengths=store.lengths))  # or the command would leave a process behind that makes it
+    compute(PlanStore(chain, tmp_path / "plans", (10.0,) * 4), 3)  # or the command would leave a process behind
     played = tmp_path / "requests"
     played.write_text("on news\non sports\n")
     told = onoff("play", played, *common, "--lengths", out, "--delay", "0").stdout
@@ -322,7 +320,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
     assert "the next request must be 'science'" in told
     assert "OFF" in told
     assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
-    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2\n" in told
+    assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2: the plan is" in told
     assert onoff("resume", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -404,6 +402,7 @@ def leave(chain_file, plans, server, tmp_path):
 
     def play(code):
         given = [tmp_path / "first", "--server", server.url, "--chain", chain_file, "--out", tmp_path / "got", *common]
+        given += ["--promise", "both"]
         done = subprocess.run([sys.executable, "-c", code, "play", *map(str, given)], capture_output=True, check=False)
         assert done.returncode == 9
         assert snapshot(tmp_path / "j").state.step == 3
@@ -485,6 +484,8 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
         plans,
         "--delay",
         "0",
+        "--promise",
+        "both",
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
@@ -520,7 +521,7 @@ def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
 def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, server, tmp_path, monkeypatch):
     """The server chooses the length of a body: to stop where it does not fit would tell that it was wanted."""
 
-    def full(file, data, *, sync=True, honest=chainfile.write_atomically):
+    def full(file, data, *, sync=True, honest=files.write_atomically):
         if len(data) > len("latest of news"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         honest(file, data, sync=sync)
@@ -596,7 +597,7 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))
         assert bound < used.cost
-        assert f"less than {bound:.3f} on average at lag {lag}\n" in told
+        assert f"less than {bound:.3f} on average at lag {lag}: the plan is" in told
     assert "must be 'sports'" in told
 
 

@@ -44,7 +44,7 @@ def get(source, *arguments, **options):
 def test_chain_and_urls_may_be_files_or_objects(world, tmp_path):
     CHAIN.save(tmp_path / "chain.json")
     (tmp_path / "lengths.json").write_text(json.dumps(dict.fromkeys(NAMES, 2)))
-    common = {"plans": tmp_path / "plans"}
+    common = {"plans": tmp_path / "plans", "promise": "both"}
     for i, (chain, lengths) in enumerate(
         ((CHAIN, None), (str(tmp_path / "chain.json"), dict.fromkeys(NAMES, 2)), (CHAIN, tmp_path / "lengths.json"))
     ):
@@ -75,8 +75,13 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
     for wrong in (
         {"server": "http://127.0.0.1:1", "urls": {}},
         {},
-        {"server": "http://127.0.0.1:1", "lengths": {"news": 1.0}},
-        {"server": "http://127.0.0.1:1", "lengths": (1.0, 2.0)},
+        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": {"news": 1.0}},
+        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": (1.0, 2.0)},
+        {"server": "http://127.0.0.1:1", "promise": "past", "lengths": dict.fromkeys(NAMES, 1.0)},
+        {"server": "http://127.0.0.1:1", "promise": "neither"},
+        {"server": "http://127.0.0.1:1", "promise": "both", "sensitive": ["news"]},
+        {"server": "http://127.0.0.1:1", "sensitive": ["newz"]},
+        {"server": "http://127.0.0.1:1", "sensitive": "news"},
     ):
         with pytest.raises(OnoffError):
             connect(CHAIN, journal=tmp_path / "j", **wrong)
@@ -87,7 +92,9 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
 
 def test_the_client_ends_the_planner_that_it_made_and_no_other(tmp_path):
     async def run(**options):
-        async with connect(CHAIN, server=world.server.url, journal=tmp_path / "j", delay=0.001, **options) as client:
+        async with connect(
+            CHAIN, server=world.server.url, journal=tmp_path / "j", promise="both", delay=0.001, **options
+        ) as client:
             return client.planner
 
     with scene("own", tmp_path) as world:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import ssl
 import time
 import tracemalloc
 
 import pytest
 
-from clientkit import BODIES, NAMES, TRANSPORTS, World, faulty
+from clientkit import BODIES, CHAIN, NAMES, TRANSPORTS, World, faulty
+from clikit import call
 from onoff import HttpTransport, OnoffTransport
+from onoff.client.client import Client
 from onoff.client.transport import connection
 from onoff.client.transport import own as onoff
 from onoff.errors import CatalogueError, RefusedByServer, StaleStep, Unavailable
@@ -111,6 +115,63 @@ def test_after_the_deadline_the_next_attempt_is_a_new_one(world):
     assert [content.body for content in answer.contents] == [BODIES[name] for name in NAMES[:3]]
 
 
+def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypatch):
+    """Also to finish what was left pending, and to measure."""
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "attempts", 1)
+    world.server.respond = faulty(
+        world.origin, lambda request, _: SLOW["body"]() if request.path in ("/v1/query", f"/{NAMES[1]}") else None
+    )
+    CHAIN.save(tmp_path / "chain.json")
+    (tmp_path / "requests").write_text(f"on {NAMES[0]}\n")
+    (tmp_path / "urls.json").write_text(json.dumps(world.origin.urls(world.server) if world.kind == "any" else {}))
+    place = ["--server", world.server.url] if world.kind == "own" else ["--urls", tmp_path / "urls.json"]
+    place += ["--chain", tmp_path / "chain.json", "--plans", tmp_path / "plans"]
+    commands = [
+        ["get", NAMES[0], *place, "--journal", tmp_path / "one", "--no-background"],
+        ["resume", *place, "--journal", tmp_path / "one"],
+        ["play", tmp_path / "requests", *place, "--journal", tmp_path / "two", "--no-background"],
+    ]
+    if world.kind == "any":
+        commands.append(["measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json"])
+    for command in commands:
+        done = call(*command, "--deadline", DEADLINE)
+        assert done.returncode == 2
+        assert "not whole after 0.4 seconds" in done.stderr
+    for wrong in ("0", "-1", "nan", "inf"):
+        assert "a deadline is a number of seconds above 0" in call(*commands[-1], "--deadline", wrong).stderr
+
+
+def test_what_is_not_http_is_called_so_and_silence_is_not(world):
+    """Alike for the first answer and for one on a connection that has been used."""
+    illegal = {
+        "this is no status": b"this is not HTTP\r\n\r\n",
+        "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        "a length below 0": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    }
+    broken = {"nothing": b"", "half a header": b"HTTP/1.1 200 OK\r\n", "half a body": HEAD + b"x"}
+    for data in (*illegal.values(), *broken.values()):
+        for path in ("/v1/catalogue", "/v1/query", f"/{NAMES[0]}", f"/{NAMES[1]}"):
+            world.server.respond = faulty(
+                world.origin,
+                lambda request, _, path=path, data=data: Reply([data], close=True) if request.path == path else None,
+            )
+            if path.startswith("/v1") == (world.kind == "own"):
+                words = "sent something that is not HTTP" if data in illegal.values() else "did not answer"
+                with pytest.raises(Unavailable, match=words):
+                    asyncio.run(fetched(transport_of(world)))
+
+
+def test_no_certificates_are_loaded_where_none_are_needed(world, monkeypatch):
+    """They take longer than all else that a client does before its first request. With TLS they are needed."""
+    asked = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: asked.append(True))
+    asyncio.run(fetched(transport_of(world)))
+    assert asked == []
+    asyncio.run(HttpTransport({"a": "https://x/a", "b": "https://x/b"}).close())
+    asyncio.run(OnoffTransport("https://x").close())
+    assert asked == [True] * 2
+
+
 def test_the_deadline_is_the_same_for_every_set_and_grows_with_the_catalogue_only(world):
     """It is set when the catalogue is known, before anything was asked for."""
 
@@ -160,16 +221,16 @@ def test_a_problem_is_short_whatever_was_asked_for(tmp_path):
 
 
 MANY = {
-    "lists": b"[]," * (9 * 2**20) + b"[]",
-    "objects": b"{}," * (9 * 2**20) + b"{}",
-    "short names": b",".join(b'"%x"' % i for i in range(3 * 10**6)),
-    "a list in the last place": b'"a",' * 90_000 + b"[" + b"[]," * (8 * 2**20) + b"1]",
+    "lists": lambda: b"[]," * (9 * 2**20) + b"[]",
+    "objects": lambda: b"{}," * (9 * 2**20) + b"{}",
+    "short names": lambda: b",".join(b'"%x"' % i for i in range(3 * 10**6)),
+    "a list in the last place": lambda: b'"a",' * 90_000 + b"[" + b"[]," * (8 * 2**20) + b"1]",
 }
 
 
 @pytest.mark.parametrize("kind", MANY)
 def test_a_long_document_that_is_no_catalogue_is_not_read_as_json(kind):
-    document = b'{"format":"onoff-catalogue","length":64,"names":[' + MANY[kind] + b'],"version":1}'
+    document = b'{"format":"onoff-catalogue","length":64,"names":[' + MANY[kind]() + b'],"version":1}'
     tracemalloc.start()
     try:
         with pytest.raises(CatalogueError):

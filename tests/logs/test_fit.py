@@ -408,7 +408,7 @@ def test_the_command_refuses_in_one_line(tmp_path):
     for words, expected in (
         (("log.csv", "-o", "chain.csv"), "ends in .json"),
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
-        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is no pause"),
+        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
         (("log.json", "-o", "log.json"), "different files"),
         (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),

@@ -207,7 +207,7 @@ def test_the_command_overwrites_nothing_unless_forced(tmp_path):
     for words in (("-o", "chain.json"), ("-o", "new.json", "--report", "report.json")):
         done = call("fit", "log.txt", *words, cwd=tmp_path)
         assert done.returncode == 2
-        assert "is there already: give another name, or --force" in done.stderr
+        assert "exists already: give another name, or --force" in done.stderr
     assert (tmp_path / "chain.json").read_text() == "mine"
     assert not (tmp_path / "new.json").exists()
     call("fit", "log.txt", "-o", "chain.json", "--report", "report.json", "--force", cwd=tmp_path, check=True)

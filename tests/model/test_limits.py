@@ -108,7 +108,8 @@ def test_bounds_of_many_sources_need_little_memory():
     # The rows of n = 300 take 216 MB; a limit of 150 MB above the imports shows that they are never built at once.
     code = """
 import numpy as np, resource
-from onoff import Chain, bounds, limits
+from onoff import Chain, bounds
+import onoff.model.bounds as limits
 limits.BATCH = 2**20
 chain = Chain(np.random.default_rng(1).dirichlet(np.ones(300), 300))
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

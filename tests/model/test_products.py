@@ -22,7 +22,7 @@ WITHOUT_FLOATS = {
     "schemes/law.py": 1,
     "schemes/certificate.py": 2,
     "schemes/optimum/separation.py": 1,
-    "model/exact.py": 1,
+    "model/posterior.py": 1,
     "schemes/realisation/sinkhorn.py": 7,
     "audit/plan/races.py": 1,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,10 @@ import pytest
 
 from onoff import Chain, Planner, plan
 from onoff.errors import PlanError
-from onoff.plans.planner import cheapest, compute, grid
+from onoff.model.bounds import outer_bound
+from onoff.model.posterior import Posterior
+from onoff.plans.base import MAX_LAG
+from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, grid
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore, default_directory
 from oracles import random_chain
@@ -89,14 +94,19 @@ def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monk
         raise AssertionError("a process was started")
 
     store = PlanStore(chain, tmp_path)
-    for lag in (1, 2, 3, 5):
-        store.save(plan(chain, lag))
+    compute(store, 5)
+    lags, reach = store.noted()
+    assert reach == 5
     monkeypatch.setattr("onoff.plans.planner.subprocess.Popen", start)
     with Planner(chain, tmp_path) as planner:
-        assert planner.wait(4, timeout=300).lag == 3
-        assert planner.best(5).lag == 5
+        for lag in range(1, 6):
+            assert planner.wait(lag, timeout=300).lag == max(each for each in lags if each <= lag)
         with pytest.raises(AssertionError, match="was started"):
             planner.best(6)
+    (store.directory / "grid.json").write_text('{"lags": [1, "2"], "reach": 9}')
+    with pytest.raises(AssertionError, match="was started"):
+        Planner(chain, tmp_path)
+    store.note(lags, reach)
     store.path(2).write_text("damaged")
     with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
         planner.best(5)
@@ -110,7 +120,8 @@ def test_planning_stops_where_the_cost_stops_falling(tmp_path):
     fast = Chain(0.2 * np.eye(4) + 0.8 * np.full((4, 4), 0.25))
     store = PlanStore(fast, tmp_path)
     compute(store, reach=1000)
-    assert max(store.lags()) < 20
+    assert 2 < max(store.lags()) < 20
+    assert store.noted() == (sorted(store.lags()), MAX_LAG)
     frozen = PlanStore(Chain(np.eye(3)), tmp_path)
     compute(frozen, reach=1000)  # never mixes: every plan is everything, at once
     assert sorted(frozen.lags()) == [1]
@@ -279,5 +290,50 @@ def test_plans_are_kept_in_the_users_cache_by_default(monkeypatch, tmp_path):
     assert default_directory() == tmp_path / "onoff" / "plans"
 
 
-def test_the_grid_grows():
-    assert list(itertools.islice(grid(), 7)) == [1, 2, 3, 5, 8, 13, 21]
+def test_what_is_planned_first_grows():
+    assert list(itertools.islice(coarse(), 7)) == [1, 2, 3, 5, 8, 13, 21]
+
+
+CHAINS = {kind: random_chain(kind, 6, 3) for kind in ("dense", "sparse", "periodic")} | {
+    "slow": Chain(0.97 * np.eye(6) + 0.03 * np.full((6, 6), 1 / 6)),
+    "never": Chain(np.eye(3)),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_no_lag_between_two_of_the_grid_would_gain_one_per_cent(name):
+    chain = CHAINS[name]
+    bound = cache(lambda lag: outer_bound(Posterior(chain, lag)))
+    lags = list(grid(bound))
+    assert lags[0] == 1
+    assert len(lags) <= 2 + math.log(chain.n) / math.log1p(EXCESS)
+    for lag, after in itertools.pairwise(lags):  # bounds never rise: the last lag before the next plan is the worst
+        assert bound(lag) <= bound(after - 1) * (1 + EXCESS)
+        assert bound(after) <= bound(lag) / (1 + EXCESS) or after == lags[-1]
+    assert bound(lags[-1]) <= bound(FAR) * (1 + WORTH)
+    assert all(bound(lag + 1) <= bound(lag) * (1 + 1e-12) for lag in range(1, 60))
+
+
+def test_up_to_the_reach_no_lag_costs_one_per_cent_above_its_bound(tmp_path):
+    chain = CHAINS["dense"]
+    store = PlanStore(chain, tmp_path)
+    compute(store, 8)
+    plans = [store.load(lag) for lag in store.lags()]
+    assert all(made.gap < 1e-5 for made in plans)
+    bound = {lag: outer_bound(Posterior(chain, lag)) for lag in range(1, 9)}
+    for lag, least in bound.items():
+        found = cheapest([made for made in plans if made.lag <= lag])
+        own = found.cost / bound[found.lag]  # the optimum may lie above the outer bound
+        assert found.cost <= 1.01 * own * least
+        assert found.excess_at(lag) == pytest.approx(found.cost / least - 1, abs=1e-9)
+    assert store.load(1).excess_at(8) > 0.05  # what one plan alone would cost
+
+
+def test_only_usable_plans_are_given_out_unless_there_is_none(chain, tmp_path):
+    PlanStore(chain, tmp_path).save(plan(chain, 1))
+    with Planner(chain, tmp_path, background=False, usable=lambda made: made.estimated) as planner:
+        assert planner.best(1).kind == "race"
+    with Planner(chain, tmp_path, background=False, usable=lambda made: not made.estimated) as planner:
+        assert planner.best(1).kind == "table"
+    with Planner(chain, tmp_path / "none", background=False, usable=lambda made: not made.estimated) as planner:
+        assert planner.best(1).kind == "race"

@@ -15,7 +15,7 @@ from onoff import Chain, Client, Plan, Planner, plan
 from onoff.errors import PlanError, Unverified
 from onoff.files import cache_directory
 from onoff.plans import planner, realisable, verified
-from onoff.plans.file import _checksum
+from onoff.plans.file import checksum
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 
@@ -74,7 +74,7 @@ def test_a_coarse_plan_is_refused_when_it_is_read(chain, honest, tmp_path, denom
         denominator=denominator,
     )
     del data["checksum"]
-    store.path(1).write_text(json.dumps({**data, "checksum": _checksum(data)}))
+    store.path(1).write_text(json.dumps({**data, "checksum": checksum(data)}))
     with pytest.raises(PlanError, match="it states a rounding of"):
         store.load(1)
     with Planner(chain, tmp_path / "plans") as found:

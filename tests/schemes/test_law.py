@@ -323,11 +323,11 @@ def test_a_plan_survives_its_file(tmp_path, scheme, lengths):
 
 
 def damaged(data, change):
-    from onoff.plans.file import _checksum
+    from onoff.plans.file import checksum
 
     body = {key: value for key, value in data.items() if key != "checksum"}
     change(body)
-    return json.dumps({**body, "checksum": _checksum(body)})
+    return json.dumps({**body, "checksum": checksum(body)})
 
 
 @pytest.mark.parametrize(

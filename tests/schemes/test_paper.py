@@ -167,12 +167,6 @@ def test_few_contexts_get_a_partial_level():
     assert scheme.sizes()[2] > 0.3
 
 
-def test_progress_is_reported():
-    seen = []
-    paper(Chain.symmetric(4, 0.1).posterior(1), progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-
-
 @pytest.mark.parametrize("n", [40])
 def test_memory_is_linear_in_the_atoms(n):
     chain = Chain(np.random.default_rng(3).dirichlet(np.full(n, 5.0), n))

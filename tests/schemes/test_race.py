@@ -243,7 +243,8 @@ def test_the_plan_states_cost_bound_and_rounding():
     assert isinstance(plan, Plan)
     assert outer * (1 - 1e-12) < plan.lower_bound <= outer
     assert plan.interval[0] < plan.cost < plan.interval[1] < 30
-    assert plan.gap == max(0.0, plan.cost / plan.lower_bound - 1)
+    exact = Fraction(plan.cost) / Fraction(plan.lower_bound) - 1
+    assert exact <= plan.gap < exact + Fraction(2) ** -50
     assert plan.rounding < 2**-45
     assert plan.lower_bound < plan.cost
 

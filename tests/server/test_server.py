@@ -11,12 +11,14 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 
 import httpx
 import pytest
 from starlette.routing import Route
 
+from clikit import call
 from onoff.errors import OnoffError
 from onoff.server.app import create_app
 from onoff.server.board import Board
@@ -24,6 +26,7 @@ from onoff.server.settings import Settings
 from onoff.server.store.sqlite import SqliteStore
 from onoff.server.tokens import append_hash, hash_line, matches, new_token, read_hashes
 from onoff.wire import Catalogue, Frame, Query, encode_publication
+from ports import free_port
 from serverprocess import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -312,6 +315,23 @@ def test_readers_may_need_a_token_too(tmp_path):
     assert '"401"' in json.dumps(described.json()["paths"]["/openapi.json"])
 
 
+def test_a_store_that_everybody_can_read_is_named_where_readers_need_a_token(tmp_path, monkeypatch):
+    """An older file keeps its mode; whoever gave a group its rights meant it."""
+    file = tmp_path / "messages.db"
+    monkeypatch.setenv("ONOFF_READERS", hash_line(new_token()))
+    monkeypatch.setattr("onoff.server.process.serve", lambda *_, **__: None)  # all but to serve
+    words = ["serve", "--store", file, "--port", free_port()]
+    call(*words, "--source", "a", "--source", "b", check=True)
+    for mode in (0o600, 0o640):
+        file.chmod(mode)
+        assert "can read" not in call(*words, check=True).stderr
+    file.chmod(0o644)
+    assert f"everybody on this machine can read {file}" in call(*words, check=True).stderr
+    assert f"chmod o-r {file}*" in call(*words, check=True).stderr
+    monkeypatch.delenv("ONOFF_READERS")
+    assert "can read" not in call(*words, check=True).stderr
+
+
 def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):
     [health] = answers(make_app(tmp_path), ("GET", "/health", {}))
     assert health.json() == {"status": "ok", "round": 0}
@@ -346,6 +366,36 @@ def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path)
 
     asyncio.run(run())
     other.close()
+
+
+def test_a_round_that_takes_long_to_read_does_not_hold_up_readers(tmp_path):
+    """Its messages are looked up among the sources; here that waits until a reader was answered."""
+    answered = threading.Event()
+
+    class Slow(dict):
+        def __contains__(self, name):
+            assert answered.wait(60), "no reader is answered meanwhile"
+            return super().__contains__(name)
+
+    token, catalogue = new_token(), Catalogue(("a", "b"), 8)
+    catalogue.__dict__["index"] = Slow(catalogue.index)
+    app = make_app(tmp_path, catalogue=catalogue, publishers=read_hashes(hash_line(token), "here"))
+    content = encode_publication(catalogue, {"a": b"x", "b": b"y"})
+
+    async def run():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x", headers=JSON) as http,
+        ):
+            headers = {"Authorization": f"Bearer {token}"}
+            publishing = asyncio.create_task(http.post("/v1/rounds", content=content, headers=headers))
+            while not publishing.done() and not answered.is_set():
+                assert (await http.get("/health")).json()["round"] == 0
+                answered.set()
+            return await publishing
+
+    assert asyncio.run(run()).json() == {"round": 1}
 
 
 def test_publishers_that_wait_for_a_locked_store_are_refused_soon_and_not_one_after_the_other(tmp_path):

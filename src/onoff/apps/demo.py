@@ -100,7 +100,8 @@ def news(channel: str) -> bytes:
 
 def _play(directory: Path, url: str, stop_at: int | None, progress: Callable[[int], None]) -> int:
     """`onoff play`, killed with SIGKILL once it has made `stop_at` steps; the step it was at."""
-    command = [*ONOFF, "play", str(directory / "requests"), "--server", url, "--delay", str(DELAY)]
+    command = [*ONOFF, "play", str(directory / "requests"), "--server", url, "--promise", "both"]
+    command += ["--delay", str(DELAY)]
     for option, name in (("--chain", "chain.json"), ("--journal", "journal"), ("--plans", "plans"), ("--out", "got")):
         command += [option, str(directory / name)]
     step = 0

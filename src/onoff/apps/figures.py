@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from onoff.apps.plots import save
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import Bounds, bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _curve(key: str, label: str, xs: Iterable[float], rate: Callable[[float], fl
 
 
 def reproduce(directory: Path) -> list[Path]:
-    """Draw Figures 2a, 2b and 2c as PNG and SVG and write their numbers as CSV; the files, in order."""
+    """Draw Figures 2a, 2b and 2c as PNG and SVG, write their numbers as CSV, and return the files in order."""
     need("plots", "a picture")
     make_directory(directory)
     files: list[Path] = []
@@ -112,7 +111,7 @@ def reproduce(directory: Path) -> list[Path]:
 
 
 def write_csv(curves: Sequence[Curve], file: Path) -> Path:
-    """A tidy table: curve, x, rate, cost. Numbers with all their digits."""
+    """Write a tidy table of curve, x, rate and cost, with all digits."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["curve", "x", "rate", "cost"])
@@ -123,7 +122,10 @@ def write_csv(curves: Sequence[Curve], file: Path) -> Path:
 
 
 def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
-    """Rates as lines: the bound broad and pale, the schemes thin with markers on top, so that equal ones show."""
+    """Draw rates as lines.
+
+    The bound is broad and pale, the schemes are thin with markers on top, so that equal ones show.
+    """
     figure, axes = _canvas()
     dashes: dict[str, str] = {}
     for curve in curves:
@@ -142,7 +144,7 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
 
 
 def draw_chain() -> Figure:
-    """Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
+    """Draw Figure 2a: three sources, alpha to stay, (1 - alpha) / 2 to each other one."""
     need("plots", "a picture")
     from matplotlib.patches import Circle, FancyArrowPatch
 

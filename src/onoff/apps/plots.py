@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
 from onoff.extras import need
-from onoff.files import check_file
-from onoff.model.chainfile import write_atomically
+from onoff.files import check_file, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +38,7 @@ def save(figure: Figure, file: Path, **options: Any) -> None:
 
 
 def plot_rates(rows: Sequence[Rate], file: Path) -> None:
-    """Cost over lag for everything, the paper's scheme (or its bound), the optimum and the outer bound."""
+    """Draw the cost over the lag for everything, the paper's scheme (or its bound), the optimum and the outer bound."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
 
@@ -69,7 +68,10 @@ def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
 
 
 def plot_sweep(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """Cost over lag: one picture for each chain, one line for each scheme, a band between the outer and inner bound."""
+    """Draw the cost over the lag.
+
+    Each chain has a picture, each scheme a line; a band lies between outer and inner bound.
+    """
     need("plots", "a picture")
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

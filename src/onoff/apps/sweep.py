@@ -1,7 +1,7 @@
 """Grids of chains, lags and schemes as one tidy table; every finished cell is kept in a file of its own.
 
 A cell is one plan, (chain, lag, scheme), or the two bounds of Theorem 1 for a chain and a lag. Its file is named after
-a hash of all that its result depends on, so that a later sweep finds it, also one over another grid.
+a hash of all that its result depends on, so that a later sweep finds it, even one over another grid.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from onoff import __version__
 from onoff.apps.workers import Failed, compute
 from onoff.errors import ChainError, PlanError
 from onoff.extras import need
-from onoff.files import make_directory
+from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans.making import plan
 from onoff.schemes import SCHEMES
 
@@ -96,7 +95,7 @@ class Grid:
         return Cell(chain.fingerprint, lag, scheme, gap, self.time_limit)
 
     def cells(self) -> dict[Cell, Chain]:
-        """Every cell once, with its chain; small lags first, as all chains and schemes are then seen early."""
+        """Every cell once, with its chain. Small lags come first, so that all chains and schemes are seen early."""
         found: dict[Cell, Chain] = {}
         for lag in self.lags:
             for chain in self.chains.values():
@@ -119,7 +118,7 @@ class Sweep:
                 self.results[cell] = kept
 
     def run(self, jobs: int | None = None, dask: str | None = None) -> Generator[Cell, None, None]:
-        """Compute what is missing (`onoff.apps.workers.compute`); each cell is on disk when it is given out.
+        """Compute the missing cells (`onoff.apps.workers.compute`). Each is on disk before it is yielded.
 
         A cell that fails is noted, not kept: the next sweep tries it again.
         """
@@ -180,12 +179,12 @@ def measured(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float 
         "gap": made.gap,
         "rounding": made.rounding,
         "seconds": time.perf_counter() - start,
-        "sets": len(made.sets) if hasattr(made, "sets") else None,
+        "sets": None if made.law is None else len(made.law.mass),
     }
 
 
 def write_parquet(rows: Sequence[Row], file: Path) -> None:
-    """The table as Parquet, written whole or not at all."""
+    """Write the table as Parquet, whole or not at all."""
     need("logs", "a table in Parquet")
     import pyarrow
     from pyarrow import parquet

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
@@ -63,7 +64,9 @@ class Rate:
 
 
 def _console(stream: TextIO) -> Console:
-    """Colours and bars on a terminal only, whatever FORCE_COLOR says: a file with escape codes helps nobody."""
+    """A console with colours and bars on a terminal only, whatever FORCE_COLOR says: escape codes in a file help
+    nobody.
+    """
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
 
@@ -136,7 +139,7 @@ class PlanProgress:
     """A bar of finished plans, with what is in work beside it.
 
     Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
-    read whenever the bar is drawn. `notes` is None where no one looks; on a cluster there are none.
+    read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
     """
 
     def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
@@ -166,7 +169,7 @@ class _InWork(ProgressColumn):
 
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
-    """Bars on stderr while plans are made; nothing off a terminal."""
+    """Bars on stderr while plans are made, if it is a terminal."""
     console = _console(sys.stderr)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)
@@ -190,12 +193,31 @@ def print_plans(plans: Sequence[Plan]) -> None:
         cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
         table.add_row(*cells)
     _console(sys.stdout).print(table)
+    if (found := _farthest(plans)) is not None:
+        made, lag = found
+        print(f"lags in between are served by the plan before them, at most {percent(made.excess_at(lag))} above the "
+              f"outer bound of the lag (at lag {lag})")  # fmt: skip
 
 
-def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int) -> None:
+def _farthest(plans: Sequence[Plan]) -> tuple[Plan, int] | None:
+    """Between which two plans a lag is served at the largest excess: that just before the second one's."""
+    if plans[0].n > BOUND_LIMIT:
+        return None
+    between = [(made, after.lag - 1) for made, after in pairwise(plans) if after.lag > made.lag + 1]
+    return max(between, key=lambda pair: pair[0].excess_at(pair[1]), default=None)
+
+
+def print_totals(
+    totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int, promise: str = "both"
+) -> None:
     """What a journal's finished steps, from step `since` on, downloaded, against the alternatives for the same lags."""
     steps = totals.steps
-    least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
+    rows = [("the plans used, expected", totals.cost), ("downloaded", totals.downloaded)]
+    if promise == "both":
+        least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
+        rows.append(("outer bound: no scheme needs less on average", least))
+    else:
+        rows[0] = ("the laws used, expected", totals.cost)
     which = " since --lengths changed" if since else ""
     title = f"{steps} requests{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
     table = Table(title=title, title_justify="left")
@@ -203,12 +225,7 @@ def print_totals(totals: Totals, chain: Chain, lengths: Sequence[float] | None, 
         table.add_column(heading, justify="right" if heading else "left")
     everything = steps * _everything(chain, lengths)
     decimals = 1 if everything < 10_000 else 0
-    for name, amount in (
-        ("downloading everything", everything),
-        ("the plans used, expected", totals.cost),
-        ("downloaded", totals.downloaded),
-        ("outer bound: no scheme needs less on average", least),
-    ):
+    for name, amount in (("downloading everything", everything), *rows):
         table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
@@ -223,6 +240,7 @@ def print_status(found: Standing) -> None:
     """Print how a client stands."""
     state, chain, plan, lengths = found.journal.state, found.chain, found.plan, found.lengths
     names = chain.names
+    print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], chain.n)
     print(f"steps finished: {state.step}")
     if state.last is None:
         print("no request has counted as ON yet: the next one asks for everything")
@@ -236,13 +254,32 @@ def print_status(found: Standing) -> None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     if plan is not None:
         lag = after.lag + 1
-        estimated = plan.scheme == "race"
-        cost = f"about {plan.cost:.3g} (race)" if estimated else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        cost = (
+            f"about {plan.cost:.3g} ({plan.scheme})"
+            if plan.estimated
+            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        )
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
         if chain.n <= BOUND_LIMIT:
-            print(f"no scheme needs less than {outer_bound(chain.posterior(lag), lengths):.3f} on average at lag {lag}")
+            above = f"the plan is {'about ' * plan.estimated}{percent(plan.excess_at(lag))} above that"
+            least = outer_bound(chain.posterior(lag), lengths)
+            print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
+    if found.step is not None:
+        print(f"cost of the next request in messages: ON {chain.n}, OFF {found.step.cost:.3f}")
+        print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
-    print_totals(found.journal.totals, chain, lengths, found.since)
+    print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
+
+
+def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
+    """Print which promise is kept, in a sentence, and for which sensitive sources."""
+    from onoff.client.promises import PROMISES, SENSITIVE
+
+    print(f"promise {promise}: {PROMISES[promise]}")
+    if sensitive:
+        print(f"sensitive sources: {', '.join(plain(name, 60) for name in sensitive)}: {SENSITIVE}")
+    if len(sensitive) == n:
+        print("all sources are sensitive: every request asks for everything")
 
 
 def print_demo(result: Demonstration) -> None:

@@ -34,7 +34,7 @@ LOOK = 1.0  # seconds between two looks at the cluster, or at the parent process
 
 @dataclass(frozen=True)
 class Failed:
-    """What a cell gives that ended in an error: the error in words."""
+    """The result of a cell that ended in an error: the error in words."""
 
     error: str
 
@@ -47,10 +47,10 @@ def compute(
 ) -> Generator[tuple[Key, Result | Failed], None, None]:
     """`work(*arguments)` for every cell {key: arguments}, as (key, result) in the order in which they finish.
 
-    `work` is a function of a module that workers can import; arguments go to them by value. `jobs` processes (all
-    cores if None) compute here, with one BLAS thread each; a single job, or a single cell, stays in this process.
-    `dask` is the address of a scheduler, whose workers then do all. An error of a cell is its result, `Failed`. If
-    the processes or the cluster are lost, `ClusterError`.
+    `work` is a function of a module that workers can import; arguments go to them by value. `jobs` processes (all cores
+    if None) compute here, with one BLAS thread each; a single job, or a single cell, stays in this process. `dask` is
+    the address of a scheduler, whose workers then do all. An error of a cell is its result, `Failed`. Raises
+    `ClusterError` if the processes or the cluster are lost.
     """
     if jobs is not None and jobs < 1:
         raise ClusterError(f"{jobs} processes cannot compute anything: at least 1 is needed")
@@ -105,7 +105,7 @@ def _in_processes(
 def _on_dask(
     work: Callable[..., Result], calls: list[tuple[Any, ...]], address: str
 ) -> Generator[tuple[int, Result | Failed]]:
-    """The cluster gets a few cells more than it has threads; what a dying worker had is done again by others.
+    """Give the cluster a few cells more than it has threads. What a dying worker had is done again by others.
 
     Arguments travel with their cell and are never scattered: scattered data would die with the worker that has it.
     """
@@ -140,7 +140,7 @@ def _on_dask(
 
 
 def _cluster(address: str) -> Any:
-    """A client of the scheduler at this address; closing it calls off what is not finished."""
+    """A client of the scheduler at this address. Closing it cancels what is not finished."""
     need("dask", "a Dask cluster")
     from distributed import Client
 
@@ -158,7 +158,7 @@ def _cluster(address: str) -> Any:
 
 @contextmanager
 def _explained(address: str) -> Iterator[None]:
-    """The many errors of a cluster that is gone, or has not what we need, as one. That time has passed is none."""
+    """Turn any failure of the cluster into one `ClusterError`. Timeouts pass through: waiting is normal."""
     try:
         yield
     except (TimeoutError, ClusterError):
@@ -171,7 +171,7 @@ def _explained(address: str) -> Iterator[None]:
 
 
 def _result(task: Any) -> Any:
-    """What the cell gave. One that kills every worker that takes it is a cell that failed; the rest goes on."""
+    """The result of a cell. A cell that kills every worker that takes it has failed; the others go on."""
     from distributed import KilledWorker
 
     try:
@@ -194,7 +194,7 @@ def _numbered(index: int, work: Callable[..., Result], arguments: tuple[Any, ...
 
 
 def _inner_sequential(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Failed:
-    """Cells share the cores already: what would use all of them inside a cell uses one."""
+    """Use one core inside a cell, since the cells share all cores already."""
     from joblib import parallel_config
 
     with parallel_config(backend="sequential"):
@@ -212,7 +212,7 @@ def _outcome(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result 
 
 
 def _follow(parent: int) -> None:
-    """In a process that computes: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
+    """Prepare a computing process. It leaves Ctrl-C to its parent, and ends when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

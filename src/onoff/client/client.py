@@ -1,7 +1,7 @@
 """The client: what a caller asks for, through the session, the journal and a transport, in that order.
 
-draw (session) -> on disk (journal) -> at a point of the grid -> on the wire (transport) -> checked
--> the whole answer and the end of the step on disk -> the caller
+ready (public things) -> draw and on disk (promise, journal) -> at a point of the grid -> on the wire (transport)
+-> checked -> the whole answer and the end of the step on disk -> the next step prepared -> the caller
 
 From the last byte of an answer to the end of its step everything is done for all members alike: which one was wanted is
 looked at only then, and what follows leaves on the grid.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from onoff.client import session
 from onoff.client.grid import Grid, now
 from onoff.client.journal import Journal, Stored
+from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.transport import Transport
-from onoff.errors import ChainError, OnoffError, SourceError, Unavailable
+from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 if TYPE_CHECKING:
     from onoff.client.settings import Settings
@@ -63,6 +64,11 @@ class Client:
     its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
     when it has been drawn. The connection is closed at a point, too.
 
+    The journal decides which promise is kept. A new one is made for `promise` and the `sensitive` sources. Without a
+    promise it is made for "both" if there is a planner, which that needs, and else for "past". With `record` the laws
+    of OFF steps of "past" are noted in a file for auditors. `ahead` says whether the next one is prepared while an
+    answer is on its way.
+
     `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
     be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
     to remember. With `ends_planner` the planner is closed with the client.
@@ -73,27 +79,36 @@ class Client:
         chain: Chain,
         transport: Transport,
         journal: str | Path,
-        planner: Planner | Callable[[], Planner],
+        planner: Planner | Callable[[], Planner] | None = None,
         *,
         delay: float = DELAY,
         attempts: int = 5,
         backoff: float = 0.2,
         first_ever: bool = False,
+        promise: str | None = None,
+        sensitive: Sequence[int | str] = (),
+        record: str | Path | None = None,
+        ahead: bool = True,
         randbelow: RandBelow = secrets.randbelow,
         settings: Settings | None = None,
         ends_planner: bool = False,
     ) -> None:
-        if not callable(planner) and planner.store.chain != chain:
+        if planner is not None and not callable(planner) and planner.store.chain != chain:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
         self.chain, self.transport = chain, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
+        self._promise, self._sensitive = checked_promise(chain, promise, sensitive)
+        if self._promise is None and (planner is None or self._sensitive):
+            self._promise = "past"
+        self._record, self._ahead = None if record is None else Path(record), ahead
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
+        self._drawing: Drawing | None = None
         self._grid = Grid()
 
     async def __aenter__(self) -> Self:
@@ -103,9 +118,14 @@ class Client:
                 self.planner = self._make_planner()
             await self._retried(self.transport.connect)
             self._on_wire = self._places(self.transport.names)
-            self._opened = Journal(self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever)
+            self._opened = Journal(
+                self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
+                promise=self._promise, sensitive=self._sensitive,
+            )  # fmt: skip
+            self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
+            self._drawing.look_ahead()
         except BaseException:
             await self._closed()
             raise
@@ -122,11 +142,21 @@ class Client:
         finally:
             await self._closed()
 
+    def _kept_promise(self, journal: Journal) -> Drawing:
+        """How queries are drawn with this journal."""
+        if journal.promise == "past":
+            return Past(self.chain, journal, self._randbelow, self._ahead, self._record)
+        if self.planner is None:
+            raise PlanError(f"{journal.path}: was made for the promise 'both', which needs a planner")
+        return Both(self.chain, journal, self.planner, self._randbelow)
+
     async def _closed(self) -> None:
         """Let everything go: first the connection, which the server sees."""
         try:
             await self.transport.close()
         finally:
+            if self._drawing is not None:
+                self._drawing.close()
             if self._opened is not None:
                 self._opened.close()
             if self._ends_planner and self.planner is not None:
@@ -143,11 +173,13 @@ class Client:
         """The lengths of messages that plans are made with."""
         return None if self.planner is None else self.planner.store.lengths
 
-    async def get(self, source: str, next: str | None = None, private: bool = True) -> Message:
-        """The latest message of `source`. `next` is the request to be made after it: it is then bound to be.
+    async def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+        """The latest message of `source`. `private` says whether privacy is ON, `next` what will be asked for after it.
 
-        Without `next`, or at the start of a stream, the request is made ON whatever was asked. `SourceError` if a web
-        server has no message for the source; the step is then over, like any other.
+        If it is not said, the request is ON; in a journal with sensitive sources it is OFF, since these are hidden
+        whether it is ON or OFF. `next` is for the promise "both" alone: after an OFF query one is bound to it, and
+        without it the request is made ON. So is one at the start of a journal. `SourceError` if a web server has no
+        message for the source; the step is then over, like any other.
         """
         return _delivered(await self._ask(source, next, private))
 
@@ -165,7 +197,9 @@ class Client:
         return _delivered(self._message(stored, made.query, made.private, made.made_private))
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
-        """Ask for each (source, private) in turn; the next one is found by looking one ahead, the last is made ON.
+        """Ask for each (source, private) in turn.
+
+        For the promise "both" the next one is found by looking one ahead, and the last is made ON.
 
         A source without a message gives one whose `error` is set, and the stream goes on: to stop there would tell the
         server which source was wanted. Left early, the announcement of the next request stays in force: go on with the
@@ -175,27 +209,19 @@ class Client:
         current = next(upcoming, None)
         while current is not None:
             following = next(upcoming, None)
-            yield await self._ask(current[0], None if following is None else following[0], current[1])
+            announced = following[0] if following is not None and self.journal.promise == "both" else None
+            yield await self._ask(current[0], announced, current[1])
             current = following
 
-    async def _ask(self, source: str, next: str | None, private: bool) -> Message:
+    async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
         """Draw the query, put it on disk, and complete the step."""
-        called = now()
-        request = self.chain.index(source)
-        following = None if next is None else self.chain.index(next)
-        lag = session.next_lag(self.journal.state, following, private)
-        assert self.planner is not None
-        plan = self.planner.best(lag) if lag else None
-        state, pending = session.begin(
-            self.journal.state, self.chain, request, following, private, plan, self._randbelow
-        )
-        self.journal.begin(state, pending, self._everything() if plan is None else plan.cost)
+        assert self._drawing is not None
+        status = self._drawing.status(private)
+        await self._drawing.ready(status)
+        called = now()  # after the wait for public things: the draw has a whole delay from here on
+        pending = self._drawing.begin(source, next, status)
         await self._grid.after_call(called, self.delay)
         return await self._complete(pending)
-
-    def _everything(self) -> float:
-        """What the full set costs, in the unit of the plans."""
-        return float(self.chain.n) if self.lengths is None else math.fsum(self.lengths)
 
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""
@@ -212,7 +238,9 @@ class Client:
         """Send the pending query until it is answered whole, and put the answer and the end of the step on disk."""
         query = sorted(pending.query, key=lambda source: self._on_wire[source])
         on_wire = tuple(self._on_wire[source] for source in query)
-        journal = self.journal
+        journal, drawing = self.journal, self._drawing
+        assert drawing is not None
+        drawing.look_ahead()
         step = journal.state.step
         answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
         members = [
@@ -220,6 +248,7 @@ class Client:
             for source, content in zip(query, answer.contents, strict=True)
         ]
         journal.finish(session.finish(journal.state), members, answer.size, attempts)
+        await drawing.hold()
         self._grid.restart()  # only from here on may anything depend on which member was wanted
         wanted = members[query.index(pending.request)]
         return self._message(wanted, pending.query, pending.private, pending.private and not pending.asked_private)

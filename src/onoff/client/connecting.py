@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,12 +25,17 @@ def connect(
     urls: Mapping[str, str] | str | Path | None = None,
     journal: str | Path | None = None,
     plans: Planner | str | Path | None = None,
+    promise: str | None = None,
+    sensitive: Sequence[int | str] = (),
+    record: str | Path | None = None,
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
     token: str | None = None,
     delay: float = DELAY,
+    deadline: float | None = None,
     attempts: int = 5,
     background: bool = True,
     lasting: bool = False,
+    ahead: bool = True,
     first_ever: bool = False,
 ) -> Client:
     """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
@@ -42,9 +47,22 @@ def connect(
     default in the user's state. It is made if it is not there. It remembers what was given, and later calls may leave
     that out (URLs are remembered if they are in a file).
 
-    `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then closes.
-    Without `background` no process computes cheaper plans. That process ends with the client. If it is `lasting`, it
-    goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with. For the rest see `Client`.
+    A journal is made for one `promise`, and keeps it:
+
+    - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
+      believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
+      whether any is. They are fixed with the journal, too.
+    - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs the
+      next one.
+
+    For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
+    secret. A client that makes one request only does without `ahead`.
+
+    For "both": `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then
+    closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
+    `lasting`, it goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with.
+
+    `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     Whoever calls a client must be ready for these errors of `onoff.errors`:
 
@@ -55,20 +73,23 @@ def connect(
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
-    settings = Settings.of(journal, chain, server, urls, lengths)
+    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive)
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
-        transport = OnoffTransport(settings.server, token)
+        transport = OnoffTransport(settings.server, token, deadline=deadline)
     elif isinstance(settings.urls, Path):
-        transport = HttpTransport.load(settings.urls)
+        transport = HttpTransport.load(settings.urls, deadline)
     else:
-        transport = HttpTransport(dict(settings.urls))
-    given = isinstance(plans, Planner)
-    planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
+        transport = HttpTransport(dict(settings.urls), deadline=deadline)
+    planner: Planner | Callable[[], Planner] | None = None
+    if settings.promise == "both":
+        planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
+    mine = not isinstance(plans, Planner)
     return Client(
         settings.chain, transport, settings.journal, planner,
-        delay=delay, attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=not (given or lasting),
+        promise=settings.promise, sensitive=settings.sensitive, record=record, ahead=ahead, delay=delay,
+        attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=mine and not lasting,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onoff.client import journalfile
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
@@ -80,10 +81,26 @@ class Totals:
 
 
 class Journal:
-    """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there."""
+    """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there.
 
-    def __init__(self, path: str | Path, chain: str, catalogue: str, first_ever: bool = False) -> None:
-        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough."""
+    A journal is made for one promise ("past" or "both") and one set of sensitive sources, and keeps them. `rows` are
+    those after the newest query, if its promise is "past" and a request has counted as ON.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        chain: str,
+        catalogue: str,
+        first_ever: bool = False,
+        *,
+        promise: str | None = None,
+        sensitive: Sequence[int] = (),
+    ) -> None:
+        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
+
+        `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
+        """
         self.path = Path(path)
         self._database: sqlite3.Connection | None = None
         self._witness: Witness | None = None
@@ -92,22 +109,24 @@ class Journal:
             try:
                 self.created = not self.path.exists()
                 if self.created:
-                    self._create(chain, catalogue, first_ever)
+                    self._create(chain, catalogue, first_ever, promise or "both", sensitive)
                 journalfile.check_is_journal(self.path)
                 self._database = journalfile.connect(self.path)
-                meta = self._checked(chain, catalogue)
+                meta = self._checked(chain, catalogue, promise, sensitive)
                 self._witness = Witness(meta["identity"])
                 self._check_newest(meta)
                 if meta["version"] != str(VERSION):
                     journalfile.bring_up_to_date(self._database, meta)
                 self.state = State.from_dict(json.loads(meta["state"]))
+                self.promise, self.sensitive = _promise(meta)
+                self.rows = journalfile.read_rows(self._database, meta)
                 self.stream = meta["identity"]  # the random name under which its queries go out
             except BaseException:
                 self.close()
                 raise
 
-    def begin(self, state: State, pending: Pending, cost: float) -> None:
-        """Put a drawn query on disk, before it goes on the wire."""
+    def begin(self, state: State, pending: Pending, cost: float, rows: dict[str, Any] | None = None) -> None:
+        """Put a drawn query on disk, before it goes on the wire, and with it the rows after it."""
         row = (
             *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
             *(json.dumps(pending.query), pending.request, pending.next, cost, _pad(pending.request, pending.next)),
@@ -118,6 +137,11 @@ class Journal:
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
+            if rows is not None:
+                text = json.dumps(rows)
+                database.execute("INSERT OR REPLACE INTO everyday VALUES (1, ?)", (text,))
+                database.execute("UPDATE meta SET value = ? WHERE key = 'rows'", (journalfile.rows_digest(text),))
+        self.rows = self.rows if rows is None else rows
 
     def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
@@ -228,7 +252,7 @@ class Journal:
             raise JournalLocked(f"{self.path}: another process is using this journal; wait for it to end") from None
         return descriptor
 
-    def _create(self, chain: str, catalogue: str, first_ever: bool) -> None:
+    def _create(self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int]) -> None:
         start, _ = self._sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
         unfinished = self.path.with_name(self.path.name + ".new")
@@ -246,6 +270,7 @@ class Journal:
             "transaction": str(start),
             "state": _state_text(state),
             "notes": journalfile.notes_digest({}),
+            **journalfile.promise_of(promise, sensitive),
         }
         database = journalfile.connect(unfinished)
         try:
@@ -258,10 +283,11 @@ class Journal:
         os.fsync(self._lock)  # a journal without its lock would be refused
         os.rename(unfinished, self.path)
 
-    def _checked(self, chain: str, catalogue: str) -> dict[str, str]:
+    def _checked(self, chain: str, catalogue: str, promise: str | None, sensitive: Sequence[int]) -> dict[str, str]:
         """What the journal says of itself, once all of it makes sense and is of a known version."""
         with self._open() as database:
-            if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+            # Not `quick_check`, which passes over an index from which the key of a note is missing.
+            if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
                 raise DamagedError("the file fails SQLite's check")
             meta = journalfile.read_meta(database)
             journalfile.check_version(self.path, meta)
@@ -270,6 +296,7 @@ class Journal:
                 if meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
                     raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+            check_promise(self.path, _promise(meta), promise, sensitive)
             return meta
 
     def _check_newest(self, meta: dict[str, str]) -> None:
@@ -283,10 +310,28 @@ class Journal:
         self._seal(int(meta["transaction"]), identity)  # a process may have been killed between the two
 
 
+def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
+    """Refuse another promise, or other sensitive sources, than the journal was `made` for."""
+    if promise is not None and promise != made[0]:
+        raise JournalError(
+            f"{path}: was made for the promise {made[0]!r} and keeps it: leave the promise out, or name another journal"
+        )
+    if sensitive and tuple(sensitive) != made[1]:
+        raise JournalError(
+            f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
+            "leave them out, or name another journal"
+        )
+
+
+def _promise(meta: dict[str, str]) -> tuple[str, tuple[int, ...]]:
+    """The promise of a journal and its sensitive sources. Older versions knew one promise."""
+    return meta.get("promise", "both"), tuple(json.loads(meta.get("sensitive", "[]")))
+
+
 def _state_text(state: State) -> str:
     """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
     pending = state.pending
-    named = [state.last, state.previous, state.announced]
+    named = [state.last, state.previous, state.announced, state.context]
     named += [] if pending is None else [pending.request, pending.next]
     return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)
 
@@ -312,12 +357,18 @@ def _checked_query(step: int, text: str, request: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a journal says, read without opening it for use: another process may be at it."""
+    """What a journal says, read without opening it for use: another process may be at it.
+
+    `chain` is the fingerprint of its chain. `rows` are those after the newest query.
+    """
 
     state: State
     totals: Totals
     notes: dict[str, str]
-    chain: str = ""  # its fingerprint
+    chain: str = ""
+    promise: str = "both"
+    sensitive: tuple[int, ...] = ()
+    rows: dict[str, Any] | None = None
 
 
 def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
@@ -334,9 +385,11 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
             journalfile.check_version(file, meta)
             journalfile.check_sums(meta)
             totals = _totals(database, lengths, since)
+            rows = journalfile.read_rows(database, meta)
         finally:
             database.close()
-        return Snapshot(State.from_dict(json.loads(meta["state"])), totals, journalfile.notes_of(meta), meta["chain"])
+        state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
+        return Snapshot(state, totals, notes, meta["chain"], *_promise(meta), rows)
 
 
 def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:

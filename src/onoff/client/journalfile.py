@@ -10,18 +10,23 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from onoff.errors import AFRESH, JournalError
 
-VERSION = 2
+VERSION = 3
 # All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
 # long that takes and whether it fails must not depend on which was wanted. `pad` makes up for the digits of sources.
 MEMBERS = """
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, body BLOB NOT NULL) STRICT;
+"""
+# For the promise `past`: what queries so far tell in every context, after the newest one. One row; it holds no secret.
+EVERYDAY = """
+CREATE TABLE everyday (one INTEGER PRIMARY KEY CHECK (one = 1), rows TEXT NOT NULL) STRICT;
 """
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -31,6 +36,7 @@ CREATE TABLE steps (
     cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT ''
 ) STRICT;
 {MEMBERS}
+{EVERYDAY}
 """
 # Version 1 kept the wanted message alone, and did not sum up the notes.
 FROM_VERSION_1 = f"""
@@ -39,8 +45,11 @@ INSERT INTO members SELECT source, step, status, round, body FROM message;
 DROP TABLE message;
 ALTER TABLE steps ADD COLUMN pad TEXT NOT NULL DEFAULT '';
 """
+FROM_VERSION_2 = EVERYDAY  # which knew one promise
 SUMMED_1 = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
-SUMMED = (*SUMMED_1, "notes")
+SUMMED_2 = (*SUMMED_1, "notes")
+SUMMED = (*SUMMED_2, "promise", "sensitive", "rows")
+SUMS = {"1": SUMMED_1, "2": SUMMED_2, str(VERSION): SUMMED}
 KEEP = "The journal is not to blame: keep it, mend that and try again. No new query was sent"
 IDENTITY = re.compile("[0-9a-f]{32}")
 
@@ -119,14 +128,15 @@ def check_is_journal(path: Path) -> None:
 
 
 def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> None:
-    """Make a journal of version 1 that was checked, and says this of itself, one of this version, all or nothing."""
-    new = {**meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta))}
+    """Make an older journal that was checked, and says this of itself, one of this version, all or nothing."""
+    new = {**meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta)), **promise_of("both")}
     new["checksum"] = checksum(new)
+    statements = FROM_VERSION_1 + FROM_VERSION_2 if meta["version"] == "1" else FROM_VERSION_2
     database.execute("BEGIN IMMEDIATE")
     try:
-        for statement in FROM_VERSION_1.split(";"):
+        for statement in statements.split(";"):
             database.execute(statement)
-        rows = [(key, new[key]) for key in ("version", "notes", "checksum")]
+        rows = [(key, new[key]) for key in ("version", "notes", "promise", "sensitive", "rows", "checksum")]
         database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
         database.execute("COMMIT")
     except BaseException:
@@ -146,7 +156,7 @@ def notes_of(meta: dict[str, str]) -> dict[str, str]:
 
 def check_version(path: Path, meta: dict[str, str]) -> None:
     """Refuse what another version has written; that it cannot be read here is no damage."""
-    if meta["version"] not in ("1", str(VERSION)):
+    if meta["version"] not in SUMS:
         raise JournalError(f"{path}: version {meta['version']} of the journal is not known here; upgrade onoff")
 
 
@@ -155,13 +165,33 @@ def check_sums(meta: dict[str, str]) -> None:
 
     SQLite itself does not notice a digit that has changed.
     """
-    first = meta["version"] == "1"
-    if meta["checksum"] != checksum(meta, SUMMED_1 if first else SUMMED):
+    if meta["checksum"] != checksum(meta, SUMS[meta["version"]]):
         raise DamagedError("its checksum does not match")
-    if not first and meta["notes"] != notes_digest(notes_of(meta)):
+    if meta["version"] != "1" and meta["notes"] != notes_digest(notes_of(meta)):
         raise DamagedError("the checksum of its notes does not match")
     if IDENTITY.fullmatch(meta["identity"]) is None:
         raise DamagedError("its identity is not one")
+
+
+def promise_of(promise: str, sensitive: Sequence[int] = ()) -> dict[str, str]:
+    """What a new journal says of its promise."""
+    return {"promise": promise, "sensitive": json.dumps(list(sensitive)), "rows": rows_digest(None)}
+
+
+def read_rows(database: sqlite3.Connection, meta: dict[str, str]) -> dict[str, Any] | None:
+    """The rows after the newest query; None if there are none. They must be what was written."""
+    if meta["version"] != str(VERSION):
+        return None
+    row = database.execute("SELECT rows FROM everyday").fetchone()
+    text = None if row is None else row[0]
+    if meta["rows"] != rows_digest(text):
+        raise DamagedError("the checksum of its rows does not match")
+    found: dict[str, Any] | None = None if text is None else json.loads(text)
+    return found
+
+
+def rows_digest(text: str | None) -> str:
+    return hashlib.sha256((text or "").encode()).hexdigest()
 
 
 def checksum(meta: dict[str, str], keys: tuple[str, ...] = SUMMED) -> str:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from onoff.client.client import Client, Message
 from onoff.client.settings import MOST, parsed
-from onoff.errors import Announced, OnoffError, PendingRequest, SourceError, is_whole
-from onoff.files import make_directory, told
-from onoff.model.chainfile import write_atomically
+from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
+from onoff.files import make_directory, told, write_atomically
+from onoff.types import is_whole
 
 Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
@@ -43,7 +43,7 @@ async def play_file(
         for _ in range(begun):
             advance()
         for i, (source, private) in enumerate(left):
-            following = left[i + 1][0] if i + 1 < len(left) else None
+            following = left[i + 1][0] if i + 1 < len(left) and client.journal.promise == "both" else None
             await delivery.take(client.get(source, following, private))
             advance()
     if not left and begun:
@@ -213,7 +213,7 @@ class Delivery:
 def _made_on(client: Client, first: int, count: int) -> str | None:
     """Which requests of a file, begun at step `first`, were asked OFF but made ON, in words."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
-    early = sum(step.next is not None for step in made_on)
+    early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
     reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None

@@ -1,9 +1,10 @@
-"""The protocol as a pure state machine: no network, no disk, no clock.
+"""The protocol of the promise `both` as a pure state machine: no network, no disk, no clock.
 
     begin : (state, request, next, private, plan, randbelow) -> (state with a pending query, that query)
     finish: state with a pending query -> state after the step
 
-A query is drawn once, in `begin`; whatever happens to it later, it is sent again unchanged until `finish`.
+A query is drawn once, in `begin`; whatever happens to it later, it is sent again unchanged until `finish`. The
+promise `past` has a `begin` of its own (`onoff.client.past`) and the same states.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from onoff.errors import Announced, ContextError, PendingRequest, PlanError
 from onoff.model.chain import Chain
 from onoff.model.rounding import sum_up
 from onoff.plans.base import Plan
-from onoff.schemes.clocks import RandBelow
+from onoff.types import RandBelow
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class State:
 
     `unsettled` counts the full-set steps still to make before one counts as ON. A stream that may have a forgotten
     past starts with 1: its first request may repeat one whose query already went out, so only the second counts.
+    `context` is for the promise `past` alone: where the reader is among the rows after the newest query.
     """
 
     step: int = 0
@@ -49,6 +51,7 @@ class State:
     unsettled: int = 1
     rounding: float = 0.0
     pending: Pending | None = None
+    context: int | None = None
 
     @property
     def answered(self) -> State:
@@ -84,13 +87,7 @@ def begin(
     randbelow: RandBelow = secrets.randbelow,
 ) -> tuple[State, Pending]:
     """Draw the query of a step. `plan` is needed, for at most the lag of the step, unless that is 0."""
-    if state.pending is not None:
-        raise PendingRequest(
-            f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending: finish it "
-            "(`onoff resume`, Client.resume) before asking for anything else",
-            step=state.step,
-        )
-    _check_source(chain, request)
+    check_request(state, chain, request)
     if next is not None:
         _check_source(chain, next)
     if state.announced is not None and request != state.announced:
@@ -99,8 +96,6 @@ def begin(
             f"ask for it before {chain.names[request]!r}",
             announced=state.announced,
         )
-    if state.previous is not None and chain.P[state.previous, request] == 0:
-        raise _impossible(chain, state.previous, request)
     if next is not None and chain.P[request, next] == 0:
         raise _impossible(chain, request, next)
     lag = next_lag(state, next, private)
@@ -131,7 +126,21 @@ def finish(state: State) -> State:
         announced=None if done.private else done.next,
         unsettled=max(0, state.unsettled - 1) if done.private else state.unsettled,
         rounding=sum_up(state.rounding, done.rounding) if done.rounding else state.rounding,
+        context=state.context,
     )
+
+
+def check_request(state: State, chain: Chain, request: int) -> None:
+    """An error unless nothing is pending and the chain can get from the request before to this one."""
+    if state.pending is not None:
+        raise PendingRequest(
+            f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending: finish it "
+            "(`onoff resume`, Client.resume) before asking for anything else",
+            step=state.step,
+        )
+    _check_source(chain, request)
+    if state.previous is not None and state.announced is None and chain.P[state.previous, request] == 0:
+        raise _impossible(chain, state.previous, request)
 
 
 def _check_source(chain: Chain, source: int) -> None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.client.journal import Journal, snapshot
-from onoff.errors import OnoffError, is_whole
+from onoff.client.journal import Journal, check_promise, snapshot
+from onoff.client.promises import checked_promise
+from onoff.errors import OnoffError
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.lengths import lengths_of, read_lengths
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +36,8 @@ class Settings:
     server: str | None
     urls: Path | Mapping[str, str] | None
     lengths: tuple[float, ...] | None
+    promise: str = "both"
+    sensitive: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -43,12 +47,15 @@ class Settings:
         server: str | None = None,
         urls: Mapping[str, str] | str | Path | None = None,
         lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
+        promise: str | None = None,
+        sensitive: Sequence[int | str] = (),
     ) -> Settings:
-        """What was given, completed by what the journal remembers."""
+        """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
         path = default_journal() if journal is None else Path(journal)
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        notes = snapshot(path).notes if path.exists() else {}
+        found = snapshot(path) if path.exists() else None
+        notes = {} if found is None else found.notes
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
         if chain is None and "chain" not in notes:
@@ -61,7 +68,13 @@ class Settings:
                 )
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
         known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
-        return cls(path, habits, server, _absolute(urls), known)
+        wanted, hidden = checked_promise(habits, promise, sensitive)
+        if found is not None:
+            check_promise(path, (found.promise, found.sensitive), wanted, hidden)
+            wanted, hidden = found.promise, found.sensitive
+        if wanted != "both" and known is not None:
+            raise OnoffError("the promise 'past' counts messages: leave the lengths out, or take the promise 'both'")
+        return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden)
 
     def note(self, journal: Journal) -> None:
         """Note what has worked, where it is not noted yet. URLs that were given as objects are not remembered."""
@@ -94,14 +107,14 @@ def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
 
 def chain_text(chain: Chain) -> str:
     """A chain as a note, exact to the bit."""
-    return json.dumps({"names": chain.names, "matrix": chain.P.tolist()})
+    return json.dumps(chain.as_dict())
 
 
 def chain_from(text: str) -> Chain:
     """The chain that `chain_text` wrote."""
     data = parsed(text)
     try:
-        return Chain(data["matrix"], data["names"])
+        return Chain.from_dict(data)
     except (KeyError, TypeError, ValueError) as error:
         raise OnoffError("the chain that the journal remembers cannot be read: give --chain again") from error
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.client.journal import Snapshot, snapshot
+from onoff.client.journalfile import explained
 from onoff.client.settings import SINCE, lengths_from, loaded, remembered_chain, since_from
 from onoff.errors import OnoffError
+from onoff.everyday import Everyday, Step
 from onoff.model.chain import Chain
 from onoff.plans.base import Plan
 from onoff.plans.planner import Planner
@@ -15,13 +17,17 @@ from onoff.plans.planner import Planner
 
 @dataclass(frozen=True)
 class Standing:
-    """`plan` is what the next request would use while OFF, if one has counted as ON; sums count from step `since`."""
+    """What the next request would use while OFF, if one has counted as ON: a `plan`, or a `step` of the promise "past".
+
+    Sums count from step `since`.
+    """
 
     journal: Snapshot
     chain: Chain
     lengths: tuple[float, ...] | None
     since: int
-    plan: Plan | None
+    plan: Plan | None = None
+    step: Step | None = None
 
 
 def standing(path: Path, chain: Chain | str | Path | None = None, plans: str | Path | None = None) -> Standing:
@@ -32,8 +38,12 @@ def standing(path: Path, chain: Chain | str | Path | None = None, plans: str | P
     found = snapshot(path, lengths, since)
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
-    used = None
+    plan = step = None
     after = found.state.answered
-    if after.last is not None:
-        used = Planner(known, plans, lengths, background=False).best(after.lag + 1)
-    return Standing(found, known, lengths, since, used)
+    if found.rows is not None:
+        with explained(path):
+            rows = Everyday.from_dict(known, found.rows)
+        step = rows.prepare()
+    elif after.last is not None:
+        plan = Planner(known, plans, lengths, background=False).best(after.lag + 1)
+    return Standing(found, known, lengths, since, plan, step)

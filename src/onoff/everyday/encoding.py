@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from onoff.everyday.filter import Floats, Mask
 from onoff.everyday.sharing import Sharing
 from onoff.schemes.law import Law
-from onoff.schemes.realisation.network import Network, Units, supplies
+from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, Mask, Units
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.model.powers import UNIT, counts, gamma, times
+from onoff.types import Floats, Mask
 
 FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows: part of the rounding
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def restricted(rows: NDArray[Any], open_sources: Mask) -> NDArray[Any]:

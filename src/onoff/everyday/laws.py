@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onoff.model.rows import Floats, RowTable
+from onoff.model.rows import RowTable
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.comb import Orders, mixed_combs
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
@@ -19,6 +19,7 @@ from onoff.schemes.optimum.search import Search
 from onoff.schemes.peel import peeled
 from onoff.schemes.realisation.realise import finished
 from onoff.schemes.realisation.repair import Repair
+from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
@@ -62,7 +63,10 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
 
 
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
-    """Laws to be repaired, the quickest first; a comb that would need much repair is not tried if there is better."""
+    """Laws to be repaired, the quickest first.
+
+    A comb that would need much repair is left out if there is something better.
+    """
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
@@ -95,7 +99,7 @@ def _extremes(rows: RowTable) -> RowTable:
 
 
 def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
-    """What repair would have to add at most, in messages."""
+    """What repair may have to add, in messages."""
     repair = Repair(quantised(member, mass, DENOMINATOR))
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 

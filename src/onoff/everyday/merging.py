@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.everyday.filter import FLOOR, Floats, Mask, error_of
+from onoff.everyday.filter import FLOOR, error_of
+from onoff.types import Floats, Mask
 
 ALIKE = 2.0**-42  # rows this near are merged whenever they are met
 SPARE = 32  # contexts beyond the number of sources; above, the nearest rows are merged however far they are

@@ -11,20 +11,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from onoff.errors import ChainError, PlanError, is_whole
+from onoff.errors import ChainError, PlanError
 from onoff.everyday import filter as filters
 from onoff.everyday.encoding import encoders
-from onoff.everyday.filter import Floats, Mask
 from onoff.everyday.laws import law_for
 from onoff.everyday.merging import merged
 from onoff.everyday.sharing import shared
-from onoff.everyday.step import Query, Step
+from onoff.everyday.step import Step
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
 from onoff.model.rounding import sum_up
 from onoff.model.rows import RowTable
 from onoff.schemes.law import DENOMINATOR
+from onoff.types import Floats, Mask, Query, is_whole
 
 PRICE = 5e-4  # share of the least cost that may be spent on sharing flows
 TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its rows
@@ -182,7 +182,7 @@ class Everyday:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote; `PlanError` if it is for another chain or is damaged."""
+        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         if data.get("chain") != chain.fingerprint:
             raise PlanError("the state is for another chain")
         try:
@@ -201,7 +201,7 @@ class Everyday:
 
 
 def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:
-    """Sources by index or by name, sorted; `ChainError` for one that the chain does not have."""
+    """Sources by index or by name, sorted. Raises `ChainError` for one that the chain does not have."""
     if isinstance(sources, str):
         raise ChainError(f"the sensitive sources are {sources!r}: give a list of names", value=sources)
     found = set()

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.errors import ContextError, PlanError, is_whole
+from onoff.errors import ContextError, PlanError
 from onoff.model.rounding import up
-from onoff.schemes.clocks import RandBelow
+from onoff.types import Query, RandBelow, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from onoff.everyday.encoding import Encoders
     from onoff.everyday.state import Everyday
-
-Query = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,7 @@ class Step:
         return self.sets[int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))]
 
     def check(self, request: int, context: int) -> None:
-        """An error unless the request can happen in the context."""
+        """Raise `ContextError` unless the request can happen in the context."""
         possible = self.state.possible
         if not (is_whole(context) and context < len(possible)):
             raise PlanError(f"there is no context {context!r}: the state has 0 to {len(possible) - 1}")

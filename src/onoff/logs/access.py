@@ -2,9 +2,9 @@
 
     192.0.2.7 - ann [10/Oct/2025:13:55:36 -0700] "GET /news?page=2 HTTP/1.1" 200 2326 "http://..." "Mozilla/5.0"
 
-The last two fields are those of the Combined format. A user is the name of who logged in; without one (`-`), the
-address together with the program. A source is the path without its query string. Only what was fetched counts: GET,
-with an answer below 400.
+The last two fields are those of the Combined format. A user is the login name or, without one (`-`), the address
+together with the program. A source is the path without its query string. Only what was fetched counts: GET, with an
+answer below 400.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def is_access_log(lines: Iterable[str]) -> bool:
 
 
 def write_events(file: Path, target: Path) -> int:
-    """Write the events of an access log as a Parquet file; how many lines are left out, since nothing was fetched."""
+    """Write the events of an access log as a Parquet file, and return how many lines were left out since nothing was
+    fetched.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 

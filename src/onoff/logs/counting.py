@@ -229,7 +229,10 @@ def count_transitions(
 
 
 def _merged(found: Sequence[tuple[Counts, Counts, Counts]]) -> tuple[Counts, Counts, Counts]:
-    """Counts of equal buckets and triples added up, in order: engines have none, and sums of floats would show it."""
+    """Counts of equal buckets and triples added up, in a fixed order.
+
+    Engines give rows in any order, and sums of floats would differ.
+    """
     where, flat, count = (np.concatenate(part) for part in zip(*found, strict=True))
     order = np.lexsort((flat, where))
     where, flat, count = where[order], flat[order], count[order]

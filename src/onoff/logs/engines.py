@@ -51,8 +51,8 @@ class Engine(Protocol):
 class DuckDB:
     """DuckDB in this process. What does not fit into `memory` goes to `directory` for a while.
 
-    That works for sorting, but windows over 10^8 rows end with too little memory all the same: such a log is written
-    to the directory anew, in parts by users.
+    That works for sorting. Windows over 10^8 rows need too much memory all the same, so such a log is first rewritten
+    to the directory, in parts by users.
     """
 
     rows_at_once = 10_000_000
@@ -197,7 +197,7 @@ class Spark:
 
 
 def _check_master(master: str) -> None:
-    """Spark would say it by a trace of Java, and of a master that nobody answers for only after a minute."""
+    """Raise `LogError` if there is no such Spark master. Spark itself would print a Java trace, after a minute."""
     if not re.fullmatch(r"local(\[.+\])?|yarn|(spark|k8s)://.+", master):
         raise LogError(f"{master!r} is no address of Spark: write local[*], spark://HOST:7077, yarn or k8s://ADDRESS")
     if not master.startswith("spark://"):
@@ -256,7 +256,7 @@ def _seconds(name: str, types: Mapping[str, str], quote: str, moments: tuple[str
 
 @contextmanager
 def _patient() -> Iterator[None]:
-    """PySpark warns of pandas 3, which is not used here."""
+    """Silence PySpark's warning about pandas 3, which is not used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.errors import LogError, is_whole
+from onoff.errors import LogError
 from onoff.extras import need
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
@@ -26,6 +26,7 @@ from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
+from onoff.types import is_whole
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -39,7 +40,7 @@ def _quietly(title: str, total: int | None) -> AbstractContextManager[Callable[[
 
 @dataclass(frozen=True)
 class Report:
-    """What was in the log, what was done with it, and what the chain is worth. Nothing is dropped that is not here.
+    """What was in the log, what was done with it, and what the chain is worth. All that was dropped is counted here.
 
     rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
     one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
@@ -94,11 +95,11 @@ class Fit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
         if Path(path).suffix.lower() != ".json":
-            raise LogError(f"{path}: counts travel in JSON only; give a name that ends in .json")
+            raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
         about["dead_ends"] = list(report.dead_ends)
-        write(path, self.chain.P, self.chain.names, {"counts": self.counts.tolist(), "fit": about})
+        write(path, self.chain, {"counts": self.counts.tolist(), "fit": about})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
@@ -195,7 +196,7 @@ def _check(
     replicates: int | None,
     engine: str,
 ) -> None:
-    """Complain before the long work, not after it."""
+    """Raise `LogError` for bad options, before the long work."""
     if kind is not None and kind not in FORMATS:
         raise LogError(f"{kind!r} is no kind of log: {', '.join(FORMATS)}")
     if gap is not None and not gap > 0:

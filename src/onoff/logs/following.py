@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
-from onoff.logs.predictors import LONG, Floats, Indices, Piece, Predictors, predictors
+from onoff.logs.predictors import LONG, Indices, Piece, Predictors, predictors
 from onoff.model.chain import Chain
+from onoff.types import Floats
 
 FALSE_ALARMS = 0.01
 FAITH = 0.5  # what is laid on the chain itself: the capital never falls far below it

@@ -1,6 +1,6 @@
-"""What a log is, by its look, where its name does not say; and what is plainly no log at all.
+"""The format of a log by its look, if its name does not tell, and whether a file is plainly not a log at all.
 
-Without this a letter, a program or a picture would be read as sequences of words, and a chain fitted to it.
+Without this check a letter, a program or a picture would be read as sequences of words, and a chain fitted to it.
 """
 
 from __future__ import annotations

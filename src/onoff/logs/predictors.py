@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.types import Floats
+
 PERIODS = 32
 SHORT, LONG = 64, 2**16  # requests, after which a predictor begins afresh
 CELLS = 2**20  # of a table of steps and sources: bounds the memory
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.logs.counting import Counts
-from onoff.logs.resampling import FEWEST, Floats, Interval, intervals, replicated
+from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.powers import times
+from onoff.types import Floats, Mask
 
 FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
@@ -90,7 +91,7 @@ def mixing(chain: Chain) -> float:
 def second_order_gain(
     pairs: Counts,
     triples: tuple[Counts, Counts, Counts],
-    held: NDArray[np.bool_],
+    held: Mask,
     rng: np.random.Generator,
 ) -> Interval | None:
     """Bits per transition by which the last two requests predict better than the last one, on held-out users.
@@ -205,12 +206,12 @@ def costs(
 
 
 def saving(rows: Sequence[Cost], n: int) -> float:
-    """1 - (mean outer bound over the lags) / n: what switching OFF for so many steps saves at most, on average."""
+    """1 - (mean outer bound over the lags) / n: the most that being OFF at these lags can save, on average."""
     return 1 - sum(row.outer for row in rows) / len(rows) / n
 
 
 def too_few(transitions: int, n: int) -> bool:
-    """Whether a chain from so many transitions should not be relied on."""
+    """Whether this number of transitions is too small for a chain to be relied on."""
     return transitions < FEW * n
 
 

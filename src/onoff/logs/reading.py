@@ -12,6 +12,7 @@ import gzip
 import re
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from statistics import median
 from typing import IO, cast
 
 from onoff.errors import LogError
+from onoff.files import only_member
 from onoff.logs import sequences
 
 KINDS = {
@@ -75,26 +77,17 @@ def unpacked(file: Path, directory: Path) -> Path:
         raise LogError(f"{file}: is a directory; name a file")
     if file.stat().st_size == 0:
         raise LogError(f"{file}: is empty")
-    try:
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                members = [member for member in archive.infolist() if _counts(member)]
-                if len(members) != 1:
-                    raise LogError(f"{file}: holds {len(members)} files; a zip archive with one log is needed")
-                with archive.open(members[0]) as packed:
-                    return unpacked(_copied(packed, directory / Path(members[0].filename).name), directory)
-        if file.suffix == ".gz" and KINDS.get(Path(file.stem).suffix.lower()) in (None, "text"):
+    if zipfile.is_zipfile(file):
+        with only_member(file, LogError) as (name, packed):
+            inside = _copied(packed, directory / name)
+        return unpacked(inside, directory)
+    if file.suffix == ".gz" and KINDS.get(Path(file.stem).suffix.lower()) in (None, "text"):
+        try:
             with gzip.open(file) as stream:
                 return _copied(cast(IO[bytes], stream), directory / file.stem)
-    except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise LogError(f"{file}: cannot be unpacked ({error})") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise LogError(f"{file}: cannot be unpacked ({error})") from None
     return file
-
-
-def _counts(member: zipfile.ZipInfo) -> bool:
-    """Whether this is a file that somebody packed, not what an archiver adds."""
-    path = Path(member.filename)
-    return not (member.is_dir() or path.name.startswith(".") or path.parts[0] == "__MACOSX")
 
 
 def _copied(stream: IO[bytes], target: Path) -> Path:
@@ -110,7 +103,7 @@ def kind_of(file: Path) -> str | None:
 
 
 def header(file: Path) -> tuple[str, list[str]]:
-    """What separates the cells of a CSV, the commonest of comma, tab, semicolon and bar in its first line; the names.
+    """The separator of a CSV (the commonest of comma, tab, semicolon and bar in its first line) and the names there.
 
     A column without a name of its own gets its number.
     """

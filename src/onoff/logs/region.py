@@ -7,7 +7,7 @@ the ratio m(c_i) / Π_j P_ij^c_ij is a bet against P_i: it ever reaches n / 0.05
     KL(c_i / N_i || P_i) <= (ln(n / 0.05) - ln m(c_i) - N_i H(c_i / N_i)) / N_i,
 
 where m is the mean of two Dirichlet mixtures, Dirichlet(1/2) and Dirichlet(1/n). By Pinsker's inequality each row of
-every chain in the region is within e_i of the fitted row. That all users have one chain is taken for granted.
+every chain in the region is within e_i of the fitted row. All users are assumed to have the same chain.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import numpy as np
 
 from onoff.errors import NotUnique
 from onoff.logs.counting import Counts
-from onoff.logs.resampling import LEVEL, Floats
+from onoff.logs.resampling import LEVEL
 from onoff.model.chain import Chain
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
+from onoff.types import Floats
 
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 

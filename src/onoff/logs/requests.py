@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onoff.errors import LogError, is_whole
+from onoff.errors import LogError
+from onoff.files import reading
 from onoff.logs.engines import DuckDB
 from onoff.logs.opening import columns_of, opened
 from onoff.model.chain import Chain
+from onoff.types import is_whole
 
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
 JOURNAL = b"SQLite format 3\0"
@@ -34,11 +36,8 @@ class Requests:
 
 def is_journal(file: Path) -> bool:
     """Whether the file is a database, as journals are."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(JOURNAL)) == JOURNAL
-    except OSError as error:
-        raise LogError(f"{file}: cannot be read ({error.strerror})") from None
+    with reading(file, LogError), file.open("rb") as stream:
+        return stream.read(len(JOURNAL)) == JOURNAL
 
 
 def of_journal(file: Path, chain: Chain) -> Requests:
@@ -107,7 +106,7 @@ def _sequenced(
 
 
 def _listed(file: Path, chain: Chain) -> list[int] | None:
-    """The requests of a list; None if it is none: every line names one source of the chain."""
+    """The requests of a list, in which every line names a source of the chain. None if the file is not such a list."""
     found = []
     try:
         with file.open(encoding="utf-8-sig") as lines:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from onoff.types import Floats, Units
 
 LEVEL = 0.95
 FEWEST = 10  # buckets: fewer say too little about how they vary
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,13 @@ class Interval:
     high: float
 
 
-def weights(k: int, replicates: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def weights(k: int, replicates: int, rng: np.random.Generator) -> Iterator[Units]:
     """How often each of k buckets is drawn, for each replicate."""
     for _ in range(replicates):
         yield rng.multinomial(k, np.full(k, 1 / k))
 
 
-def replicated(
-    statistic: Callable[[NDArray[np.int64]], Floats], k: int, replicates: int, rng: np.random.Generator
-) -> Floats:
+def replicated(statistic: Callable[[Units], Floats], k: int, replicates: int, rng: np.random.Generator) -> Floats:
     """The statistic, a vector, under `replicates` draws of bucket weights."""
     return np.array([statistic(drawn) for drawn in weights(k, replicates, rng)])
 

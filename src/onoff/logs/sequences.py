@@ -2,24 +2,19 @@
 
 Lines that are blank or begin with `%` are skipped. A comment that speaks of categories says that the next line lists
 their names; the sequences may then give the numbers of the categories, from 1 (the format of the MSNBC page views). A
-zip archive is read as the one file in it; names that begin with `__MACOSX` are the packer's.
+zip archive is read as the one file in it (`onoff.files.only_member`).
 """
 
 from __future__ import annotations
 
 import io
-import lzma
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TextIO
 
-from onoff.errors import OnoffError
-
-DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
+from onoff.files import only_member, reading
 
 
 def read(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
@@ -28,15 +23,8 @@ def read(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[
     The names are those of the file's header; without a header, `names`; without either, the words themselves.
     """
     file = Path(path)
-    try:
-        with _text(file) as lines:
-            yield from _sequences(lines, names)
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: not UTF-8 text; save the sequences as plain text, one per line") from None
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except (*DAMAGED, NotImplementedError, RuntimeError) as error:  # damaged, exotic, encrypted
-        raise OnoffError(f"{file}: not a zip archive that can be read ({error})") from None
+    with reading(file), _text(file) as lines:
+        yield from _sequences(lines, names)
 
 
 def _sequences(lines: Iterable[str], names: Sequence[str]) -> Iterator[list[str]]:
@@ -60,15 +48,11 @@ def _meaning(names: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _text(file: Path) -> Iterator[TextIO]:
-    if not zipfile.is_zipfile(file):
-        with file.open(encoding="utf-8-sig") as lines:
+    from zipfile import is_zipfile
+
+    if is_zipfile(file):
+        with only_member(file) as (_, stream), io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
             yield lines
-        return
-    with zipfile.ZipFile(file) as archive:
-        members = [
-            member for member in archive.infolist() if not (member.is_dir() or member.filename.startswith("__MACOSX"))
-        ]
-        if len(members) != 1:
-            raise OnoffError(f"{file}: holds {len(members)} files; one file of sequences is needed")
-        with archive.open(members[0]) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
+    else:
+        with file.open(encoding="utf-8-sig") as lines:
             yield lines

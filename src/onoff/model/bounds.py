@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.model import powers as products
-from onoff.model.exact import ExactPosterior
-from onoff.model.posterior import Posterior
+from onoff.model.posterior import ExactPosterior, Posterior
 from onoff.model.rows import Rows
 
 BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is

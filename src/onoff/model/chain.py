@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
 from numbers import Real
@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onoff.errors import ChainError, NotUnique, is_whole
+from onoff.errors import ChainError, NotUnique
 from onoff.model import powers as products
+from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
-    from onoff.model.exact import ExactPosterior
-    from onoff.model.posterior import Posterior
+    from onoff.model.posterior import ExactPosterior, Posterior
 
 ROW_SUM_TOLERANCE = 1e-9
-Matrix = NDArray[np.float64]
 
 
 class Chain:
@@ -36,7 +35,7 @@ class Chain:
     "0", "1", ...: then the name of a source is its index.
     """
 
-    P: Matrix
+    P: Floats
     names: tuple[str, ...]
 
     def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
@@ -76,7 +75,7 @@ class Chain:
     def from_counts(cls, counts: ArrayLike, names: Iterable[str] | None = None, smoothing: float = 1.0) -> Self:
         """The chain with P[i, j] proportional to counts[i, j] + smoothing.
 
-        A source without any outgoing count is an error for every smoothing: its row would be an invention.
+        Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
         matrix = _checked_matrix(counts, what="the count matrix")
         labels = _checked_names(names, len(matrix))
@@ -123,7 +122,7 @@ class Chain:
     def _index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
-    def power(self, k: int) -> Matrix:
+    def power(self, k: int) -> Floats:
         """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
@@ -137,15 +136,15 @@ class Chain:
 
     def exact_posterior(self, lag: int) -> ExactPosterior:
         """The same in fractions: the oracle for small n."""
-        from onoff.model.exact import ExactPosterior
+        from onoff.model.posterior import ExactPosterior
 
         return ExactPosterior(self, lag)
 
-    def stationary(self) -> Matrix:
-        """The distribution pi with pi P = pi; `NotUnique` if there is more than one closed class.
+    def stationary(self) -> Floats:
+        """The distribution pi with pi P = pi. Raises `NotUnique` if there is more than one closed class.
 
-        Floats, which keep their digits here also in near-deterministic chains; where one of them would overflow
-        or underflow, decimals with exponents that do not (slower). What is below 2^-1075 in the end becomes 0.
+        It is computed in floats, which lose no digits here even if the chain is nearly deterministic. If one of them
+        would overflow or underflow, decimals are used instead, which is slower. A probability below 2^-1075 becomes 0.
         """
         members = self._closed_class()
         A = self.P[np.ix_(members, members)]
@@ -180,7 +179,7 @@ class Chain:
     def simulate(self, steps: int, rng: np.random.Generator, start: int | None = None) -> NDArray[np.intp]:
         """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution.
 
-        Each step takes one draw of 53 bits: what is less likely than 2^-53 may never be seen.
+        Each step takes one draw of 53 bits, so that what is less likely than 2^-53 may never be seen.
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
@@ -209,9 +208,9 @@ class Chain:
         """Read a chain from a `.json` or `.csv` file."""
         from onoff.model.chainfile import read
 
-        matrix, names = read(path)
+        data = read(path)
         try:
-            return cls(matrix, names)
+            return cls.from_dict(data)
         except ChainError as error:
             raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
@@ -219,7 +218,16 @@ class Chain:
         """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
         from onoff.model.chainfile import write
 
-        write(path, self.P, self.names)
+        write(path, self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Names and matrix as values of JSON: how every file holds a chain; `from_dict` gives it back bit for bit."""
+        return {"names": list(self.names), "matrix": self.P.tolist()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The chain that such values describe."""
+        return cls(data["matrix"], data["names"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Chain) and self.fingerprint == other.fingerprint
@@ -234,7 +242,7 @@ class Chain:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
 
 
-def _checked_matrix(values: ArrayLike, what: str) -> Matrix:
+def _checked_matrix(values: ArrayLike, what: str) -> Floats:
     """A fresh square float64 matrix of at least 2 finite rows; negative zeros become zeros."""
     if np.ma.isMaskedArray(values):
         raise ChainError(f"{what} is a masked array: fill in what is masked")
@@ -286,7 +294,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     return tuple(map(str.__str__, labels))
 
 
-def _normalised(row: Matrix, index: int, name: str) -> Matrix:
+def _normalised(row: Floats, index: int, name: str) -> Floats:
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
         raise ChainError(
@@ -311,8 +319,8 @@ def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
     return distribution
 
 
-def _cumulated(weights: Matrix) -> Matrix:
+def _cumulated(weights: Floats) -> Floats:
     """Cumulative sums that end at exactly 1, so that no draw below 1 falls off the end."""
     sums = weights.cumsum(axis=-1)
-    scaled: Matrix = sums / sums[..., -1:]
+    scaled: Floats = sums / sums[..., -1:]
     return scaled

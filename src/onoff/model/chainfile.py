@@ -1,7 +1,6 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
-A fitted chain's JSON also has its counts, and under "fit" how they became the matrix; whoever does not care reads past
-them.
+The JSON of a fitted chain also has its counts, and under "fit" how they became the matrix. `Chain.load` ignores both.
 """
 
 from __future__ import annotations
@@ -9,57 +8,48 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import secrets
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.errors import ChainError, is_whole
+from onoff.errors import ChainError
+from onoff.files import read_text, write_atomically
+from onoff.types import Units, is_whole
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
 
 ROW_NAMES = "; no column of row names is wanted"
 FORMAT, VERSION = "onoff-chain", 1
 
 
-def read(path: str | PathLike[str]) -> tuple[list[list[float]], list[str]]:
-    """The matrix and the names in a file; their values are checked by `Chain`."""
+def read(path: str | PathLike[str]) -> dict[str, Any]:
+    """The matrix and the names in a file, and what else JSON has; their values are checked by `Chain`."""
     file = Path(path)
     parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
     if parse is None:
         raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ChainError(f"{file}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ChainError(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    text = read_text(file, ChainError)
     if text.startswith("\ufeff"):
         raise ChainError(f"{file}: begins with a byte-order mark; save it as UTF-8 without BOM", row=0)
     return parse(text, file)
 
 
-def write(
-    path: str | PathLike[str],
-    matrix: NDArray[np.float64],
-    names: Sequence[str],
-    more: Mapping[str, object] = MappingProxyType({}),
-) -> None:
+def write(path: str | PathLike[str], chain: Chain, more: Mapping[str, object] = MappingProxyType({})) -> None:
     """Write atomically: a reader sees the old file or the new one, whole. JSON also takes `more` entries."""
     file = Path(path)
-    rows = [[float(p) for p in row] for row in matrix]
     if file.suffix.lower() == ".json":
-        text = json.dumps({"format": FORMAT, "version": VERSION, "names": list(names), "matrix": rows, **more}) + "\n"
+        text = json.dumps({"format": FORMAT, "version": VERSION, **chain.as_dict(), **more}) + "\n"
     elif file.suffix.lower() == ".csv":
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([repr(p) for p in row] for row in rows)
+        writer.writerow(chain.names)
+        writer.writerows(map(repr, row) for row in chain.P.tolist())
         text = buffer.getvalue()
     else:
         raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
@@ -69,39 +59,13 @@ def write(
         raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
-    """Put `data` at `file` by renaming a finished sibling over it, synced unless power loss may undo it.
-
-    Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
-    """
-    target = Path(os.path.realpath(file))
-    temporary = target.with_name(f".{secrets.token_hex(8)}")
-    try:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                if mode is not None:
-                    os.fchmod(stream.fileno(), mode)
-                stream.write(data)
-                stream.flush()
-                if sync:
-                    os.fsync(stream.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(file)) from error
-
-
-def read_counts(path: str | PathLike[str]) -> NDArray[np.int64]:
+def read_counts(path: str | PathLike[str]) -> Units:
     """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
-    matrix, _ = read(path)
     file = Path(path)
-    if file.suffix.lower() != ".json":
-        raise ChainError(f"{file}: counts travel in JSON only", value=file.suffix)
-    counts = json.loads(file.read_text(encoding="utf-8")).get("counts")
+    if file.suffix.lower() == ".csv":
+        raise ChainError(f"{file}: only a chain in JSON has counts", value=file.suffix)
+    data = read(path)
+    matrix, counts = data["matrix"], data.get("counts")
     if counts is None:
         raise ChainError(f"{file}: has no counts; `onoff fit` saves a chain with them")
     whole = isinstance(counts, list) and all(
@@ -115,7 +79,7 @@ def read_counts(path: str | PathLike[str]) -> NDArray[np.int64]:
         raise ChainError(f"{file}: a count does not fit into 64 bits") from None
 
 
-def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
+def _parse_json(text: str, file: Path) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -141,10 +105,10 @@ def _parse_json(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
                 raise ChainError(
                     f"{file}: row {number} has {short(value)}: a number is needed", row=number, value=value
                 )
-    return matrix, names
+    return data
 
 
-def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
+def _parse_csv(text: str, file: Path) -> dict[str, Any]:
     try:
         lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     except csv.Error as error:
@@ -177,7 +141,7 @@ def _parse_csv(text: str, file: Path) -> tuple[list[list[float]], list[str]]:
                     value=cell,
                 ) from None
         matrix.append(row)
-    return matrix, names
+    return {"names": names, "matrix": matrix}
 
 
 def _hint(names: list[str], body: list[list[str]]) -> str:

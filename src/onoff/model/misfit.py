@@ -14,15 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is taken to be 1
-Floats = NDArray[np.float64]
 
 
 def misfit(true: Chain, used: Chain, lag: int) -> Floats:
@@ -46,7 +45,7 @@ def misfit(true: Chain, used: Chain, lag: int) -> Floats:
 
 
 def aligned(true: Chain, used: Chain) -> Chain:
-    """The true chain with its sources in the order of the other; an error if they are not the same sources."""
+    """The true chain in the order of the other. Raises `OnoffError` if they do not have the same sources."""
     from onoff.model.chain import Chain
 
     if sorted(true.names) != sorted(used.names):
@@ -56,7 +55,7 @@ def aligned(true: Chain, used: Chain) -> Chain:
 
 
 def check(true: Chain, used: Chain) -> None:
-    """An error unless both have the same sources in one order, and what happens is possible for the client."""
+    """Raise `OnoffError` unless both have the same sources in one order, and the client allows all that can happen."""
     if true.names != used.names:
         raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.aligned`)")
     barred = np.argwhere((true.P > 0) & (used.P == 0))

@@ -1,16 +1,22 @@
-"""What the request may be, given what must stay hidden: p(x | u) for the context u = (last, next)."""
+"""What the request may be, given what must stay hidden: p(x | u) for the context u = (last, next).
+
+`Posterior` has it in floats with a proved error; `ExactPosterior` in fractions, slow and exact, for small n: the oracle
+that the floats are tested against.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import ChainError, ContextError, is_whole
+from onoff.errors import ChainError, ContextError
 from onoff.model import powers as products
+from onoff.types import Floats, Mask, is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -37,7 +43,7 @@ class Support:
         return self.chain.n
 
     @cached_property
-    def joined(self) -> NDArray[np.bool_]:
+    def joined(self) -> Mask:
         """joined[last, next]: whether the context is possible."""
         return products.boolean_power(self.edges, self.lag + 1)
 
@@ -46,7 +52,7 @@ class Support:
         """All possible contexts as rows (last, next), in lexicographic order."""
         return np.argwhere(self.joined)
 
-    def supports(self) -> Iterator[NDArray[np.bool_]]:
+    def supports(self) -> Iterator[Mask]:
         """For each `last`, the distinct sets of possible requests in its contexts; only one if none leaves one out."""
         if self.edges.all() and self.reached.all():
             yield np.ones((1, self.n), dtype=bool)
@@ -55,12 +61,12 @@ class Support:
             masks = self.reached[last] & self.edges[:, self.joined[last]].T
             yield np.unique(masks, axis=0)
 
-    def possible(self, last: int, next: int) -> NDArray[np.bool_]:
-        """The requests of positive probability in a context; an error if the context is impossible."""
+    def possible(self, last: int, next: int) -> Mask:
+        """The requests of positive probability in a context. Raises `ContextError` if the context is impossible."""
         for role, source in (("last", last), ("next", next)):
             if not (is_whole(source) and source < self.n):
                 raise ContextError(f"{role} is {source!r}: the sources are 0 to {self.n - 1}", last=last, next=next)
-        mask: NDArray[np.bool_] = self.reached[last] & self.edges[:, next]
+        mask: Mask = self.reached[last] & self.edges[:, next]
         if not mask.any():
             names = self.chain.names
             raise ContextError(
@@ -72,7 +78,7 @@ class Support:
         return mask
 
     def check(self, request: int, last: int, next: int) -> None:
-        """An error unless the request can happen in the context."""
+        """Raise `ContextError` unless the request can happen in the context."""
         possible = self.possible(last, next)
         known = is_whole(request) and request < self.n
         if not (known and possible[request]):
@@ -124,8 +130,8 @@ class Posterior(Support):
         """A proved bound on the total variation between a computed row and the exact one."""
         return self.relative_error + self.n * 2.0**-999
 
-    def row(self, last: int, next: int) -> NDArray[np.float64]:
-        """p(. | last, next) in O(n); an error if the context is impossible."""
+    def row(self, last: int, next: int) -> Floats:
+        """p(. | last, next) in O(n). Raises `ContextError` if the context is impossible."""
         self.possible(last, next)
         return self._normalised(np.array([last]), np.array([next])).reshape(-1)
 
@@ -134,13 +140,13 @@ class Posterior(Support):
         """Contexts with the same `next` are a group: at larger lags they are almost alike."""
         return self.n
 
-    def group(self, index: int) -> NDArray[np.float64]:
+    def group(self, index: int) -> Floats:
         """The rows of all possible contexts whose `next` is `index`, in the order of `last`."""
         lasts = np.flatnonzero(self.joined[:, index])
         return self._normalised(lasts, np.full(len(lasts), index))
 
     @cached_property
-    def peaks(self) -> NDArray[np.float64]:
+    def peaks(self) -> Floats:
         """max_u p(x | u) for every source x, faster than all rows: n^3 products and no sums."""
         result = np.zeros(self.n)
         if self.scaled:
@@ -158,7 +164,7 @@ class Posterior(Support):
         result.setflags(write=False)  # shared by all who ask
         return result
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    def blocks(self) -> Iterator[tuple[NDArray[np.intp], Floats]]:
         """For each `last`: its possible contexts and their rows. n^2 numbers at a time."""
         for last in range(self.n):
             nexts = np.flatnonzero(self.joined[last])
@@ -166,11 +172,11 @@ class Posterior(Support):
             yield np.stack([lasts, nexts], axis=1), self._normalised(lasts, nexts)
 
     @cached_property
-    def rows(self) -> NDArray[np.float64]:
-        """All rows, in the order of `contexts`: m x n floats. Built only when asked for; prefer `blocks`."""
+    def rows(self) -> Floats:
+        """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `blocks`."""
         return np.concatenate([rows for _, rows in self.blocks()])
 
-    def _normalised(self, lasts: NDArray[np.intp], nexts: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _normalised(self, lasts: NDArray[np.intp], nexts: NDArray[np.intp]) -> Floats:
         if self._wide is None:
             weights = self.walk[lasts] * self.chain.P.T[nexts]
         else:
@@ -179,5 +185,37 @@ class Posterior(Support):
                 products.Wide(left.mantissa[lasts], left.exponent[lasts]),
                 products.Wide(right.mantissa[nexts], right.exponent[nexts]),
             )
-        result: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+        result: Floats = weights / weights.sum(axis=1, keepdims=True)
         return result
+
+
+class ExactPosterior(Support):
+    """`Posterior` over `fractions.Fraction`: the same names, arrays of dtype object.
+
+    The matrix is taken as the floats say, digit for digit, and every row is divided by its exact sum.
+    """
+
+    def __init__(self, chain: Chain, lag: int) -> None:
+        super().__init__(chain, lag)
+        self._P = np.array([[Fraction(float(p)) for p in row] for row in chain.P], dtype=object)
+        self._power = np.array([[Fraction(int(i == j)) for j in range(self.n)] for i in range(self.n)], dtype=object)
+        for _ in range(self.lag):
+            self._power = self._power @ self._P
+
+    def row(self, last: int, next: int) -> NDArray[Any]:
+        """p(. | last, next); an error if the context is impossible."""
+        self.possible(last, next)
+        weights = self._power[last] * self._P[:, next]
+        row: NDArray[Any] = weights / weights.sum()
+        return row
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
+        """For each `last`: its possible contexts and their rows."""
+        for last in range(self.n):
+            block = self.contexts[self.contexts[:, 0] == last]
+            yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
+
+    @cached_property
+    def rows(self) -> NDArray[Any]:
+        """All rows, in the order of `contexts`."""
+        return np.concatenate([rows for _, rows in self.blocks()])

@@ -4,9 +4,9 @@ Nothing is subtracted, so errors are relative and entrywise: a product whose sum
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
 
 Every product of matrices of floats goes through `times` or `counts`, never through `@`. NumPy reads the processor's
-floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN
-(numpy issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. Whoever
-must know about infinities or NaN looks at the numbers.
+floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN (numpy
+issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. A caller that
+must know about infinities or NaN has to look at the numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from onoff.types import Floats, Mask, Units
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -35,7 +37,7 @@ def times(a: Any, b: Any) -> NDArray[Any]:
     return result
 
 
-def counts(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float32]:
+def counts(a: Mask, b: Mask) -> NDArray[np.float32]:
     """How many members each row of `a` shares with each column of `b`; exact for fewer than 2^24 members.
 
     All partial sums are whole numbers below 2^24, which single precision holds exactly in any order of summation.
@@ -51,23 +53,23 @@ def one_thread() -> AbstractContextManager[object]:
 
 @cache
 def _pools() -> ThreadpoolController:
-    """Looking for the libraries takes 10 ms: once is enough."""
+    """The BLAS libraries that are loaded, looked for once: that takes 10 ms."""
     import scipy.linalg  # noqa: F401 (what is loaded now is found)
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
-def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def product(a: Floats, b: Floats) -> Floats:
     """a @ b, summed in blocks of about sqrt(n): sums of `summands(n)` terms in sequence instead of n."""
     width = _block(len(b))
-    total: NDArray[np.float64] = times(a[:, :width], b[:width])
+    total: Floats = times(a[:, :width], b[:width])
     for start in range(width, len(b), width):
         total += times(a[:, start : start + width], b[start : start + width])
     return total
 
 
-def power(matrix: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def power(matrix: Floats, k: int) -> Floats:
     """matrix^k with a relative error of at most gamma(max(k - 1, 0) * summands(n)) where nothing underflows."""
     return _power(matrix, k, product) if k else np.eye(len(matrix))
 
@@ -100,10 +102,10 @@ def _power(base: Factor, k: int, multiply: Callable[[Factor, Factor], Factor]) -
         base = multiply(base, base)
 
 
-def boolean_power(support: NDArray[np.bool_], k: int) -> NDArray[np.bool_]:
+def boolean_power(support: Mask, k: int) -> Mask:
     """Which pairs are joined by a walk of exactly k steps; exact for any n below 2^24."""
 
-    def multiply(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def multiply(a: Mask, b: Mask) -> Mask:
         return counts(a, b) > 0
 
     return _power(support, k, multiply) if k else np.eye(len(support), dtype=bool)
@@ -112,16 +114,16 @@ def boolean_power(support: NDArray[np.bool_], k: int) -> NDArray[np.bool_]:
 class Wide(NamedTuple):
     """An array of non-negative numbers `mantissa` * 2^`exponent`, mantissa 0 or in [1/2, 1)."""
 
-    mantissa: NDArray[np.float64]
-    exponent: NDArray[np.int64]
+    mantissa: Floats
+    exponent: Units
 
 
-def widen(values: NDArray[np.float64]) -> Wide:
+def widen(values: Floats) -> Wide:
     mantissa, exponent = np.frexp(values)
     return Wide(mantissa, np.where(mantissa > 0, exponent.astype(np.int64), ZERO_EXPONENT))
 
 
-def scaled_products(a: Wide, b: Wide) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def scaled_products(a: Wide, b: Wide) -> tuple[Floats, Units]:
     """The products a * b along the last axis as plain floats, and the power of two each line was divided by.
 
     The largest product of a line is scaled into [1/4, 1); only products 2^-1022 times smaller flush to zero.
@@ -145,6 +147,6 @@ def matmul(a: Wide, b: Wide) -> Wide:
     return Wide(mantissa, exponent)
 
 
-def wide_power(matrix: NDArray[np.float64], k: int) -> Wide:
+def wide_power(matrix: Floats, k: int) -> Wide:
     """matrix^k for k >= 1, each entry with an exponent of its own."""
     return _power(widen(matrix), k, matmul)

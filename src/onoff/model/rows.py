@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from onoff.types import Floats, Mask
 
 
 class Rows(Protocol):
@@ -51,7 +50,7 @@ class Rows(Protocol):
     def blocks(self) -> Iterator[tuple[Any, Floats]]:
         """All contexts and their rows, some at a time."""
 
-    def supports(self) -> Iterator[NDArray[np.bool_]]:
+    def supports(self) -> Iterator[Mask]:
         """The distinct sets {x : p(x | u) > 0}, some at a time; one may come again. Decided without floats."""
 
 
@@ -64,7 +63,7 @@ class RowTable:
 
     contexts: tuple[Hashable, ...]
     rows: Floats
-    possible: NDArray[np.bool_]
+    possible: Mask
     relative_error: float = 0.0
 
     @property
@@ -86,5 +85,5 @@ class RowTable:
     def blocks(self) -> Iterator[tuple[tuple[Hashable, ...], Floats]]:
         yield self.contexts, self.rows
 
-    def supports(self) -> Iterator[NDArray[np.bool_]]:
+    def supports(self) -> Iterator[Mask]:
         yield np.unique(self.possible, axis=0)

@@ -15,7 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-from onoff.errors import ChainError, is_whole
+from onoff.errors import ChainError
+from onoff.types import is_whole
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -57,7 +58,7 @@ def symmetric_outer(n: int, alpha: Number, lag: int) -> Number:
 def symmetric_inner(n: int, alpha: Number, lag: int) -> Number:
     """1/R^I: n - n (n-1) sigma_4 for alpha >= 1/n, else with sigma_3 (even lag) or sigma_1 and sigma_3 (odd).
 
-    Two sources are always tight (Corollary 1), also where alpha = 0 leaves some sigma undefined.
+    With two sources the bound is always reached (Corollary 1), even if alpha = 0 leaves some sigma undefined.
     """
     _check(n, alpha, lag)
     if n == 2:

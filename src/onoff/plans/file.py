@@ -1,37 +1,72 @@
-"""Plans as files: one JSON document with its chain, its own checksum, and everything needed to check it again."""
+"""Plans as files: one JSON document with its chain, its own checksum, and everything needed to check it again.
+
+Every plan has the fields
+
+    format       "onoff-plan"
+    version      1
+    scheme       the name of the scheme that made it (`onoff.schemes.SCHEMES`)
+    lag          a whole number: the plan serves this lag and every larger one
+    lengths      the length of each message, in the order of `names`; null if cost is counted in messages
+    names        the names of the n sources, as in a chain file
+    matrix       the transition matrix, n rows of n numbers, as in a chain file
+    checksum     SHA-256, in hexadecimal, of all other fields as JSON with sorted keys and without spaces
+
+and a plan with a table has besides
+
+    sets         lists of sources (0 to n - 1, sorted); the last is the full set, none comes twice
+    masses       one positive integer for each set: the query is sets[i] with probability masses[i] / denominator
+    denominator  the sum of the masses, at most 2^52
+    certificate  what proves that no scheme costs less (`onoff.schemes.certificate.Certificate`):
+                 kind "outer", "cuts" or "sizes"; bound, the lower bound; cuts, lists of sources; weights, integers
+
+while a race has
+
+    cost         the estimated cost, a number
+    interval     [low, high], its 95 % interval
+    lower_bound  what no scheme can go below
+
+The audit reads files by its own rules (`onoff.audit.plan.record`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onoff.errors import OnoffError, PlanError
+from onoff.files import read_bytes, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
-
-if TYPE_CHECKING:
-    from onoff.plans.base import Plan
+from onoff.model.posterior import Posterior
+from onoff.plans.base import Plan, checked_lengths
+from onoff.plans.race import RacePlan
+from onoff.plans.table import TablePlan
+from onoff.schemes.certificate import Certificate, check
+from onoff.types import Lengths
 
 FORMAT, VERSION = "onoff-plan", 1
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
+FIELDS = {  # of each kind of plan, beside those of every plan
+    TablePlan.kind: ("sets", "masses", "denominator", "certificate"),
+    RacePlan.kind: ("cost", "interval", "lower_bound"),
+}
 
 
-def write(path: str | PathLike[str], plan: Plan, body: dict[str, Any]) -> None:
-    """Write the plan atomically; `body` is what its scheme adds."""
+def write(path: str | PathLike[str], plan: Plan) -> None:
+    """Write the plan atomically."""
     data = {
         "format": FORMAT,
         "version": VERSION,
         "scheme": plan.scheme,
         "lag": plan.lag,
         "lengths": plan.lengths,
-        "names": plan.chain.names,
-        "matrix": plan.chain.P.tolist(),
-        **body,
+        **plan.chain.as_dict(),
+        **{name: _plain(getattr(plan, name)) for name in FIELDS[plan.kind]},
     }
-    write_atomically(Path(path), json.dumps({**data, "checksum": _checksum(data)}).encode() + b"\n")
+    write_atomically(Path(path), json.dumps({**data, "checksum": checksum(data)}).encode() + b"\n")
 
 
 def read(path: str | PathLike[str]) -> Plan:
@@ -42,18 +77,16 @@ def read(path: str | PathLike[str]) -> Plan:
 def read_with_digest(path: str | PathLike[str]) -> tuple[Plan, str]:
     """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal."""
     file = Path(path)
+    content = read_bytes(file, PlanError)
     try:
-        content = file.read_bytes()
         data = json.loads(content.decode("utf-8"))
-    except OSError as error:
-        raise PlanError(f"{file}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise PlanError(f"{file}: not a plan file ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
     if data.get("version") != VERSION:
         raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here")
-    if data.pop("checksum", None) != _checksum(data):
+    if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
         return _plan(data), digest_of(content)
@@ -65,35 +98,32 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _checksum(data: dict[str, Any]) -> str:
+def checksum(data: dict[str, Any]) -> str:
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def _plain(value: Any) -> Any:
+    return asdict(value) if isinstance(value, Certificate) else value
+
+
 def _plan(data: dict[str, Any]) -> Plan:
-    plan = _unchecked(data)
+    chain = Chain.from_dict(data)
+    lengths = checked_lengths(data["lengths"], chain.n)
+    plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain, lengths)
     if not plan.rounding <= MAX_ROUNDING:
         raise PlanError(f"it states a rounding of {plan.rounding:.3g}, and at most {MAX_ROUNDING:.3g} is taken")
     return plan
 
 
-def _unchecked(data: dict[str, Any]) -> Plan:
-    from onoff.model.posterior import Posterior
-    from onoff.plans.base import checked_lengths
-    from onoff.plans.race import RacePlan
-    from onoff.plans.table import TablePlan
-    from onoff.schemes.certificate import Certificate, check
+def _race(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
+    low, high = data["interval"]
+    return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"], lengths)
 
-    chain = Chain(data["matrix"], data["names"])
-    lengths = checked_lengths(data["lengths"], chain.n)
-    if data["scheme"] == RacePlan.scheme:
-        low, high = data["interval"]
-        return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"], lengths)
-    proof = data["certificate"]
-    certificate = Certificate(proof["kind"], proof["bound"], tuple(map(tuple, proof["cuts"])), tuple(proof["weights"]))
-    sets = tuple(tuple(query) for query in data["sets"])
-    plan = TablePlan(
-        data["scheme"], chain, data["lag"], sets, tuple(data["masses"]), data["denominator"], certificate, lengths
-    )
+
+def _table(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
+    certificate = Certificate.from_dict(data["certificate"])
+    sets, masses = tuple(map(tuple, data["sets"])), tuple(data["masses"])
+    plan = TablePlan(data["scheme"], chain, data["lag"], sets, masses, data["denominator"], certificate, lengths)
     check(certificate, Posterior(chain, plan.lag), lengths)
     return plan

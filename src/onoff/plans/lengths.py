@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onoff.errors import PlanError
+from onoff.files import read_json
 
 
 def read_lengths(file: Path, names: tuple[str, ...]) -> tuple[float, ...]:
     """The lengths in a JSON file, in the order of the names."""
-    try:
-        data = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{file}: cannot be read as JSON ({error})") from None
-    return lengths_of(data, names, f"{file}: ")
+    return lengths_of(read_json(file, PlanError), names, f"{file}: ")
 
 
 def lengths_of(data: Mapping[str, Any], names: tuple[str, ...], where: str = "the lengths: ") -> tuple[float, ...]:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from numbers import Real
 
-import numpy as np
-
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
@@ -57,12 +55,10 @@ def plan(
         found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
     if found.law is None:
         return race_plan(chain, lag, checked, bound=found.certificate.bound)
-    sets = tuple(tuple(map(int, np.flatnonzero(row))) for row in found.law.member)
-    masses = tuple(found.law.mass.tolist())
-    result = TablePlan(
-        found.scheme, chain, task.posterior.lag, sets, masses, found.law.total, found.certificate, checked
-    )
-    result.verify(by_maker=True)  # every scheme repairs its law in all contexts, by a flow or by a certificate
+    law, proof = found.law, found.certificate
+    masses = tuple(law.mass.tolist())
+    result = TablePlan(found.scheme, chain, task.posterior.lag, law.sets, masses, law.total, proof, checked)
+    result.vouch()  # every scheme repairs its law in all contexts, by a flow or by a certificate
     tell(result.cost, result.lower_bound)
     return result
 

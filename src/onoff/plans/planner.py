@@ -1,8 +1,9 @@
 """The cheapest plan for any lag, at once; better ones are computed by a process in the background.
 
-A plan serves every larger lag exactly, so a growing grid of lags is enough and nothing is approximated. Until a plan
-is there the one of a smaller lag serves, and before the first the race does: no query ever waits. A directory that
-cannot be used makes requests more expensive, never impossible.
+A plan serves every larger lag exactly, so a grid of lags is enough and nothing is approximated: `grid` chooses them so
+that no lag would gain 1 % by a plan of its own. Until a plan is there the one of a smaller lag serves, and before the
+first the race does: no query ever waits. A directory that cannot be used makes requests more expensive, never
+impossible.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onoff.errors import OnoffError, PlanError, Unverified, is_whole
+from onoff.errors import OnoffError, PlanError, Unverified
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
 from onoff.plans import verified
-from onoff.plans.base import Plan
+from onoff.plans.base import MAX_LAG, Plan
 from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
+from onoff.types import Lengths, is_whole
 
 VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
 FIRST_DRAWS = 16  # behind the first estimate of the race's cost
@@ -36,7 +40,8 @@ BUSY = 3  # its exit code when another process is computing for the store
 LIMIT = 600  # seconds after which a process in the background ends; the next one goes on where it was
 NICENESS = 10  # what is computed for later must not slow down what is asked for now
 FAR = 4096  # the lag at which the rest of the decay is judged
-WORTH = 1e-3  # a further lag is planned only if the cost may still fall by this share
+EXCESS = 0.0099  # of the bound: what a lag without a plan of its own costs more at most; with a plan's gap, below 1 %
+WORTH = 1e-3  # the last lag of the grid is the first whose bound is within this share of that at the far lag
 
 
 class Planner:
@@ -50,15 +55,19 @@ class Planner:
         self,
         chain: Chain,
         directory: str | Path | None = None,
-        lengths: tuple[float, ...] | None = None,
+        lengths: Lengths = None,
         *,
         background: bool = True,
         limit: float = LIMIT,
+        usable: Callable[[Plan], bool] = lambda plan: True,
     ) -> None:
-        """With `background=False` no process is started and nothing is written; else it ends after `limit` seconds."""
+        """With `background=False` no process is started and nothing is written; else it ends after `limit` seconds.
+
+        Only `usable` plans are given out, unless there is none.
+        """
         self.store = PlanStore(chain, None if directory is None else Path(directory), lengths, make=False)
         self.trouble: str | None = None
-        self._background, self._limit = background, limit
+        self._background, self._limit, self._usable = background, limit, usable
         if background:
             self._make_store()
         self._loaded: dict[int, tuple[int, Plan]] = {}
@@ -78,14 +87,18 @@ class Planner:
         self._refresh()
         self._compute(lag)
         fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
-        return cheapest([*fitting, self._first])
+        return cheapest([plan for plan in (*fitting, self._first) if self._usable(plan)] or [self._first])
+
+    def finished(self, lag: int) -> bool:
+        """Whether nothing is left to be done for this lag, as far as `best` has noticed, or nothing can be done."""
+        return self._reach >= lag or not self._background
 
     def wait(self, lag: int, timeout: float) -> Plan:
         """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.best(lag)
-            if self._reach >= lag or not self._background:
+            if self.finished(lag):
                 break
             time.sleep(0.02)
         return self.best(lag)
@@ -135,12 +148,9 @@ class Planner:
 
     def _all_at_hand(self, lag: int) -> bool:
         """Whether a process in the background would find nothing to do."""
-        for each in grid():
-            if each not in self._loaded or not is_final(self._loaded[each][1]):
-                return False
-            if each >= lag:
-                return True
-        raise AssertionError("the grid is infinite")
+        lags, reach = self.store.noted()
+        needed = [each for each in lags if each <= lag]
+        return reach >= lag and all(each in self._loaded and is_final(self._loaded[each][1]) for each in needed)
 
     def _compute(self, lag: int) -> None:
         """Have the background reach this lag, unless it has or is at it."""
@@ -191,8 +201,30 @@ def cheapest(plans: Sequence[Plan]) -> Plan:
     return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
 
 
-def grid() -> Iterator[int]:
-    """1, 2, 3, 5, 8, 13, ...: lags worth a plan of their own."""
+def grid(bound: Callable[[int], float]) -> Iterator[int]:
+    """The lags worth a plan of their own, where `bound(lag)` is the outer bound, which never rises with the lag.
+
+    After each comes the first lag whose bound is lower by the factor 1 + EXCESS: no lag in between would gain more by
+    a plan of its own. The last one is within WORTH of the bound at the lag FAR. So there are at most
+    2 + ln(n) / ln(1 + EXCESS) of them, and far fewer where the bound falls fast; to find each takes at most
+    2 log2(FAR) bounds.
+    """
+    lag, floor = 1, bound(FAR) * (1 + WORTH)
+    yield lag
+    while bound(lag) > floor:
+        aim = max(bound(lag) / (1 + EXCESS), floor)
+        low, high = lag, lag + 1
+        while bound(high) > aim:
+            low, high = high, min(2 * high, FAR)
+        while high > low + 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if bound(middle) > aim else (low, middle)
+        lag = high
+        yield lag
+
+
+def coarse() -> Iterator[int]:
+    """1, 2, 3, 5, 8, 13, ...: what is planned first, and how far ahead."""
     a, b = 1, 2
     while True:
         yield a
@@ -200,19 +232,25 @@ def grid() -> Iterator[int]:
 
 
 def compute(store: PlanStore, reach: int) -> None:
-    """Make the plans of the grid up to the first lag at or beyond `reach`, as long as the cost can still fall.
-
-    The optimum never rises with the lag, and what it can still fall to is at least the outer bound at a far lag.
-    """
+    """Make the plans of the grid up to `reach` and a little further: a few far apart first, then those between."""
     store.verify()
-    floor = outer_bound(Posterior(store.chain, FAR), store.lengths)
-    for lag in grid():
+    bound = cache(lambda lag: outer_bound(Posterior(store.chain, lag), store.lengths))
+    steps = list(takewhile(lambda lag: lag < reach, coarse()))
+    steps.append(next(lag for lag in coarse() if lag >= reach))
+    lags = []
+    for lag in grid(bound):
+        if lag > steps[-1]:
+            break
+        lags.append(lag)
+    else:
+        steps[-1] = MAX_LAG  # the last plan serves all lags
+    first = [max(lag for lag in lags if lag <= step) for step in steps]
+    for lag in dict.fromkeys([*first, *lags]):
         if not (lag in store.lags() and _finished(store, lag)):
             if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
                 store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
             store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=POLISH_SECONDS))
-        if lag >= reach or store.load(lag).cost <= floor * (1 + WORTH):
-            return
+    store.note(lags, steps[-1])
 
 
 def _finished(store: PlanStore, lag: int) -> bool:
@@ -224,7 +262,7 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
-    near = found.scheme != "race" and found.gap <= 1e-6  # a race's is estimated
+    near = not found.estimated and found.gap <= 1e-6
     return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 

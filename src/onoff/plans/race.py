@@ -7,11 +7,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from os import PathLike
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.errors import PlanError
 from onoff.model import powers as products
@@ -19,11 +17,11 @@ from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.rounding import sum_up
-from onoff.plans import base as plans
-from onoff.plans import file as planfile
+from onoff.plans.base import Plan
 from onoff.schemes import clocks
-from onoff.schemes.clocks import FINE, RandBelow
+from onoff.schemes.clocks import FINE
 from onoff.schemes.race import Race
+from onoff.types import Floats, Lengths, Query, RandBelow
 
 GRID = 60  # binary digits of the clocks that the race looks at
 WEIGHT_BITS = 160  # to which posterior weights are taken as integers
@@ -32,7 +30,7 @@ NEAR = 1e-3  # a table within this share of the bound is not left for a race
 
 
 @dataclass(frozen=True)
-class RacePlan:
+class RacePlan(Plan):
     """Queries by the race. `cost` is a Monte-Carlo estimate and `interval` its 95 % interval (normal).
 
     Given the request x in the context u: T ~ Exp(1), E_x = p(x|u) T, E_y = p(y|u) T + Exp(1) for the others; averaged
@@ -40,37 +38,23 @@ class RacePlan:
     where the reader may have been `lag` steps ago, j with probability ~ P^(d-lag)[last, j] P^lag[j, x].
     """
 
+    kind: ClassVar[str] = "race"
     scheme: ClassVar[str] = "race"
+    estimated: ClassVar[bool] = True
     chain: Chain
     lag: int
     cost: float
     interval: tuple[float, float]
     lower_bound: float
-    lengths: tuple[float, ...] | None = None
+    lengths: Lengths = None
 
     def __post_init__(self) -> None:
-        plans.check_basics(self)
+        self.check()
         if self.lag < 1:
             raise PlanError("a race is for lags of at least 1: while ON, everything is downloaded")
         low, high = self.interval
         if not 0 < low <= self.cost <= high:
             raise PlanError(f"the cost {self.cost!r} does not lie in its interval {self.interval!r}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return plans.rebuild(self)
-
-    @property
-    def n(self) -> int:
-        return self.chain.n
-
-    @property
-    def name(self) -> str:
-        return f"{self.scheme}, lag {self.lag}"
-
-    @property
-    def gap(self) -> float:
-        """How far the estimated cost is above the proved bound."""
-        return max(0.0, self.cost / self.lower_bound - 1)
 
     @property
     def at_most(self) -> float:
@@ -80,11 +64,6 @@ class RacePlan:
         """
         return max(self.cost + 4 / 1.96 * (self.interval[1] - self.cost), self.lower_bound * (1 + NEAR))
 
-    @property
-    def rounding(self) -> float:
-        """`rounding_at` the lag of the plan."""
-        return self.rounding_at(self.lag)
-
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.
 
@@ -93,7 +72,7 @@ class RacePlan:
         the posterior row, and at a larger lag of the weights of j; contexts too unlikely to be looked at. The last is
         a bound on the joint law of context and query; the others hold in every context.
         """
-        lag = plans.serving_lag(self, lag)
+        lag = self.served_lag(lag)
         n = self.n
         crossing = 3 * n * (2.0 ** (GRID - FINE) + 2.0**-FINE)
         missed = n * 2.0**-GRID
@@ -104,26 +83,16 @@ class RacePlan:
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
-    ) -> tuple[int, ...]:
+    ) -> Query:
         """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
-        lag = plans.serving_lag(self, lag)
+        lag = self.served_lag(lag)
         self._support(lag).check(request, last, next)
         if lag > self.lag:
             last = self._earlier(request, last, lag, randbelow)
         return tuple(sorted({request, *self._race.winners(self._clocks(request, last, next, randbelow))}))
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the plan to a file, atomically; `Plan.load` reads it."""
-        body = {"cost": self.cost, "interval": list(self.interval), "lower_bound": self.lower_bound}
-        planfile.write(path, self, body)
-
-    @staticmethod
-    def load(path: str | PathLike[str]) -> plans.Plan:
-        """Read a plan of any scheme."""
-        return plans.Plan.load(path)
-
     @cached_property
-    def _walk(self) -> NDArray[np.float64]:
+    def _walk(self) -> Floats:
         return self.chain.power(self.lag)
 
     @cached_property
@@ -135,10 +104,10 @@ class RacePlan:
         return lru_cache(maxsize=4)(partial(Support, self.chain))
 
     @cached_property
-    def _power(self) -> Callable[[int], NDArray[np.float64]]:
+    def _power(self) -> Callable[[int], Floats]:
         return lru_cache(maxsize=4)(self.chain.power)
 
-    def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> NDArray[np.float64]:
+    def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
         fine = clocks.exponentials(self.n + 1, randbelow)
         common = fine.pop()
@@ -163,10 +132,9 @@ class RacePlan:
 def race_plan(
     chain: Chain,
     lag: int,
-    lengths: tuple[float, ...] | None = None,
+    lengths: Lengths = None,
     draws: int = DRAWS,
     randbelow: RandBelow = secrets.randbelow,
-    progress: Callable[[int, int], None] | None = None,
     bound: float | None = None,
 ) -> RacePlan:
     """A race with the estimate of its cost from `draws` unconditional races, and the outer bound (if it is known)."""
@@ -175,8 +143,6 @@ def race_plan(
     sizes = np.empty(draws)
     for i in range(draws):
         sizes[i] = weights[race.winners(on_grid(clocks.exponentials(chain.n, randbelow)))].sum()
-        if progress is not None:
-            progress(i + 1, draws)
     least = float(weights.min())  # a set has a member
     mean, half = max(float(sizes.mean()), least), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
     low = max(mean - half, least)
@@ -184,12 +150,12 @@ def race_plan(
     return RacePlan(chain, lag, mean, (low, mean + half), least_cost, lengths)
 
 
-def on_grid(fine: list[int]) -> NDArray[np.float64]:
+def on_grid(fine: list[int]) -> Floats:
     """Clocks rounded up to the grid, strictly: never zero."""
     return np.array([float((clock >> (FINE - GRID)) + 1) for clock in fine])
 
 
-def _integers(weights: NDArray[np.float64]) -> list[int]:
+def _integers(weights: Floats) -> list[int]:
     """Non-negative floats as integers with a common factor, the largest of WEIGHT_BITS bits; all 0 if all are."""
     top = float(weights.max())
     if top == 0:

@@ -17,11 +17,10 @@ from onoff.errors import PlanError
 from onoff.schemes.law import Law
 from onoff.schemes.realisation.realise import SCREEN_FROM, misses_a_context
 from onoff.schemes.realisation.sinkhorn import Screen
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from onoff.plans.table import TablePlan
 
@@ -43,7 +42,7 @@ def check(plan: TablePlan) -> None:
                 )
 
 
-def _uncertain(plan: TablePlan) -> Iterator[tuple[int, NDArray[np.float64]]]:
+def _uncertain(plan: TablePlan) -> Iterator[tuple[int, Floats]]:
     """The rows before each `next` that need a flow: those that no scaling certifies with the help of the full set."""
     posterior = plan.posterior
     nexts = [following for following in range(plan.n) if len(posterior.group(following))]

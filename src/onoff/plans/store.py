@@ -1,6 +1,6 @@
 """Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
 
-    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, lock, log
+    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, grid.json, lock, log
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
 """
@@ -12,20 +12,19 @@ import hashlib
 import json
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onoff.errors import ChainError, PlanError, Unverified
-from onoff.files import cache_directory
+from onoff.files import cache_directory, read_json, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import write_atomically
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
-from onoff.plans.table import TablePlan
+from onoff.types import Lengths, is_whole
 
-WRITTEN = ("chain.json", "lengths.json", "lock", "log")  # beside the plans
+WRITTEN = ("chain.json", "lengths.json", "grid.json", "lock", "log")  # beside the plans
 
 
 def default_directory() -> Path:
@@ -40,7 +39,7 @@ class PlanStore:
         self,
         chain: Chain,
         directory: Path | None = None,
-        lengths: tuple[float, ...] | None = None,
+        lengths: Lengths = None,
         *,
         make: bool = True,
     ) -> None:
@@ -80,10 +79,7 @@ class PlanStore:
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
         chain = Chain.load(directory / "chain.json")
-        try:
-            lengths = json.loads((directory / "lengths.json").read_text())
-        except (OSError, ValueError) as error:
-            raise PlanError(f"{directory / 'lengths.json'}: cannot be read ({error}); delete it") from None
+        lengths = read_json(directory / "lengths.json", PlanError)
         store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
         if store.directory.name != directory.name:
             raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
@@ -115,7 +111,7 @@ class PlanStore:
         all of them were looked at: `verify` does, or whoever made the plan on this machine did.
         """
         plan, digest = self._read(lag)
-        if isinstance(plan, TablePlan) and not verified.known(digest):
+        if not (plan.known_realisable or verified.known(digest)):
             raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
         return plan
 
@@ -124,7 +120,7 @@ class PlanStore:
         for lag in sorted(self.lags()):
             with suppress(PlanError):
                 plan, digest = self._read(lag)
-                if isinstance(plan, TablePlan) and not verified.known(digest):
+                if not (plan.known_realisable or verified.known(digest)):
                     plan.verify()
                     verified.remember(digest)
 
@@ -140,15 +136,28 @@ class PlanStore:
         unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
         try:
             plan.save(unfinished)
-            if isinstance(plan, TablePlan) and plan.known_realisable:
+            if plan.known_realisable:
                 # Read again: whoever else can write here may have put another file in its place.
                 written, digest = planfile.read_with_digest(unfinished)
-                if isinstance(written, TablePlan) and _table(written) == _table(plan):
+                if written == plan:
                     verified.remember(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
             unfinished.unlink(missing_ok=True)
         return True
+
+    def note(self, lags: Sequence[int], reach: int) -> None:
+        """Note that plans of these lags are all that are worth making up to the lag `reach`."""
+        write_atomically(self.directory / "grid.json", json.dumps({"lags": lags, "reach": reach}).encode())
+
+    def noted(self) -> tuple[list[int], int]:
+        """What was noted last; no lag, and reach 0, if nothing was."""
+        with suppress(PlanError, TypeError, KeyError):
+            data = read_json(self.directory / "grid.json", PlanError)
+            lags, reach = data["lags"], data["reach"]
+            if all(map(is_whole, [*lags, reach])):
+                return list(lags), reach
+        return [], 0
 
     def _read(self, lag: int) -> tuple[Plan, str]:
         """The plan for this lag with the digest of its file."""
@@ -167,8 +176,3 @@ class PlanStore:
                 yield False
             else:
                 yield True
-
-
-def _table(plan: TablePlan) -> tuple[object, ...]:
-    """All that a draw depends on."""
-    return plan.chain, plan.lag, plan.sets, plan.masses

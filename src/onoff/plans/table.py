@@ -6,10 +6,8 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from os import PathLike
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,39 +18,38 @@ from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
 from onoff.model.rounding import sum_up, up
-from onoff.plans import base as plans
-from onoff.plans import file as planfile
+from onoff.plans.base import Plan
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
-from onoff.schemes.clocks import RandBelow
 from onoff.schemes.law import DENOMINATOR, Law
-from onoff.schemes.realisation.network import Network, Units, supplies
+from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, Lengths, PlanName, Query, RandBelow, Units
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class TablePlan(Plan):
     """The query is sets[i] with probability masses[i] / denominator, in every context exactly.
 
     The last set is the full one and has at least n units. `certificate` proves `lower_bound`.
     """
 
+    kind: ClassVar[str] = "table"
     scheme: str
     chain: Chain
     lag: int
-    sets: tuple[tuple[int, ...], ...]
+    sets: tuple[Query, ...]
     masses: tuple[int, ...]
     denominator: int
     certificate: Certificate
-    lengths: tuple[float, ...] | None = None
-    _lock: ClassVar[Lock]
-    _realisable: ClassVar[bool] = False
+    lengths: Lengths = None
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # one flow at a time
+    _realisable: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_lock", Lock())
-        plans.check_basics(self)
+        self.check()
         if self.scheme not in tables():
             raise PlanError(f"{self.scheme!r} is not a scheme with a table: {', '.join(tables())} are")
         n = self.n
@@ -71,38 +68,34 @@ class TablePlan:
             raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*plans.rebuild(self), {"_realisable": self._realisable})
+        return (*super().__reduce__(), {"_realisable": self._realisable})
 
     @property
     def known_realisable(self) -> bool:
         """Whether its maker, or `verify`, has looked at every context. A plan read from a file is not known to be."""
         return self._realisable
 
-    def verify(self, by_maker: bool = False) -> None:
-        """Look at every context, unless the maker of the law did; `PlanError` if one cannot be drawn from."""
-        if not by_maker:
-            from onoff.plans.realisable import check
+    def verify(self) -> None:
+        """Look at every context; `PlanError` if one cannot be drawn from."""
+        from onoff.plans.realisable import check
 
-            check(self)
+        check(self)
+        self.vouch()
+
+    def vouch(self) -> None:
+        """Note that every context has been looked at: by `verify`, or by whoever made the law."""
         object.__setattr__(self, "_realisable", True)
 
-    @property
-    def n(self) -> int:
-        return self.chain.n
-
     @cached_property
-    def name(self) -> str:
-        """Scheme, lag and a hash of the table."""
+    def identity(self) -> PlanName:
+        """Scheme, lag and the beginning of a hash of the table."""
         digest = hashlib.sha256(json.dumps([self.sets, self.masses]).encode()).hexdigest()
-        return f"{self.scheme}, lag {self.lag}, {digest[:12]}"
+        return PlanName(self.scheme, self.lag, digest[:12])
 
     @cached_property
     def law(self) -> Law:
         """The sets as a boolean matrix with their masses."""
-        member = np.zeros((len(self.sets), self.n), dtype=bool)
-        for i, query in enumerate(self.sets):
-            member[i, list(query)] = True
-        return Law(member, np.array(self.masses, dtype=np.int64))
+        return Law.of_sets(self.sets, self.masses, self.n)
 
     @cached_property
     def cost(self) -> float:
@@ -114,20 +107,6 @@ class TablePlan:
         """What no scheme can go below, as the certificate proves."""
         return self.certificate.bound
 
-    @property
-    def at_most(self) -> float:
-        return self.cost
-
-    @property
-    def gap(self) -> float:
-        """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
-        return max(0.0, up(Fraction(self.cost) / Fraction(self.lower_bound) - 1))
-
-    @property
-    def rounding(self) -> float:
-        """`rounding_at` the lag of the plan: 4 n / denominator and the float error of a posterior row."""
-        return self.rounding_at(self.lag)
-
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation between the rows of an encoder and the exact posterior.
 
@@ -136,7 +115,7 @@ class TablePlan:
         the errors of the rows count.
         """
         own = self._posterior(self.lag)
-        lag = plans.serving_lag(self, lag)
+        lag = self.served_lag(lag)
         units = 4 * self.n / self.denominator
         if lag == self.lag:
             return sum_up(units, own.total_variation)
@@ -151,42 +130,27 @@ class TablePlan:
         """
         from scipy.sparse import csr_array
 
-        units = self._units(last, next, plans.serving_lag(self, lag))
+        units = self._units(last, next, self.served_lag(lag))
         shape = (self.n, len(self.sets))
         return csr_array((units, (self._network.source_of, self._network.set_of)), shape=shape)
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
-    ) -> tuple[int, ...]:
+    ) -> Query:
         """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
-        lag = plans.serving_lag(self, lag)
+        lag = self.served_lag(lag)
         self._posterior(lag).check(request, last, next)
         edges = self._edges_of[request]
         ends = np.cumsum(self._units(last, next, lag)[edges])
         chosen = np.searchsorted(ends, randbelow(int(ends[-1])), side="right")
         return self.sets[self._network.set_of[edges[chosen]]]
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the plan to a file, atomically; `Plan.load` reads it."""
-        body: dict[str, Any] = {
-            "sets": self.sets,
-            "masses": self.masses,
-            "denominator": self.denominator,
-            "certificate": self.certificate.as_dict(),
-        }
-        planfile.write(path, self, body)
-
-    @staticmethod
-    def load(path: str | PathLike[str]) -> plans.Plan:
-        """Read a plan of any scheme."""
-        return plans.Plan.load(path)
-
     @property
     def posterior(self) -> Posterior:
         """What the request may be, at the lag of the plan."""
         return self._posterior(self.lag)
 
-    def left_over(self, row: NDArray[np.float64]) -> int:
+    def left_over(self, row: Floats) -> int:
         """How many units a flow of this posterior row, at the lag of the plan, leaves over."""
         with self._lock:
             self._network.ship(supplies(row, self.denominator - self.n))

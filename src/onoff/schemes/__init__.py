@@ -24,7 +24,7 @@ Progress = Callable[[float, float], None]
 class Task:
     """What is to be planned for: a chain at a lag of at least 1, in the unit of `lengths` (or messages).
 
-    `gap` is how far above the proved bound is near enough, and `deadline` (monotonic) when time is up. `tell(cost,
+    A cost at most `gap` above the proved bound is near enough. `deadline` (monotonic) is when time is up. `tell(cost,
     lower_bound)` may be called as they improve.
     """
 
@@ -39,7 +39,7 @@ class Task:
 class Proposal:
     """A law and the proof of a lower bound. `law` is None for a race, which draws without a table.
 
-    `scheme` is the one that made it: not always the one that was asked for, if time was short.
+    `scheme` is the scheme that made it. If time was short, that may not be the one that was asked for.
     """
 
     scheme: str

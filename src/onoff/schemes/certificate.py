@@ -11,14 +11,13 @@ over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solv
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
@@ -27,11 +26,12 @@ from onoff.model.powers import times
 from onoff.model.rounding import down
 from onoff.model.rows import Rows
 from onoff.model.symmetric import is_symmetric
+from onoff.schemes.law import as_matrix, as_sets
+from onoff.types import Floats, Mask, Units
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
 SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
 TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
-Cuts = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class Certificate:
     cuts: tuple[tuple[int, ...], ...] = ()
     weights: tuple[int, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "bound": self.bound, "cuts": self.cuts, "weights": self.weights}
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
+        """What `dataclasses.asdict` made of it, possibly by way of JSON."""
+        return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 
 
 def unit_of(lengths: Sequence[float] | None) -> float:
@@ -58,7 +60,10 @@ def unit_of(lengths: Sequence[float] | None) -> float:
 
 
 def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
-    """An error if the certificate claims more than it proves. Cuts of over TABLE_LIMIT sources are not re-proved."""
+    """Raise `PlanError` if the certificate claims more than it proves.
+
+    With more than TABLE_LIMIT sources cuts are believed.
+    """
     proved = outer_certificate(posterior, lengths).bound
     if certificate.kind == "sizes" and lengths is None and is_symmetric(posterior.chain):
         proved = size_certificate(np.array(certificate.weights) / 2**SHIFT, sizes_reached(posterior),
@@ -68,9 +73,7 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
             return
         unit = unit_of(lengths)
         weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
-        cuts = np.zeros((len(certificate.cuts), posterior.n), dtype=bool)
-        for row, cut in zip(cuts, certificate.cuts, strict=True):
-            row[list(cut)] = True
+        cuts = as_matrix(certificate.cuts, posterior.n)
         multipliers = np.array(certificate.weights) / 2**SHIFT
         reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
         error, must = 2 * posterior.relative_error, supports(posterior)
@@ -81,16 +84,16 @@ def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[floa
         raise PlanError(f"the certificate claims a lower bound of {certificate.bound} but proves only {proved}")
 
 
-def sizes_reached(rows: Rows) -> NDArray[np.float64]:
+def sizes_reached(rows: Rows) -> Floats:
     """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
     tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, block in rows.blocks()]
-    reached: NDArray[np.float64] = np.max(tops, axis=0)
+    reached: Floats = np.max(tops, axis=0)
     reached[-1] = 1.0
     return reached
 
 
-def supports(rows: Rows) -> Cuts:
-    """The smallest distinct supports of contexts that leave a source out: no realisable law uses a set missing one."""
+def supports(rows: Rows) -> Mask:
+    """The smallest distinct supports that leave a source out. Every set of a realisable law meets all supports."""
     found = np.unique(np.concatenate(list(rows.supports())), axis=0)
     partial = found[~found.all(axis=1)]
     return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
@@ -102,14 +105,14 @@ def outer_certificate(rows: Rows, lengths: Sequence[float] | None = None) -> Cer
 
 
 def cut_certificate(
-    cuts: Cuts,
-    multipliers: NDArray[np.float64],
-    reached: NDArray[np.float64],
+    cuts: Mask,
+    multipliers: Floats,
+    reached: Floats,
     error: float,
-    lengths: NDArray[np.float64],
-    must: Cuts,
+    lengths: Floats,
+    must: Mask,
     time_limit: float,
-) -> tuple[Certificate, NDArray[np.bool_]]:
+) -> tuple[Certificate, Mask]:
     """The bound from a pool of cuts, and the set q that limits it.
 
     `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
@@ -127,11 +130,10 @@ def cut_certificate(
         worst, limiting = _least_by_solver(cuts, weights, prices, must, time_limit)
     certain = 1 - Fraction(error)
     total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
-    pool = tuple(tuple(map(int, np.flatnonzero(cut))) for cut in cuts)
-    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), pool, tuple(map(int, weights))), limiting
+    return Certificate("cuts", down(Fraction(total) / 2**SHIFT), as_sets(cuts), tuple(map(int, weights))), limiting
 
 
-def size_certificate(multipliers: NDArray[np.float64], reached: NDArray[np.float64], error: float) -> Certificate:
+def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Certificate:
     """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n, unit lengths.
 
     A set of k sources meets a random set of c with probability 1 - binom(n-c, k) / binom(n, k).
@@ -148,9 +150,7 @@ def size_certificate(multipliers: NDArray[np.float64], reached: NDArray[np.float
     return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
 
 
-def _least_in_table(
-    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts
-) -> tuple[int, NDArray[np.bool_]]:
+def _least_in_table(cuts: Mask, weights: Units, prices: list[int], must: Mask) -> tuple[int, Mask]:
     """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]
     inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
@@ -169,9 +169,7 @@ def _least_in_table(
     return int(value[least]) - int(weights.sum()), (least >> np.arange(n)) & 1 > 0
 
 
-def _least_by_solver(
-    cuts: Cuts, weights: NDArray[np.int64], prices: list[int], must: Cuts, time_limit: float
-) -> tuple[int, NDArray[np.bool_]]:
+def _least_by_solver(cuts: Mask, weights: Units, prices: list[int], must: Mask, time_limit: float) -> tuple[int, Mask]:
     """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
     from ortools.sat.python import cp_model
 

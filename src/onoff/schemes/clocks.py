@@ -7,18 +7,17 @@ So a clock is drawn digit by digit: the leading ones with their bias, the others
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.types import RandBelow
+
 FINE = 122  # binary digits right of the point
 BIASED = 58  # of these, how many are drawn with their exact bias
 WHOLE = 6  # binary digits left of the point: a clock of 64 or more has probability exp(-64)
 WORDS = WHOLE + BIASED + 1  # 64-bit words of randomness in a clock: one for each biased digit, one for the fair ones
-
-RandBelow = Callable[[int], int]
 
 
 def _thresholds() -> NDArray[np.uint64]:

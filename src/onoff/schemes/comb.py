@@ -14,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.model.powers import counts, times
-from onoff.model.rows import Floats, Rows
+from onoff.model.rows import Rows
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quantised
 from onoff.schemes.realisation.network import Network, supplies
 from onoff.schemes.realisation.realise import hard_contexts, realised
 from onoff.schemes.realisation.repair import in_time
+from onoff.types import Floats
 
 PRICE = 5e-4  # share of the outer bound spent on slack for the screen
 TRIES = 40  # random orders among which the next one is chosen
+SEED = 0  # of the random orders: the same rows give the same law
 ENOUGH = 2e-4  # shortfall in the hard contexts, as a share of the outer bound, at which orders suffice
 
 
@@ -31,16 +33,19 @@ def propose(task: Task) -> Proposal:
     """The comb, or everything if time runs out first."""
     certificate = outer_certificate(task.posterior, task.lengths)
     try:
-        law = comb_law(task.posterior, deadline=task.deadline)
+        law = comb_law(task.posterior, task.deadline)
     except TimeoutError:  # what is always at hand, with its honest gap
         return Proposal("everything", everything(task.posterior.n), certificate)
     task.tell(float(law.cost(task.lengths)), certificate.bound)
     return Proposal("comb", law, certificate)
 
 
-def comb_law(rows: Rows, seed: int = 0, deadline: float = math.inf) -> Law:
-    """A realisable law, on dense chains within a few per cent of the outer bound; `TimeoutError` if time runs out."""
-    member, mass = mixed_combs(rows, np.random.default_rng(seed), deadline)
+def comb_law(rows: Rows, deadline: float = math.inf) -> Law:
+    """A realisable law, on dense chains within a few per cent of the outer bound.
+
+    Raises `TimeoutError` if time runs out.
+    """
+    member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline)
     return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
 
 

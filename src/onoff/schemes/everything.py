@@ -1,4 +1,4 @@
-"""The scheme that always asks for everything: private whatever the chain, and what is always at hand."""
+"""The scheme that always asks for everything. It is private for every chain and needs no computation."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
-"""Laws of the query: sets of sources with integer masses over one denominator."""
+"""Laws of the query: sets of sources with integer mfrom onoff.types import Floats, Query, Units
+asses over one denominator."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from onoff.types import Floats, Query, Units
 
 DENOMINATOR = 2**52  # of every plan: masses and their sums are exact in 64-bit integers and in floats
 Member = NDArray[np.bool_]
@@ -18,7 +22,17 @@ class Law:
     """Set i holds the sources x with member[i, x] and has the mass mass[i] / total, total = sum of the masses."""
 
     member: Member
-    mass: NDArray[np.int64]
+    mass: Units
+
+    @classmethod
+    def of_sets(cls, sets: Sequence[Query], masses: Sequence[int], n: int) -> Law:
+        """The law of sets of the sources 0 to n - 1 and their masses."""
+        return cls(as_matrix(sets, n), np.array(masses, dtype=np.int64))
+
+    @property
+    def sets(self) -> tuple[Query, ...]:
+        """The sets, in the order of the masses."""
+        return as_sets(self.member)
 
     @property
     def total(self) -> int:
@@ -32,9 +46,22 @@ class Law:
         return Fraction(total) / self.total
 
 
-def everything(n: int, total: int = DENOMINATOR) -> Law:
+def as_matrix(sets: Collection[Query], n: int) -> Member:
+    """A row for each set of sources: True where the source is a member."""
+    member = np.zeros((len(sets), n), dtype=bool)
+    for row, query in zip(member, sets, strict=True):
+        row[list(query)] = True
+    return member
+
+
+def as_sets(member: Member) -> tuple[Query, ...]:
+    """The rows of a matrix as sorted sets of sources."""
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in member)
+
+
+def everything(n: int) -> Law:
     """The law that always asks for the full set."""
-    return Law(np.ones((1, n), dtype=bool), np.array([total], dtype=np.int64))
+    return Law(np.ones((1, n), dtype=bool), np.array([DENOMINATOR], dtype=np.int64))
 
 
 def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
@@ -49,7 +76,7 @@ def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
     return member[first], total
 
 
-def quantised(member: Member, mass: NDArray[np.float64], total: int) -> Law:
+def quantised(member: Member, mass: Floats, total: int) -> Law:
     """Integer masses proportional to `mass` that sum to `total`; the remainder goes to the largest."""
     member, mass = merged(member, mass)
     units = np.floor(mass * (total / mass.sum())).astype(np.int64)

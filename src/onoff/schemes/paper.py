@@ -8,7 +8,7 @@ With fewer than n (n-1) + 1 possible contexts lambda_{n-1} <= 1 can fail; then t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import PlanError
-from onoff.model.exact import ExactPosterior
-from onoff.model.posterior import Posterior
+from onoff.model.posterior import ExactPosterior, Posterior
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
+from onoff.schemes.law import as_matrix
 from onoff.schemes.realisation.realise import realised
 
 Array = NDArray[Any]
@@ -104,15 +104,14 @@ def propose(task: Task) -> Proposal:
             f"{LIMIT} are supported; take the scheme 'comb' or 'race'"
         )
     law = paper(posterior).law()
-    member = np.zeros((len(law), posterior.n), dtype=bool)
-    for row, query in zip(member, law, strict=True):
-        row[list(query)] = True
     masses = np.array([float(mass) for mass in law.values()])
-    return Proposal("paper", realised(posterior, member, masses), outer_certificate(posterior, task.lengths))
+    return Proposal(
+        "paper", realised(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior, task.lengths)
+    )
 
 
-def paper(posterior: Posterior | ExactPosterior, progress: Callable[[int, int], None] | None = None) -> PaperScheme:
-    """Build the scheme. `progress(done, levels)` is called after each level. Fractions in, fractions out."""
+def paper(posterior: Posterior | ExactPosterior) -> PaperScheme:
+    """Build the scheme. Fractions in, fractions out."""
     rows: Array = posterior.rows
     n = posterior.n
     order, thresholds = _thresholds(rows)
@@ -131,8 +130,6 @@ def paper(posterior: Posterior | ExactPosterior, progress: Callable[[int, int], 
                 for value, others in _cut(line[excepted], position[excepted], mass, last_positive[excepted]):
                     atoms.append(Atom(value, x, others, excepted))
                 position[excepted] += mass  # equation 39
-        if progress is not None:
-            progress(level, levels)
     remainder = np.diff(np.maximum(line, position[:, None]), axis=1, prepend=position[:, None])
     return PaperScheme(posterior, tuple(atoms), remainder, _at_least_zero(1 - thresholds[-1].sum()))
 

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff.model.rows import Floats, Rows
-from onoff.schemes.law import Member, merged
+from onoff.model.rows import Rows
+from onoff.schemes.law import Member, as_matrix, merged
+from onoff.types import Floats
 
 NOTHING = 1e-11  # mass below this is none: what floats leave behind
 REST = 1e-9  # the last of the mass, which goes to the full set: it mends what rounding leaves short
 
 
 def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
-    """Sets and masses of a coupling of the rows, in at most so many pieces; what is left is the full set's.
+    """Sets and masses of a coupling of the rows, in at most so many pieces. The full set gets what is left.
 
     It is a proposal in floats, to be repaired like any other.
     """
@@ -38,11 +39,8 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
         image, mass = peel.piece()
         images.append(image)
         masses.append(mass)
-    member = np.zeros((n + len(images) + 1, n), dtype=bool)
-    member[np.arange(n), np.arange(n)] = True
-    for row, image in zip(member[n:], images, strict=False):
-        row[used[image]] = True
-    member[-1] = True
+    sets = [*((x,) for x in range(n)), *(tuple(used[image]) for image in images), tuple(range(n))]
+    member = as_matrix(sets, n)
     return merged(member, np.concatenate([common, masses, [max(peel.left, REST)]]))
 
 

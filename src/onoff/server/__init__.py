@@ -1,5 +1,7 @@
-"""The server: latest messages of n sources, answered in sets. It imports none of the science: it cannot depend on what
-it must not know."""
+"""The server: latest messages of n sources, answered in sets.
+
+It imports nothing of the scheme, so it cannot depend on what it must not know.
+"""
 
 from onoff.extras import need
 

@@ -30,7 +30,7 @@ _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b
 
 
 class AnswerSender:
-    """Sends answers; one that is not read in time, or is so old that too much was published since, is broken off.
+    """Sends answers. An answer is broken off if it is not read in time, or if too much was published since it began.
 
     What unread answers hold is bounded: a few parts for each connection, and `ROUNDS` times the frames of all sources.
     """
@@ -64,7 +64,7 @@ class AnswerSender:
             self._deadlines.end(task)
 
     def _cut_the_oldest(self) -> None:
-        """Keep the frames few that are there for old answers only."""
+        """Break off the oldest answers while too many frames are kept for their sake alone."""
         times = sorted({snapshot.made for snapshot in self._sending.values()})
         n = len(next(iter(self._sending.values())).frames)
         held, oldest = n, times[-1]

@@ -21,7 +21,7 @@ PUBLISH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All frames as of one round; `made` frames had been made until then, the replaced ones too."""
+    """All frames as of one round. `made` counts the frames made until then, including those that were replaced."""
 
     round: int
     frames: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""Reading a request's body: at most so many bytes, within so many seconds."""
+"""Reading the body of a request, with a limit of bytes and of seconds."""
 
 from __future__ import annotations
 

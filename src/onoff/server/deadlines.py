@@ -1,4 +1,4 @@
-"""Deadlines for what strangers may draw out: a body that does not come, an answer that is not read."""
+"""Deadlines for what strangers can delay: a body that does not arrive, an answer that is not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> asyncio.Task[object]:
-        """Give the current task so many seconds; it must call `end` whatever happens."""
+        """Give the current task this many seconds. It must call `end` whatever happens."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("deadlines are for tasks")
@@ -30,7 +30,7 @@ class Deadlines:
         return task
 
     def end(self, task: asyncio.Task[object]) -> None:
-        """The task needs its deadline no more."""
+        """Take the deadline of the current task away."""
         del self._due[task]
         self._late.discard(task)
 
@@ -42,7 +42,7 @@ class Deadlines:
         return True
 
     def cut(self, chosen: Callable[[asyncio.Task[object]], bool]) -> None:
-        """Call the chosen ones late at once."""
+        """Cancel the chosen tasks now."""
         for task in self._due:
             if chosen(task):
                 self._cancel(task)

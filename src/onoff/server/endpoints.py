@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 
@@ -96,7 +97,7 @@ class QueryEndpoint:
         return snapshot, query.sources
 
     async def _admit(self, query: Query, body: bytes) -> None:
-        """Refuse what only a copy of a journal can ask; nothing was recorded or answered of it.
+        """Refuse what only a copy of a journal can ask, before it is recorded or answered.
 
         This comes first. If the query cannot be recorded or answered after that, its retry is the same again, and is
         admitted; another query for the same step never is.
@@ -110,7 +111,7 @@ class QueryEndpoint:
 
 
 class Endpoints:
-    """Everything but the query."""
+    """All endpoints except the query."""
 
     def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
         self._settings, self._board, self._metrics = settings, board, metrics
@@ -123,7 +124,7 @@ class Endpoints:
         return Response(self._settings.catalogue.document, headers=_NO_STORE, media_type="application/json")
 
     async def publish_message(self, request: Request) -> Response:
-        """The body is the message."""
+        """Publish one message: the body."""
         authorize(request.headers, self._settings.publishers)
         name, catalogue = request.path_params["name"], self._settings.catalogue
         if name not in catalogue.index:
@@ -132,11 +133,12 @@ class Endpoints:
         return await self._publish({catalogue.index[name]: message})
 
     async def publish_round(self, request: Request) -> Response:
-        """Several messages that readers get together or not at all."""
+        """Publish several messages that readers get together or not at all."""
         authorize(request.headers, self._settings.publishers)
         require_json(request.headers)
         body = await self._bodies.read(request.receive, self._settings.catalogue.publication_limit)
-        return await self._publish(parse_publication(body, self._settings.catalogue))
+        # In a thread: readers do not wait for the messages of a large round to be read.
+        return await self._publish(await asyncio.to_thread(parse_publication, body, self._settings.catalogue))
 
     async def _publish(self, messages: dict[int, bytes]) -> Response:
         number = await self._board.publish(messages)
@@ -154,7 +156,7 @@ class Endpoints:
         return Response(self._metrics.text(), headers={**_NO_STORE, "Content-Type": exposition.CONTENT_TYPE})
 
     async def openapi(self, request: Request) -> Response:
-        """The description has the names of the sources."""
+        """The OpenAPI description. It contains the names of the sources."""
         if self._settings.readers:
             authorize(request.headers, self._settings.readers)
         return JSONResponse(self._description, headers=_NO_STORE)

@@ -53,7 +53,7 @@ class GivenSocket:
         self._shd = SocketHolder(self._sfd, False, BACKLOG)  # type: ignore[call-arg]
 
     def _drop_shared_socket(self) -> None:
-        """Close our copy; whoever reserved the socket closes it."""
+        """Close our copy. The caller of `reserved` closes the socket itself."""
         self._sso.close()
 
 

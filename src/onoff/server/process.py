@@ -62,7 +62,7 @@ class _Server(GivenSocket, MPServer):
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """SIGINT waits meanwhile, and for ever in processes that are started here: half awake they would die loudly."""
+    """Hold SIGINT back while workers start. They never see it: half started they would die with a traceback."""
     resource_tracker.ensure_running()  # which would be started with the first of them, and lift the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -132,7 +132,7 @@ def _load(application: Callable[[Settings], Starlette], settings: Settings, limi
 
 
 def _end_with(parent: int) -> None:
-    """Whoever outlives its parent would keep the port, with settings that nobody can change."""
+    """End this process when its parent is gone: it would keep the port, with settings that nobody can change."""
     while os.getppid() == parent:
         time.sleep(_LOOK_FOR_PARENT)
     logging.getLogger("onoff.server").warning("the parent process is gone; stopping")
@@ -153,7 +153,7 @@ def _watch_connections(limit: int) -> None:
 
 
 def _announce(address: str, port: int, stop: threading.Event) -> None:
-    """Say where the server is, once it answers. The system accepts connections before that."""
+    """Say where the server is, once it answers. (The operating system accepts connections earlier.)"""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     while not stop.wait(0.02):
         connection = http.client.HTTPConnection(reachable, port, timeout=_ANSWER_SECONDS)

@@ -22,10 +22,10 @@ _BLOCK = 64 * 1024
 
 
 class Transcript:
-    """A file to which several processes append whole lines, or nothing.
+    """A file to which several processes append lines, each of them whole or not at all.
 
-    A line that the disk takes only in part is cut off again, by the process that wrote it or, if that was killed, by
-    the next one that writes. Its query was not answered: that comes after its line.
+    A line that the disk took only in part is cut off again, by the process that wrote it or, if that was killed, by the
+    next one that writes. Its query was not answered, since answers come after their line.
     """
 
     def __init__(self, file: Path) -> None:
@@ -52,7 +52,7 @@ class Transcript:
             raise OnoffError(f"{self._file}: the transcript cannot be written ({error.strerror})") from error
 
     def record(self, query: Query, client: str | None) -> None:
-        """Append the line of a query; an `OSError` says that there is none."""
+        """Append the line of a query. Raises `OSError` if it could not be written."""
         line = {"time": time.time(), "stream": query.stream, "step": query.step, "sources": query.sources}
         self._append({**line, "client": client})
 

@@ -1,4 +1,4 @@
-"""Publishing from a directory: one file, one source. It is looked at again and again, which works everywhere.
+"""Publishing from a directory: one file for each source. The directory is polled, which works on every file system.
 
 Only files of the directory itself are published. A symbolic link could lead to any file of the machine that the server
 may read: one that is there at the start is an error, one that is put there later is reported and left alone.
@@ -31,7 +31,7 @@ Stamp = tuple[int, int, int]  # inode, size, time of the last change
 
 
 def source_names(directory: Path) -> tuple[str, ...]:
-    """The files in a directory, as names of sources, sorted. Hidden files are none: programs write to them first."""
+    """The files in a directory as names of sources, sorted. Hidden files are left out: programs write to them first."""
     try:
         with os.scandir(directory) as entries:
             visible = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -84,7 +84,7 @@ class Watcher:
         self._reported: dict[int, object] = {}
 
     def look(self) -> int | None:
-        """Look once; publish what is ready, and return the round if there was anything."""
+        """Look once, publish what is ready, and return the round if anything was."""
         with _opened(self._directory) as directory:
             now = self._stamps(directory)
             changed = {source for source, stamp in now.items() if self._settled.get(source) != stamp}
@@ -190,7 +190,7 @@ class Watcher:
         return stamps
 
     def _report(self, source: int, what: object, words: str) -> None:
-        """Say it once for each file."""
+        """Report a file, once."""
         if self._reported.get(source) != what:
             self._reported[source] = what
             log.warning("%s: %s", self._directory / self._store.catalogue.names[source], words)

@@ -61,7 +61,7 @@ def rates(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
 ) -> None:
-    """What a request costs at each lag: everything, the paper's scheme, the optimum with its gap, the outer bound."""
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound."""
     from onoff.apps import plots
     from onoff.apps import terminal as report
     from onoff.model.chain import Chain
@@ -95,7 +95,7 @@ def demo(
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
 ) -> None:
-    """A reader of eight news channels toggles privacy: a real server, and a real client that is killed once."""
+    """Watch a reader of eight news channels toggle privacy: a real server, and a real client that is killed once."""
     from onoff.apps import terminal as report
     from onoff.apps.demo import demonstrate
 

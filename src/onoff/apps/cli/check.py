@@ -59,7 +59,7 @@ def check(
         known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
     elif chain is None:
-        raise OnoffError(f"{requests}: is no journal, so give the chain, too: --chain FILE")
+        raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
         wanted = {"user": user, "time": time, "source": source}
@@ -67,7 +67,7 @@ def check(
     for note in found.notes:
         print(f"onoff: {note}", file=sys.stderr)
     if found.unknown:
-        print(f"onoff: {found.unknown} requests are for no source of the chain: they were not tested", file=sys.stderr)
+        print(f"onoff: requests for no source of the chain, which were not tested: {found.unknown}", file=sys.stderr)
     result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
     if as_json:
         print(json.dumps({**asdict(result), "refuted": result.refuted, "unknown": found.unknown}, indent=2))

@@ -14,12 +14,17 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
     Plans,
+    Promise,
+    Record,
+    Sensitive,
     Server,
     Urls,
+    parse_sources,
 )
 from onoff.apps.cli.telling import RESUME, explained, note, note_new, note_planner, show
 from onoff.errors import OnoffError
@@ -29,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Example: onoff get politics --next sports --off --server http://127.0.0.1:8700 --chain chain.json"
-    )(get)
+    app.command(epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics")(
+        get
+    )
     app.command(epilog="Example: onoff resume --journal reader.journal")(resume)
     app.command(epilog="Example: onoff status --journal reader.journal")(status)
     app.command(epilog="Example: onoff measure urls.json --out lengths.json")(measure)
@@ -41,24 +46,39 @@ def get(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to fetch.")],
     next: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="The request that will follow; after an OFF request you are bound to it."),
+        typer.Option(
+            metavar="SOURCE",
+            help="The request that will follow (promise both); after an OFF request you are bound to it.",
+        ),
     ] = None,
-    private: Annotated[bool, typer.Option("--on/--off", help="Whether privacy is ON for this request.")] = True,
+    private: Annotated[
+        bool | None,
+        typer.Option(
+            "--on/--off",
+            help="Whether privacy is ON for this request. By default ON; OFF in a journal with sensitive sources, "
+            "which are hidden all the time.",
+        ),
+    ] = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
     server: Server = None,
     urls: Urls = None,
+    promise: Promise = None,
+    sensitive: Sensitive = None,
+    record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
     from onoff.client.connecting import connect
 
     client = connect(
-        chain, server=server, urls=urls, journal=journal, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
-        delay=delay, background=background, lasting=True,
+        chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
+        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
+        delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         client.chain.index(name)  # a slip of the pen leaves no journal behind
@@ -67,11 +87,19 @@ def get(
             message = asyncio.run(_get(source, next, private, client))
     finally:
         note_planner(client)
-    _tell(message, announced=next is not None)
+    _tell(message, announced=next is not None or client.journal.promise == "past")
     _write(message)
 
 
-async def _get(source: str, next: str | None, private: bool, asked: Client) -> Message:
+def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
+    """The promise of a new journal: what the reader knows decides if the reader does not."""
+    from onoff.client.settings import default_journal
+
+    is_new = not (journal or default_journal()).exists()
+    return "both" if given is None and next is not None and is_new else given
+
+
+async def _get(source: str, next: str | None, private: bool | None, asked: Client) -> Message:
     """The message, once the connection is closed: whatever depends on the source comes after that."""
     async with asked as client:
         note_new(client)
@@ -84,6 +112,7 @@ def resume(
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
+    deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     from onoff.client.connecting import connect
@@ -93,8 +122,9 @@ def resume(
     if not path.exists():  # a slip of the pen makes none
         raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
     client = connect(
-        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN), background=False
-    )
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        deadline=deadline, background=False, ahead=False,
+    )  # fmt: skip
     with explained(client, RESUME):
         message, pending, announced = asyncio.run(_resume(client))
     if message is None:
@@ -111,7 +141,8 @@ async def _resume(asked: Client) -> tuple[Message | None, bool, bool]:
         pending = client.journal.state.pending
         message = await client.resume()
         made = next(client.journal.steps(since=client.journal.state.step - 1), None)
-        return message, pending is not None, made is not None and made.next is not None
+        known = made is not None and (made.next is not None or client.journal.promise == "past")
+        return message, pending is not None, known
 
 
 def _write(message: Message) -> None:
@@ -134,7 +165,7 @@ def status(
     plans: Plans = None,
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
 ) -> None:
-    """The lag, what is pending, what the next request costs, and what rounding has added up to."""
+    """The promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.apps import terminal
     from onoff.client.settings import default_journal
     from onoff.client.standing import standing
@@ -150,14 +181,14 @@ def status(
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
+    deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
     from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file
-    from onoff.model.chainfile import write_atomically
+    from onoff.files import check_file, write_atomically
 
     async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls)
+        transport = HttpTransport.load(urls, deadline)
         try:
             return await transport.measure()
         finally:

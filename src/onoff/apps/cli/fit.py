@@ -59,17 +59,16 @@ def fit(
     from onoff.apps import terminal as screen
     from onoff.apps.cli import showfit as showing
     from onoff.apps.plots import check_picture
-    from onoff.files import check_file
+    from onoff.files import check_file, write_atomically
     from onoff.logs import fitting
-    from onoff.model.chainfile import write_atomically
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
     if out.suffix.lower() != ".json":
-        raise LogError(f"{out}: counts travel in JSON only; give a name that ends in .json")
+        raise LogError(f"{out}: a chain with its counts is written as JSON; give a name that ends in .json")
     for file in filter(None, (out, report)):
         check_file(file)
         if file.exists() and not force:
-            raise LogError(f"{file}: is there already: give another name, or --force to overwrite it")
+            raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
     if plot is not None:
         check_picture(plot)
     files = [file.resolve() for file in (log, out, report, plot) if file is not None]
@@ -114,5 +113,5 @@ def parse_gap(text: str) -> float:
     """`90`, `90s`, `30m`, `2h` or `1d` in seconds."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\s*", text)
     if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no pause: write 30m, 2h, 1d or a number of seconds")
+        raise typer.BadParameter(f"{text!r} is not a length of time: write 30m, 2h, 1d or a number of seconds")
     return float(match[1]) * UNITS[match[2]]

@@ -1,13 +1,17 @@
-"""The entry of the command line. The commands are imported by `main`: Ctrl-C ends it in one line even meanwhile."""
+"""What the command line does with the commands: their errors in one line, and Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
 
 def main() -> None:
-    """Run the command; an error is one line on stderr and exit code 2, Ctrl-C is 130, and neither a traceback."""
+    """Run the command.
+
+    An error is one line on stderr and exit code 2, Ctrl-C is exit code 130, and neither shows a traceback.
+    """
     try:
         code = _run()
     except KeyboardInterrupt:
@@ -27,6 +31,8 @@ def _run() -> int:
     from onoff.errors import OnoffError
     from onoff.files import told
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # so `onoff.__main__` has it until here
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without our letters is no reason to stop
     try:

@@ -40,12 +40,42 @@ Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are
 Lengths = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
 ]
+Promise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="past|both",
+        help="For a new journal, which keeps it. past: nothing asked at or after a private request changes what the "
+        "server believes about it. both: no query tells anything about requests made while ON or to come; an OFF "
+        "request needs --next. By default both if --next is given, else past.",
+    ),
+]
+Sensitive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="For a new journal, which keeps them: sources of which the server learns neither which is read nor "
+        "whether any is, without any switching.",
+    ),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Note the laws of OFF steps (promise past) here, for auditors; no secret."),
+]
 Background = Annotated[
     bool, typer.Option("--background/--no-background", help="Whether a process may compute cheaper plans for later.")
 ]
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
+Deadline = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),
+]
+
+
+def parse_sources(text: str | None) -> tuple[str, ...]:
+    """`a,b` as a list of names."""
+    return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_lags(text: str, least: int = 0) -> list[int]:

@@ -17,7 +17,7 @@ def page(
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="A chain file; without it, the demo's.")] = None,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
 ) -> None:
-    """A page over a real server and a real client: click requests, switch privacy, watch what the server believes."""
+    """Open a page over a real server and client: click requests, switch privacy, watch what the server believes."""
     from onoff.apps.demo import reader
     from onoff.apps.page.process import run
     from onoff.model.chain import Chain

@@ -66,7 +66,7 @@ def plan(
                         failed[lag] = made.error
                         continue
                     if not store.save(made):
-                        print(f"lag {lag}: a plan that is not dearer was there already, and stays", file=sys.stderr)
+                        print(f"lag {lag}: a plan that costs no more was there already, and is kept", file=sys.stderr)
                     plans[lag] = made
                     shown.done(lag, made)
     except (KeyboardInterrupt, ClusterError):
@@ -88,7 +88,7 @@ def _make(
     time_limit: float | None,
     notes: Path | None,
 ) -> Plan:
-    """One plan, made in any process; what is reached meanwhile is noted in a file that the progress bar reads."""
+    """One plan, made in any process. Its progress is noted in a file that the progress bar reads."""
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
@@ -117,5 +117,5 @@ def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     if scheme not in ("auto", "optimal"):
         return found if found.scheme == scheme else None
     beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
-    near = found.scheme != "race" and found.gap <= gap  # that of a race is an estimate, and may come out too small
+    near = not found.estimated and found.gap <= gap  # an estimate may come out too small
     return found if near or beyond else None

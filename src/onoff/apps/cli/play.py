@@ -12,12 +12,17 @@ from onoff.apps.cli.options import (
     TOKEN,
     Background,
     ChainFile,
+    Deadline,
     Delay,
     JournalFile,
     Lengths,
     Plans,
+    Promise,
+    Record,
+    Sensitive,
     Server,
     Urls,
+    parse_sources,
 )
 from onoff.apps.cli.telling import explained, note, note_new, note_planner
 
@@ -37,6 +42,9 @@ def play(
     chain: ChainFile = None,
     server: Server = None,
     urls: Urls = None,
+    promise: Promise = None,
+    sensitive: Sensitive = None,
+    record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
@@ -45,6 +53,7 @@ def play(
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
     delay: Delay = 0.05,
+    deadline: Deadline = None,
     background: Background = True,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
@@ -58,8 +67,9 @@ def play(
     from onoff.client.playing import Delivery, read_items
 
     client = connect(
-        chain, server=server, urls=urls, journal=journal, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
-        delay=delay, background=background, lasting=True,
+        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
+        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        background=background, lasting=True,
     )  # fmt: skip
     items, delivery = read_items(file, client.chain.names), Delivery(out)
     try:
@@ -71,7 +81,7 @@ def play(
         note_planner(client)
     if words is not None:
         note(words)
-    terminal.print_totals(totals, client.chain, client.lengths, since)
+    terminal.print_totals(totals, client.chain, client.lengths, since, client.journal.promise)
     delivery.check()
 
 

@@ -54,7 +54,7 @@ def serve(
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
-    Without sources, those of the store. One line of JSON on stdout says when and where requests are answered.
+    Without sources, those of the store are served. A line of JSON on stdout says when and where requests are answered.
     """
     from onoff.server.listening import reserved
     from onoff.server.process import serve as run
@@ -85,6 +85,8 @@ def serve(
         )
         if not settings.publishers and watch is None:
             _note("there are no publishers' tokens and no directory to watch: nothing can be published")
+        if settings.readers:
+            _note_open_files(target)
         run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
 
 
@@ -100,7 +102,7 @@ def token(
 
 
 def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
-    """The store, checked; one that is down for the moment is waited for by the server, not by the operator."""
+    """The store, checked. If it is down for the moment, the server starts and waits for it."""
     from onoff.server.store import open_store
 
     if names is None and length is not None:
@@ -114,6 +116,14 @@ def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Sto
     except StoreUnavailable as error:
         _note(f"{error}; readers get 503 until it is back")
     return opened
+
+
+def _note_open_files(target: str) -> None:
+    """Say it if others on this machine can read the store, though readers need a token: older files may be open."""
+    for file in (Path(target), Path(f"{target}-wal"), Path(f"{target}-streams")):
+        if file.exists() and file.stat().st_mode & 0o004:
+            _note(f"everybody on this machine can read {file}, though readers need a token: chmod o-r {file}*")
+            return
 
 
 def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:

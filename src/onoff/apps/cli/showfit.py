@@ -13,7 +13,7 @@ WIDTH = 40
 
 
 def print_fit(report: Report) -> None:
-    """All that was counted, then what the chain is worth, then what privacy costs."""
+    """Print what was counted, then what the chain is worth, then what privacy costs."""
     _print_counts(report)
     _print_worth(report)
     _print_misfit(report)
@@ -99,7 +99,7 @@ def _print_misfit(report: Report) -> None:
 
 
 def plot_costs(report: Report, file: Path) -> None:
-    """The outer bound over the lag with its intervals, beside n."""
+    """Draw the outer bound over the lag with its intervals, beside n."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
 

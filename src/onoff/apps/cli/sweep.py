@@ -44,7 +44,7 @@ def sweep(
     jobs: Jobs = None,
     dask: Dask = None,
 ) -> None:
-    """Costs of a grid of chains, lags and schemes as one table (default: paper and optimal).
+    """Compute the costs of a grid of chains, lags and schemes (default: paper and optimal), as one table.
 
     Finished cells are kept when you stop with Ctrl-C, and not computed again. A cell that fails is a row with its
     error; the exit code is then 1.
@@ -86,7 +86,7 @@ def sweep(
 
 
 def _write(results: Sweep, out: Path, plot: Path | None) -> int:
-    """Write what there is; how many rows have an error, each of which is told."""
+    """Write the rows that there are, print every error, and return how many rows have one."""
     from onoff.apps.plots import MOST_PICTURES, plot_sweep
     from onoff.apps.sweep import write_parquet
 
@@ -103,7 +103,7 @@ def _write(results: Sweep, out: Path, plot: Path | None) -> int:
 
 
 def _print(results: Sweep) -> None:
-    """The first rows for people; all are in the file."""
+    """Print the first rows. All of them are in the file."""
     from onoff.apps.terminal import percent, print_table
 
     rows = [row for row in results.rows() if row["error"] is None]

@@ -57,6 +57,8 @@ def note_new(client: Client) -> None:
     """Say that the journal is new."""
     if client.journal.created:
         note("a new journal: its first two requests ask for everything")
+        if len(client.journal.sensitive) == client.chain.n:
+            note("all sources are sensitive: every request asks for everything")
 
 
 def note_planner(client: Client) -> None:

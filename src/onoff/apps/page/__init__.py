@@ -1,4 +1,7 @@
-"""`onoff page`: a page in the browser over a real server and a real client. `world` has no page, `app` no privacy."""
+"""`onoff page`: a page in the browser over a real server and a real client.
+
+`world` knows nothing of pages, and `app` nothing of privacy.
+"""
 
 from onoff.extras import need
 

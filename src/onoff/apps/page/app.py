@@ -187,9 +187,10 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
 
 class Guarded:
-    """Refuses other hosts (a name that was made to point here) and other pages, which may only link to this one.
+    """Refuses requests that name another host, whose name was made to point here, or that come from another page.
 
-    Browsers name the origin of a POST; of a GET for a picture or a script, they only say that it comes from elsewhere.
+    Links from other pages are allowed. Browsers name the origin of a POST. For a picture or a script they say only that
+    the GET comes from another page.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -224,7 +225,7 @@ def _from_elsewhere(request: Request) -> bool:
 
 
 def _answering(page: Page, act: Callable[[Request], Awaitable[None]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that says in words what was wrong, or else from which state on the click shows."""
+    """An endpoint that says in words what was wrong, or from which state on the click shows."""
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Encoder, Model, Naive, Planned, Query
+from onoff.audit.models import Encoder, Model, Naive, Planned
 from onoff.audit.transcript.belief import Asked, attack
-from onoff.audit.transcript.conformance import plan_lag
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.plans.base import Plan
 from onoff.plans.table import TablePlan
+from onoff.types import PlanName, Query
 
 SHOWN = 3  # private requests
 WINDOW = 100  # steps after which a stream is summed up
@@ -25,7 +25,7 @@ WINDOW = 100  # steps after which a stream is summed up
 
 @dataclass(frozen=True)
 class Made:
-    """A step: what was wanted, and what the server saw, with how many times it was asked. No bytes: still pending."""
+    """A step: what was wanted, what the server saw, and how often it was asked. Without `bytes` it is still pending."""
 
     step: int
     private: bool
@@ -44,7 +44,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Belief:
-    """Over the sources, about one private request; `bits` is how far it has moved from the prior (KL divergence)."""
+    """A belief over the sources about one private request.
+
+    `bits` is how far it has moved from the prior (KL divergence).
+    """
 
     step: int
     wanted: int
@@ -57,7 +60,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Seen:
-    """The model of one step, whose likelihood is known: `Planned` keeps whole tables, and only those of a few lags."""
+    """The model of one step with its likelihood, kept because `Planned` keeps the whole tables of a few lags only."""
 
     model: Model
     known: NDArray[np.float64]
@@ -76,8 +79,8 @@ class Seen:
 class Onlooker:
     """A server that knows the chain, the plans and every ON/OFF status, and forgets nothing.
 
-    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step, so
-    that a long stream is summed up there now and then: exact, and no slower as it grows.
+    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step. So
+    a long stream is summed up there now and then, which is exact and keeps every step equally fast.
     """
 
     def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
@@ -126,7 +129,8 @@ class Onlooker:
         if step.private:
             return Naive(self._chain.n)  # everybody asks for everything while ON
         if step.plan not in self._models:
-            plan = self._load(plan_lag(step.plan) or step.lag)
+            name = PlanName.parse(step.plan)
+            plan = self._load(step.lag if name is None else name.lag)
             if not isinstance(plan, TablePlan):
                 raise PlanError(f"step {step.step} was drawn without a table: there is no exact belief about it")
             if plan.name != step.plan:

@@ -23,12 +23,11 @@ import numpy as np
 
 from onoff.apps.demo import DELAY, LENGTH, SWITCHING, news
 from onoff.apps.page.beliefs import Belief, Made, Onlooker
-from onoff.apps.page.tables import Tables
+from onoff.apps.page.tables import ready, tables
 from onoff.audit.transcript.reading import read_log
 from onoff.client.connecting import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.plans.table import TablePlan
 from onoff.server.local import LocalServer
 
 MOST_SOURCES = 24  # cards and bars beyond it are unreadable
@@ -50,7 +49,7 @@ class Wish:
 
 
 class World:
-    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` is another one."""
+    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` has changed."""
 
     def __init__(self, chain: Chain, changed: Callable[[], None] = lambda: None, pace: float = PACE) -> None:
         if chain.n > MOST_SOURCES:
@@ -75,15 +74,15 @@ class World:
             length = max(LENGTH, *map(len, messages.values()))
             self.server = LocalServer(directory, messages, length)
             self._stack.callback(self.server.close)
-            planner = Tables(self.chain, directory / "plans")
+            planner = tables(self.chain, directory / "plans")
             self._stack.callback(planner.close)
             self._onlooker = Onlooker(self.chain, planner.store.load)
-            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), planner.ready(REACH, PLAN_SECONDS))
-            if not isinstance(plan, TablePlan):
+            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
+            if plan.law is None:
                 raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
             # The server was born with this journal: nothing was ever asked of it before.
             client = connect(
-                self.chain, server=self.server.url, journal=directory / "journal", plans=planner,
+                self.chain, server=self.server.url, journal=directory / "journal", promise="both", plans=planner,
                 delay=DELAY, attempts=1, first_ever=True,
             )  # fmt: skip
             self.client = await self._stack.enter_async_context(client)
@@ -117,7 +116,7 @@ class World:
         self._tell()
 
     def switch(self, private: bool) -> None:
-        """Privacy ON or OFF for the clicks to come."""
+        """Switch privacy ON or OFF for the clicks to come."""
         self.private = private
         self._tell()
 
@@ -144,7 +143,7 @@ class World:
             self._tell()
 
     def state(self) -> dict[str, Any]:
-        """All of it, as JSON."""
+        """All that the page shows, ready for JSON."""
         latest = self.client.journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
         finished = [made for made in self.made if made.bytes]
@@ -186,7 +185,7 @@ class World:
         return self._wanted and not self._switching and self.server.pid is None
 
     def _broken(self, task: asyncio.Task[None]) -> None:
-        """A part that ends by an error of ours says so on the page, and raises it when the page ends."""
+        """Show an error of our own on the page, and raise it when the page ends."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._changed()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import LogError, is_whole
+from onoff.errors import LogError
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -22,7 +22,8 @@ from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any
 
-from onoff.errors import OnoffError, is_whole
+from onoff.errors import OnoffError
+from onoff.types import is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

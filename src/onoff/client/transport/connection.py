@@ -7,13 +7,16 @@ deadline, which is the same for every query.
 from __future__ import annotations
 
 import asyncio
+import math
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
-from onoff.errors import Unavailable
+from onoff.errors import OnoffError, Unavailable
+from onoff.foreign import plain
 
 HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "onoff"}
 DEADLINE = 120.0  # seconds for a whole answer, beside what its size adds
@@ -30,6 +33,8 @@ def open_connection(origin: str, timeout: float, headers: dict[str, str] | None 
         follow_redirects=False,
         event_hooks={"response": [_stay]},
         trust_env=False,
+        # Over plain HTTP no certificates are loaded, which would take 30 ms: this context trusts none.
+        verify=True if origin.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
 
@@ -37,6 +42,13 @@ def open_connection(origin: str, timeout: float, headers: dict[str, str] | None 
 async def _stay(response: httpx.Response) -> None:
     """Forget where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error."""
     response.headers.pop("location", None)
+
+
+def checked_deadline(seconds: float) -> float:
+    """A deadline that ends every answer; `OnoffError` if it is none."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise OnoffError(f"a deadline is a number of seconds above 0, not {seconds:g}")
+    return seconds
 
 
 @asynccontextmanager
@@ -47,7 +59,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise Unavailable(
-            f"the answer was not whole after {seconds:g} seconds: the server or the line is slow"
+            f"the answer was not whole after {seconds:g} seconds: the server or the line is slow (--deadline)"
         ) from None
 
 
@@ -72,7 +84,16 @@ async def read(
             await response.aclose()
     except httpx.HTTPError as error:
         place = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-        raise Unavailable(
-            f"{place} did not answer ({type(error).__name__}: {error}): "
-            "is it the right address, and is the server running?"
-        ) from error
+        raise Unavailable(f"{place} {_what_happened(error)}") from error
+
+
+def _what_happened(error: httpx.HTTPError) -> str:
+    """What a server did instead of answering, with what can be done about it.
+
+    What came is broken HTTP, unless httpx calls so that the connection ended, before the answer or within.
+    """
+    reason = f"({type(error).__name__}: {plain(str(error))})"
+    ended = "disconnected" in str(error) or "closed connection" in str(error)
+    if isinstance(error, httpx.RemoteProtocolError) and not ended:
+        return f"sent something that is not HTTP {reason}: is it the address of a web server?"
+    return f"did not answer {reason}: is it the right address, and is the server running?"

@@ -10,7 +10,7 @@ import httpx
 
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_url, masked
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, open_connection, read, within
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
 from onoff.errors import CatalogueError, SourceError
 from onoff.files import told
 from onoff.foreign import plain
@@ -36,12 +36,14 @@ class HttpTransport:
     ) -> None:
         self._sources = dict(sources)
         self._limit, self._answer_limit = body_limit, answer_limit
-        self._deadline = DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else deadline
+        self._deadline = (
+            DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else checked_deadline(deadline)
+        )
         origin = _common_origin(self._sources)
         self._http: httpx.AsyncClient = open_connection(origin, timeout)
 
     @classmethod
-    def load(cls, file: str | Path) -> HttpTransport:
+    def load(cls, file: str | Path, deadline: float | None = None) -> HttpTransport:
         """Read the catalogue from a file."""
         try:
             data = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -51,7 +53,7 @@ class HttpTransport:
             raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
             raise CatalogueError(f"{file}: an object with a URL for each name is needed")
-        return cls(data)
+        return cls(data, deadline=deadline)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from onoff.model.powers import times
+from onoff.types import Floats
 
-Floats = NDArray[np.float64]
+ROUNDS = 60  # at most; a dozen or two suffice
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Centre:
     total_multiplier: float
 
 
-def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float, rounds: int = 60) -> Centre:
+def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float) -> Centre:
     """Minimise cost @ x subject to hits @ x >= need, sum(x) = 1, x >= 0, without crossover.
 
     Mehrotra's predictor-corrector on dense normal equations: a few hundred rows, a few thousand columns. It ends near
@@ -37,7 +37,7 @@ def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float, ro
     s = np.maximum(times(hits, x) - need, 1e-2)  # surplus of the rows
     y, y0 = np.full(m, 1.0 / m), 0.0
     z = np.maximum(c - times(hits.T, y), 0.1)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         primal = b - times(A, x)
         primal[:m] += s
         dual = c - (times(hits.T, y) + y0) - z
@@ -46,34 +46,42 @@ def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float, ro
         gap = complementarity / max(1e-3, abs(float(times(c, x))))
         if max(gap, np.abs(primal).max(), np.abs(dual).max()) < tolerance:
             break
-        d = x / z
-        scaled = A * np.sqrt(d)
-        normal = times(scaled, scaled.T)
-        normal.flat[:: m + 2] += np.append(s / y, 0.0) + 1e-14 * normal.diagonal()
         try:
-            factor = cho_factor(normal, lower=True, check_finite=False)
+            newton = Newton(A, x, z, s, y, primal, dual)
         except np.linalg.LinAlgError:
             break  # numerically at the boundary: what has been reached is as good as it gets
-
-        def direction(rx: Floats, rs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-            """The Newton step for the complementarity residuals rx (of x z) and rs (of s y)."""
-            rhs = primal + times(A, d * dual - rx / z)  # noqa: B023 (used within this round only)
-            rhs[:m] += rs / y  # noqa: B023
-            dy = cho_solve(factor, rhs, check_finite=False)  # noqa: B023
-            dx = d * (times(A.T, dy) - dual) + rx / z  # noqa: B023
-            return dx, (rs - s * dy[:m]) / y, dy, (rx - z * dx) / x  # noqa: B023
-
-        dx, ds, dy, dz = direction(-x * z, -s * y)
+        dx, ds, dy, dz = newton.step(-x * z, -s * y)
         step, dual_step = min(_reach(x, dx), _reach(s, ds)), min(_reach(z, dz), _reach(y, dy[:m]))
         reached = times(x + step * dx, z + dual_step * dz) + times(s + step * ds, y + dual_step * dy[:m])
         aim = float(reached) / (n + m)
         target = max((aim / mu) ** 3, 1e-4) * mu
-        dx, ds, dy, dz = direction(target - x * z - dx * dz, target - s * y - ds * dy[:m])
+        dx, ds, dy, dz = newton.step(target - x * z - dx * dz, target - s * y - ds * dy[:m])
         step = 0.99 * min(_reach(x, dx), _reach(s, ds))
         dual_step = 0.99 * min(_reach(z, dz), _reach(y, dy[:m]))
         x, s = x + step * dx, s + step * ds
         y, y0, z = y + dual_step * dy[:m], y0 + dual_step * float(dy[m]), z + dual_step * dz
     return Centre(x, y * scale, y0 * scale)
+
+
+class Newton:
+    """The Newton equations at one point, factored once for both steps of a round."""
+
+    def __init__(self, A: Floats, x: Floats, z: Floats, s: Floats, y: Floats, primal: Floats, dual: Floats) -> None:
+        self._A, self._x, self._z, self._s, self._y = A, x, z, s, y
+        self._primal, self._dual, self._d = primal, dual, x / z
+        scaled = A * np.sqrt(self._d)
+        normal = times(scaled, scaled.T)
+        normal.flat[:: len(s) + 2] += np.append(s / y, 0.0) + 1e-14 * normal.diagonal()
+        self._factor = cho_factor(normal, lower=True, check_finite=False)
+
+    def step(self, rx: Floats, rs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """The steps of x, s, y and z for the complementarity residuals rx (of x z) and rs (of s y)."""
+        A, x, z, s, y, m = self._A, self._x, self._z, self._s, self._y, len(self._s)
+        rhs = self._primal + times(A, self._d * self._dual - rx / z)
+        rhs[:m] += rs / y
+        dy = cho_solve(self._factor, rhs, check_finite=False)
+        dx = self._d * (times(A.T, dy) - self._dual) + rx / z
+        return dx, (rs - s * dy[:m]) / y, dy, (rx - z * dx) / x
 
 
 def _reach(values: Floats, change: Floats) -> float:

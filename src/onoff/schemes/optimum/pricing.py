@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.powers import counts, times
 from onoff.schemes.law import Member
 from onoff.schemes.optimum.centre import Centre
 from onoff.schemes.optimum.separation import novel
+from onoff.types import Floats
 
-Floats = NDArray[np.float64]
 NEAR, WILD, MOST, STEPS = 200, 100, 150, 30
 
 

@@ -13,10 +13,9 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.powers import counts, times
-from onoff.model.rows import Floats, Rows
+from onoff.model.rows import Rows
 from onoff.schemes import Progress, Proposal, Task
 from onoff.schemes.certificate import Certificate, cut_certificate, outer_certificate, supports, unit_of
 from onoff.schemes.comb import comb
@@ -28,6 +27,7 @@ from onoff.schemes.optimum.separation import TABLE_LIMIT, Scan, Separator, keys,
 from onoff.schemes.optimum.sizes import propose as by_symmetry
 from onoff.schemes.realisation.realise import finished
 from onoff.schemes.realisation.repair import Repair
+from onoff.types import Floats, Mask
 
 SMALL = 16  # sources up to which the optimum takes less time than the comb
 ALL_SETS = 6  # sources up to which all 2^n - 1 sets are columns
@@ -142,7 +142,7 @@ class Search:
                 self.best, self.cost = law, self._cost(law)
         return scan
 
-    def _prove(self, centre: Centre, deadline: float) -> NDArray[np.bool_]:
+    def _prove(self, centre: Centre, deadline: float) -> Mask:
         """Raise the proved bound by the multipliers of the centre; the set that limits it."""
         limit = min(60.0, max(2.0, deadline - time.monotonic()))
         error = 2 * self.source.relative_error
@@ -154,7 +154,10 @@ class Search:
         return limiting
 
     def _grow(self, scan: Scan, more: Member) -> None:
-        """The next master. Without anything new the centre is not yet near enough to the optimum: tighten."""
+        """Make the next master program.
+
+        If there is nothing new, the centre is not yet near enough to the optimum: tighten.
+        """
         if not len(scan.cuts) and not len(more):
             self.stuck = self.tolerance < 1e-11
             self.tolerance *= 0.1

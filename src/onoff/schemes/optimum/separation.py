@@ -6,15 +6,13 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.powers import counts, times
 from onoff.schemes.law import Law, Member
 from onoff.schemes.realisation.repair import Repair
+from onoff.types import Floats
 
 TABLE_LIMIT = 10  # sources up to which all 2^n cuts are tabulated
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,15 @@ from contextlib import suppress
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.posterior import Posterior
 from onoff.model.powers import times
 from onoff.model.symmetric import is_symmetric
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import Certificate, outer_certificate, size_certificate, sizes_reached
-from onoff.schemes.law import Law, Member
+from onoff.schemes.law import Law, Member, as_matrix
 from onoff.schemes.realisation.realise import realised
-
-Floats = NDArray[np.float64]
+from onoff.types import Floats, Query
 
 
 def propose(task: Task) -> Proposal | None:
@@ -88,12 +86,10 @@ def _orbits(n: int, size: int, count: int, rng: np.random.Generator) -> Member:
     if size == n:
         return np.ones((1, n), dtype=bool)
     if size == 1:
-        starts = [np.array([0])]
+        starts: list[Query] = [(0,)]
     elif size == 2:
-        starts = [np.array([0, step]) for step in rng.permutation(np.arange(1, n // 2 + 1))[:count]]
+        starts = [(0, step) for step in rng.permutation(np.arange(1, n // 2 + 1))[:count]]
     else:
-        starts = [rng.choice(n, size, replace=False) for _ in range(count)]
-    member = np.zeros((len(starts), n), dtype=bool)
-    for row, start in zip(member, starts, strict=True):
-        row[start] = True
+        starts = [tuple(rng.choice(n, size, replace=False)) for _ in range(count)]
+    member = as_matrix(starts, n)
     return np.unique(np.concatenate([np.roll(member, shift, axis=1) for shift in range(n)]), axis=0)

@@ -9,10 +9,9 @@ iff Pr[Q meets C] >= p(C | u) for every set C of sources. A minimum cut names a 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-Units = NDArray[np.int64]
+from onoff.types import Floats, Mask, Units
 
 ROOT, SINK, FIRST_SOURCE = 0, 1, 2
 
@@ -20,7 +19,7 @@ ROOT, SINK, FIRST_SOURCE = 0, 1, 2
 class Network:
     """`member` is a boolean matrix with a row for each set; `mass` are the integer capacities of the sets."""
 
-    def __init__(self, member: NDArray[np.bool_], mass: Units) -> None:
+    def __init__(self, member: Mask, mass: Units) -> None:
         sets, self.n = member.shape
         self.set_of, self.source_of = (index.astype(np.int32) for index in np.nonzero(member))
         source = np.arange(FIRST_SOURCE, FIRST_SOURCE + self.n, dtype=np.int32)
@@ -32,7 +31,7 @@ class Network:
         self._mass_arcs = add(node, np.full(sets, SINK, np.int32), mass)
 
     def ship(self, supply: Units) -> int:
-        """Send as much of the supply as possible; how many units arrive."""
+        """Send as much of the supply as possible, and return how many units arrive."""
         self._solver.set_arcs_capacity(self._supply_arcs, supply)
         status = self._solver.solve(ROOT, SINK)
         if status != SimpleMaxFlow.OPTIMAL:
@@ -51,22 +50,25 @@ class Network:
         """Units on each membership, in the order of `set_of` and `source_of`."""
         return np.asarray(self._solver.flows(self._edge_arcs), dtype=np.int64)
 
-    def cut(self) -> NDArray[np.bool_]:
-        """The fewest sources on the root's side of a minimum cut: a violated C if the supply did not all arrive."""
+    def cut(self) -> Mask:
+        """The smallest set of sources on the root's side of a minimum cut.
+
+        It is a violated C if not all supply arrived.
+        """
         return self._sources_in(self._solver.get_source_side_min_cut())
 
-    def largest_cut(self) -> NDArray[np.bool_]:
-        """The most sources on the root's side of a minimum cut."""
+    def largest_cut(self) -> Mask:
+        """The largest set of sources on the root's side of a minimum cut."""
         return ~self._sources_in(self._solver.get_sink_side_min_cut())
 
-    def _sources_in(self, nodes: list[int]) -> NDArray[np.bool_]:
+    def _sources_in(self, nodes: list[int]) -> Mask:
         index = np.asarray(nodes, dtype=np.intp) - FIRST_SOURCE
         side = np.zeros(self.n, dtype=bool)
         side[index[(index >= 0) & (index < self.n)]] = True
         return side
 
 
-def supplies(row: NDArray[np.float64], total: int) -> Units:
+def supplies(row: Floats, total: int) -> Units:
     """Integers not above total * row, and together not above `total`."""
     units = np.floor(row * total).astype(np.int64)
     over = int(units.sum()) - total

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from math import ceil, inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.model.powers import counts, times
-from onoff.model.rows import Floats, Rows
+from onoff.model.rows import Rows
 from onoff.schemes.law import DENOMINATOR, Law, Member, quantised
 from onoff.schemes.realisation.repair import Repair, in_time
 from onoff.schemes.realisation.sinkhorn import Screen
+from onoff.types import Floats, Mask
 
 SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is bought
 
@@ -25,9 +25,9 @@ SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is 
 def realised(rows: Rows, member: Member, mass: Floats, price: float = 0.0, deadline: float = inf) -> Law:
     """A law for a plan, realisable in every context, from masses that need not be.
 
-    `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by
-    a flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
-    `TimeoutError` if the deadline passes before every context was checked.
+    `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by a
+    flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
+    Raises `TimeoutError` if the deadline passes before every context was checked.
     """
     n = rows.n
     slack = price / n if n > SCREEN_FROM else 0.0
@@ -91,14 +91,14 @@ def finished(rows: Rows, law: Law, slack_units: int) -> Law:
     full set; it is decided on the support, so that it holds at all larger lags too, whose contexts allow more.
     """
     n = rows.n
-    full: NDArray[np.bool_] = np.asarray(law.member.all(axis=1))
+    full: Mask = np.asarray(law.member.all(axis=1))
     full[~full] |= misses_a_context(rows, law.member[~full])
     rest = int(law.mass[full].sum()) + slack_units + n
     member = np.concatenate([law.member[~full], np.ones((1, n), dtype=bool)])
     return Law(member, np.append(law.mass[~full], rest))
 
 
-def misses_a_context(rows: Rows, member: Member) -> NDArray[np.bool_]:
+def misses_a_context(rows: Rows, member: Member) -> Mask:
     """Which sets hold no possible request in some possible context."""
     missed = np.zeros(len(member), dtype=bool)
     seen: set[bytes] = set()

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.model.rows import Floats
 from onoff.schemes.law import Law, merged
 from onoff.schemes.realisation.network import Network, supplies
+from onoff.types import Floats, Mask
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
+CHASES = 3  # rows that are fixed before the one that fell short
 SHARE = 8  # blocks of contexts that a process gets at a time
 
 
@@ -35,7 +35,7 @@ class Repair:
         return int(supply.sum()) - self._network.ship(supply)
 
     def fix(self, row: Floats) -> bool:
-        """Make the law realise the row; whether anything had to be done.
+        """Make the law realise the row, and return whether anything had to be done.
 
         Unmatched sources and unmatched sets are laid side by side, largest first, and paired where they overlap:
         few new sets.
@@ -58,13 +58,13 @@ class Repair:
         self._network = Network(self.law.member, self.law.mass)
         return True
 
-    def cuts(self) -> list[NDArray[np.bool_]]:
+    def cuts(self) -> list[Mask]:
         """After a shortfall: the smallest and the largest set of sources on the root's side of a minimum cut."""
         return [self._network.cut(), self._network.largest_cut()]
 
-    def chase(self, row: Floats, rows: Floats, steps: int = 3) -> None:
+    def chase(self, row: Floats, rows: Floats) -> None:
         """Fix a row by first fixing, among `rows`, those that violate its cut most: one repair for many."""
-        for _ in range(steps):
+        for _ in range(CHASES):
             if not self.shortfall(row):
                 return
             cut = self._network.cut()
@@ -74,7 +74,8 @@ class Repair:
     def fix_all(self, blocks: Sequence[Floats], deadline: float = math.inf) -> None:
         """Fix every row: find the short ones first, on all cores if there are many, then mend them, worst first.
 
-        `TimeoutError` when the deadline (monotonic) has passed: a law that was not checked everywhere is none.
+        Raises `TimeoutError` if the deadline (monotonic) passes: a law that has not been checked in every context must
+        not be used.
         """
         found = self._shortfalls(blocks, deadline)
         queue = [(d, k, i) for k, short in enumerate(found) for i, d in enumerate(short) if d]
@@ -107,6 +108,6 @@ def in_time(deadline: float) -> None:
 
 
 def _shortfalls_of(law: Law, blocks: Sequence[Floats]) -> list[list[int]]:
-    """The work of one process."""
+    """The shortfalls of some rows: the work of one process."""
     repair = Repair(law)
     return [[repair.shortfall(row) for row in rows] for rows in blocks]

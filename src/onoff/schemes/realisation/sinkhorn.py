@@ -1,4 +1,4 @@
-"""Which contexts a law certainly realises with a little help of the full set: many contexts at once, without flows."""
+"""A quick certificate, without flows, that a law is realisable in a context with a little more mass on the full set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from onoff.model.rows import Floats
 from onoff.schemes.law import Law
+from onoff.types import Floats, Mask
+
+EVERY = 4  # rounds of scaling between two looks at the certificate
 
 
 class Screen:
@@ -29,8 +31,8 @@ class Screen:
         self._hit = self._single[1] @ self._single[2]
 
     def passes(
-        self, rows: Floats, start: NDArray[np.float32] | None = None, rounds: int = 32, every: int = 4
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        self, rows: Floats, start: NDArray[np.float32] | None = None, rounds: int = 32
+    ) -> tuple[Mask, NDArray[np.float32]]:
         """Which rows are certified, and the scalings a / p that did it; `start` is a scaling to begin with."""
         exact = np.ascontiguousarray(rows.T)  # contexts are columns: products with sparse matrices from the left
         passed = np.zeros(len(rows), dtype=bool)
@@ -39,8 +41,8 @@ class Screen:
         p = exact.astype(np.float32)
         with np.errstate(all="ignore"):  # a failed scaling (nan, inf) certifies nothing
             a = p / self._hit if start is None else p * start[:, None]
-            for _ in range(0, rounds, every):
-                a, fill = self._scale(p, a, every)
+            for _ in range(0, rounds, EVERY):
+                a, fill = self._scale(p, a)
                 likely = np.flatnonzero(fill >= 1 - 0.8 * self.slack)
                 sure = likely[self._certified(exact[:, active[likely]], a[:, likely])]
                 scaling[active[sure]] = (a[:, sure] / p[:, sure]).T
@@ -51,18 +53,18 @@ class Screen:
                     break
         return passed, scaling
 
-    def _scale(self, p: NDArray[Any], a: NDArray[Any], rounds: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _scale(self, p: NDArray[Any], a: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Some rounds from `a`: a scaling with exact rows, and its least column sum in shares of the mass."""
         sets, sources, mass = self._single
-        for _ in range(rounds):
+        for _ in range(EVERY):
             reach = sets @ a
             new = p / (sources @ (mass / reach))
             a = a * np.where(p > 0, new / a, 0) ** np.float32(1.5)
         return new, ((sets @ new) / reach).min(axis=0)
 
-    def _certified(self, p: Floats, a: NDArray[Any]) -> NDArray[np.bool_]:
+    def _certified(self, p: Floats, a: NDArray[Any]) -> Mask:
         sets, sources, mass = self._double
         b = mass / (sets @ a.astype(np.float64))
         a = p / (sources @ b)
-        result: NDArray[np.bool_] = (b * (sets @ a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
+        result: Mask = (b * (sets @ a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
         return result

@@ -132,7 +132,7 @@ def connect(url: str) -> tuple[redis.Redis, str]:
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Redis's errors as ours. Nearly all may pass: down, starting, failing over, out of memory or disk."""
+    """Turn errors of Redis into ours. Nearly all are temporary: down, starting, failing over, out of memory or disk."""
     try:
         yield
     except redis.RedisError as error:

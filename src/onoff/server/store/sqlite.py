@@ -123,7 +123,10 @@ class SqliteStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's errors as ours: what may pass (a lock, a full disk) is unavailable, a foreign file is an error."""
+        """Turn errors of SQLite into ours.
+
+        A lock or a full disk is `StoreUnavailable`, a foreign file is a `StoreError`.
+        """
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -1,0 +1,91 @@
+"""Files: read or refused with a reason, written whole or not at all, unpacked by one rule."""
+
+import gzip
+import os
+import zipfile
+
+import pytest
+
+from onoff.errors import ChainError, LogError, OnoffError
+from onoff.files import only_member, read_bytes, read_json, read_text, reading, write_atomically
+from onoff.logs.reading import unpacked
+from onoff.logs.sequences import read as read_sequences
+
+ADDED = (".DS_Store", "data/.DS_Store", "__MACOSX/._log.txt", "data/")
+
+
+def archive(file, *names):
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in names:
+            packed.writestr(name, "" if name.endswith("/") else "a b a\n" * 100)
+    return file
+
+
+@pytest.mark.parametrize("read", [read_bytes, read_text, read_json])
+def test_a_file_that_cannot_be_read_is_an_error_of_the_kind_asked_for(tmp_path, read):
+    with pytest.raises(ChainError, match=r"none: cannot be read \(No such file or directory\)"):
+        read(tmp_path / "none", ChainError)
+    with pytest.raises(LogError, match=r"cannot be read \(Is a directory\)"):
+        read(tmp_path, LogError)
+
+
+def test_text_that_is_not_utf_8_names_the_byte(tmp_path):
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    for read in (read_text, read_json):
+        with pytest.raises(OnoffError, match="latin: byte 3 is not UTF-8"):
+            read(tmp_path / "latin")
+    with pytest.raises(OnoffError, match="byte 3 is not UTF-8"), reading("latin"):
+        (tmp_path / "latin").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "1" * 5000, ""])
+def test_json_that_is_none_is_refused_however_it_fails(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(OnoffError, match=r"x\.json: cannot be read as JSON"):
+        read_json(tmp_path / "x.json")
+
+
+def test_what_an_archiver_adds_does_not_count_for_any_reader(tmp_path):
+    file = archive(tmp_path / "log.zip", "data/log.txt", *ADDED)
+    with only_member(file) as (name, stream):
+        assert (name, stream.read(3)) == ("log.txt", b"a b")
+    assert unpacked(file, tmp_path).read_text() == "a b a\n" * 100  # as `onoff fit` reads it
+    assert list(read_sequences(file)) == [["a", "b", "a"]] * 100  # as `onoff audit real` does
+
+
+@pytest.mark.parametrize("names", [ADDED, ("one", "two", *ADDED)])
+def test_an_archive_without_exactly_one_file_is_refused_by_all(tmp_path, names):
+    file = archive(tmp_path / "log.zip", *names)
+    for read in (lambda: unpacked(file, tmp_path), lambda: list(read_sequences(file))):
+        with pytest.raises(OnoffError, match=f"holds {len(names) - len(ADDED)} files; an archive with one file"):
+            read()
+
+
+def test_a_damaged_archive_is_refused_by_all(tmp_path):
+    file = archive(tmp_path / "log.zip", "log.txt")
+    content = bytearray(file.read_bytes())
+    start = content.index(b"log.txt") + len("log.txt")
+    content[start : start + 4] = b"\xff\xff\xff\xff"  # the packed bytes: no archiver writes these
+    file.write_bytes(content)
+    for read in (lambda: unpacked(file, tmp_path), lambda: list(read_sequences(file))):
+        with pytest.raises(OnoffError, match=r"log\.zip: not a zip archive that can be unpacked"):
+            read()
+    packed = tmp_path / "log.txt.gz"
+    packed.write_bytes(gzip.compress(b"a b a\n" * 100)[:12] + b"\xff" * 20)
+    with pytest.raises(LogError, match=r"log\.txt\.gz: cannot be unpacked"):
+        unpacked(packed, tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "file"
+    write_atomically(file, b"old")
+    file.chmod(0o640)
+    with pytest.raises(TypeError):
+        write_atomically(file, "not bytes")
+    assert file.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+    write_atomically(file, b"new")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o640)
+    with pytest.raises(OSError, match="missing") as caught:
+        write_atomically(tmp_path / "missing" / "file", b"new")
+    assert caught.value.filename == str(tmp_path / "missing" / "file")

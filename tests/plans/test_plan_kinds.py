@@ -1,0 +1,86 @@
+"""What all plans share: one base, one name, one file format whose fields are all listed."""
+
+import json
+import pickle
+import re
+
+import pytest
+
+from onoff import Chain, Plan, plan
+from onoff.plans import file as planfile
+from onoff.plans.race import race_plan
+from onoff.types import PlanName
+
+CHAIN = Chain.symmetric(4, 0.4)
+MADE = {"table": plan(CHAIN, 2), "race": race_plan(CHAIN, 2, draws=20)}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_plan_of_each_kind_is_a_plan_with_all_that_plans_share(tmp_path, kind):
+    made = MADE[kind]
+    assert isinstance(made, Plan)
+    assert (made.kind, made.n, made.estimated) == (kind, 4, kind == "race")
+    assert (made.law is None, made.known_realisable) == (kind == "race", True)
+    assert made.lower_bound * (1 + made.gap) >= made.cost
+    assert made.at_most >= made.cost
+    assert made.rounding == made.rounding_at(2)
+    made.save(tmp_path / "plan")
+    for again in (Plan.load(tmp_path / "plan"), pickle.loads(pickle.dumps(made))):
+        assert again == made
+        assert (again.identity, again.name) == (made.identity, made.name)
+    with pytest.raises(Exception, match="is not private at the smaller lag 1"):
+        made.served_lag(1)
+
+
+def test_a_plan_that_cannot_be_drawn_from_cannot_be_made():
+    class Half(Plan):
+        def rounding_at(self, lag):  # noqa: ARG002
+            return 0.0
+
+    with pytest.raises(TypeError, match="draw"):
+        Half()
+
+
+def test_a_pickle_remembers_whether_a_table_was_verified(tmp_path):
+    made = MADE["table"]
+    made.save(tmp_path / "plan")
+    read = Plan.load(tmp_path / "plan")
+    assert [pickle.loads(pickle.dumps(each)).known_realisable for each in (made, read)] == [True, False]
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_the_docstring_of_the_format_lists_every_field_and_no_other(tmp_path, kind):
+    MADE[kind].save(tmp_path / "plan")
+    parts = re.split(r"\n\n(?:and a plan with a table|while a race)", planfile.__doc__)
+    listed = [set(re.findall(r"^    ([a-z_]+)  ", part, re.M)) for part in parts]
+    every, table, race = listed
+    assert set(json.loads((tmp_path / "plan").read_text())) == every | (table if kind == "table" else race)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("race, lag 3", PlanName("race", 3)),
+        ("optimal, lag 12, 0123456789ab", PlanName("optimal", 12, "0123456789ab")),
+        ("a scheme of somebody, lag 1, 00", PlanName("a scheme of somebody", 1, "00")),
+    ],
+)
+def test_names_in_old_journals_are_read_as_they_were_written(text, name):
+    assert PlanName.parse(text) == name
+    assert str(name) == text
+    assert name.has_table == (name.digest != "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["everything", "", "race", "race, lag ", "race, lag 03", "race, lag x", "race, lag -1", "race, lag ٣", ", lag 3",
+     "race, lag 3, ", "race, 3", "race, lag 3, ab, cd", "race, lag 1234567890"],
+)  # fmt: skip
+def test_what_is_no_name_of_a_plan_is_not_read_as_one(text):
+    assert PlanName.parse(text) is None
+
+
+def test_the_name_of_a_plan_is_what_it_was_before_it_had_parts():
+    assert MADE["race"].name == "race, lag 2"
+    assert re.fullmatch(r"optimal, lag 2, [0-9a-f]{12}", MADE["table"].name)
+    assert PlanName.parse(MADE["table"].name) == MADE["table"].identity
