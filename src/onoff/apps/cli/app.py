@@ -12,6 +12,7 @@ import typer
 
 from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
 from onoff.apps.cli.options import parse_lags
+from onoff.errors import OnoffError
 
 app = typer.Typer(
     name="onoff",
@@ -60,8 +61,18 @@ def rates(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
+    promise: Annotated[
+        str, typer.Option(metavar="both|past", help="past: the everyday mode, which needs no next request; simulated.")
+    ] = "both",
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
+    streams: Annotated[int, typer.Option(min=2, help="With --promise past: how many are simulated.")] = 40,
 ) -> None:
-    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound."""
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound.
+
+    With --promise past: messages per request over the steps since ON, beside the announced mode and asking openly.
+    """
     from onoff.apps import plots
     from onoff.apps import terminal as report
     from onoff.model.chain import Chain
@@ -69,6 +80,24 @@ def rates(
     wanted = parse_lags(lags)
     if plot is not None:
         plots.check_picture(plot)
+    if promise == "past":
+        from onoff.apps import everydayrates
+        from onoff.apps.cli.audit.everyday import sensitive_names
+
+        found = everydayrates.everyday_rates(
+            Chain.load(chain), wanted, sensitive_names(sensitive), streams=streams, time_limit=time_limit,
+            bar=report.progress("simulating"),
+        )  # fmt: skip
+        if as_json:
+            print(json.dumps(asdict(found), indent=2))
+        else:
+            everydayrates.print_everyday_rates(found)
+        if plot is not None:
+            everydayrates.plot_everyday_rates(found, plot)
+            print(f"drawn: {plot}", file=sys.stderr)
+        return
+    if promise != "both" or sensitive is not None:
+        raise OnoffError("choose --promise both or past; --sensitive needs --promise past")
     rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
