@@ -270,6 +270,6 @@ def _leaks(table: Sequence[dict[tuple[str, str], Score]], seed: int) -> tuple[Pa
                 of_marked[1],
                 ever,
                 messages,
-            )  # fmt: skip
+            )
         )
     return tuple(found)
