@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import http.server
 import os
 import resource
 import secrets
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -57,19 +60,54 @@ def connected(port, address="127.0.0.1"):
     return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(address, 0))
 
 
-def healthy(url, address="127.0.0.1"):
+def healthy(url, address="127.0.0.1", timeout=5):
     """Whether a health check over a new connection is answered; on a quiet machine that takes milliseconds."""
-    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=5) as http:
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=timeout) as http:
         try:
             return http.get(url + "/health").status_code == 200
         except httpx.TransportError:
             return False
 
 
+class Trivial(http.server.BaseHTTPRequestHandler):
+    """The least that a server can do for a health check: what it takes is the machine's fault."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def trivial():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trivial) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def seconds(url):
+    """How long a health check takes that may take as long as it needs."""
+    began = time.monotonic()
+    assert healthy(url, timeout=120)
+    return time.monotonic() - began
+
+
 @pytest.mark.parametrize("workers", ["1", "4"])
 def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
-    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
-        assert [healthy(server.url) for _ in range(13)] == [True] * 13
+    """13 of 13 checks are answered, as a rule within a second, or within ten times what a trivial server takes.
+
+    A busy machine makes both slow, and any single check. `benchmarks/bench_server.py` has the slowest of a quiet one.
+    """
+    with (
+        ServerProcess(tmp_path, "--workers", workers) as server,
+        trivial() as other,
+        idle(server.port, IDLE),
+    ):
+        ours, theirs = zip(*[(seconds(server.url), seconds(other)) for _ in range(13)], strict=True)
+    assert statistics.median(ours) < max(1, 10 * statistics.median(theirs)), (ours, theirs)
 
 
 def megabytes(pids):
