@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.apps.terminal import Bar, print_table
+from onoff.apps.terminal import print_table
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.plans.making import plan
-from onoff.types import Floats
+from onoff.types import Bar, Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
