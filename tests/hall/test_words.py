@@ -279,7 +279,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line_and_130(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=180) == 130
         assert process.stderr.read() == b"onoff: stopped\n"
 
 

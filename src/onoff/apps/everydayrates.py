@@ -15,20 +15,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.apps.terminal import print_table
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.plans.making import plan
-from onoff.types import Bar
+from onoff.types import Bar, Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 LONG, SETTLED = 60, 5  # steps of a stream with sensitive sources, and the first that counts as the long run
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
