@@ -57,6 +57,7 @@ class Pasts:
     possible: Mask
     ages: Whole
     forgotten: bool
+    spare: bool = False  # whether a client may have contexts for readers who cannot be
 
     @classmethod
     def begin(cls, chain: Chain, sensitive: tuple[int, ...], first: Floats) -> Pasts:
@@ -85,11 +86,8 @@ class Pasts:
 
     def homes(self, law: Law) -> Whole:
         """The context of each thing's reader at this step, as the law says; LOST where it has none."""
-        result = np.full(len(self.sources), LOST)
-        for k, (source, made, context) in enumerate(zip(self.sources, self.made, self.contexts, strict=True)):
-            known, at = (law.joined, source) if made == self.step - 1 else (law.place, context)
-            if 0 <= at < len(known):
-                result[k] = known[at]
+        fresh = self.made == self.step - 1
+        result: Whole = np.where(fresh, _at(law.joined, self.sources), _at(law.place, self.contexts))
         return result
 
     def likelihood(self, query: Query, law: Law) -> Floats:
@@ -116,7 +114,7 @@ class Pasts:
         found = self._next(every[possible], np.full(n, LOST)[possible], np.diag(believed)[possible],
                            np.eye(n, dtype=bool)[possible], np.zeros(n, dtype=np.int64)[possible], True)  # fmt: skip
         # A client need not know that some requests were impossible here: it may have encoders for their readers.
-        return found if possible.all() else replace(found, forgotten=True)
+        return replace(found, spare=not possible.all())
 
     def off(self, query: Query, law: Law) -> Pasts:
         """After an OFF step with this query, drawn from this law."""
@@ -164,4 +162,11 @@ class Pasts:
             counts(possible[kept], self.chain.P > 0) > 0,
             np.where(single, 0, ages)[kept],
             (self.forgotten and not on) or not bool(kept.all()),
+            self.spare and not on,
         )
+
+
+def _at(numbers: tuple[int, ...], index: Whole) -> Whole:
+    """The numbers at these places; LOST where there is none."""
+    known = np.array([*numbers, LOST], dtype=np.int64)
+    return known[np.where((index >= 0) & (index < len(numbers)), index, len(numbers))]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError
 from onoff.types import Query, is_whole
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
@@ -36,10 +33,18 @@ class Table:
     request: NDArray[np.intp]
     column: NDArray[np.intp]
     units: Units
+    _totals: dict[int, Units] = field(default_factory=dict, repr=False)
+
+    def same(self, other: Table) -> bool:
+        """Whether both have the same units, in whatever order they stand."""
+        mine, others = (np.stack([table.request, table.column, table.units]) for table in (self, other))
+        return mine.shape == others.shape and bool((mine[:, np.lexsort(mine)] == others[:, np.lexsort(others)]).all())
 
     def totals(self, n: int) -> Units:
-        """The units of every request."""
-        return _summed(self.request, self.units, n)
+        """The units of every request, of n sources."""
+        if n not in self._totals:
+            self._totals[n] = _summed(self.request, self.units, n)
+        return self._totals[n]
 
     def columns(self, sets: int) -> Units:
         """The units on every set."""
@@ -59,12 +64,9 @@ class Table:
         """The units of every request (row) on every set (column)."""
         return _summed(self.request * sets + self.column, self.units, n * sets).reshape(n, sets)
 
-    def chances(self, n: int, sets: int) -> csr_array:
+    def chances(self, n: int, sets: int) -> NDArray[np.float64]:
         """w(set | request): the probability of every set (column) given the request (row)."""
-        from scipy.sparse import csr_array
-
-        totals = np.maximum(self.totals(n), 1)
-        return csr_array((self.units / totals[self.request], (self.request, self.column)), shape=(n, sets))
+        return self.dense(n, sets) / np.maximum(self.totals(n), 1)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +156,15 @@ def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> La
     return Law(sets, masses, denominator, rounding, lower, tables, *homes, charge)
 
 
+def same_law(one: Law, other: Law) -> bool:
+    """Whether two laws are the same to the unit: sets, masses, encoders, and where contexts come from."""
+    return (
+        (one.sets, one.masses, one.place, one.joined) == (other.sets, other.masses, other.place, other.joined)
+        and one.tables.keys() == other.tables.keys()
+        and all(one.tables[context].same(other.tables[context]) for context in one.tables)
+    )
+
+
 def _table(parts: Any, sets: int, most: int) -> Table:
     request, column, units = (np.array([_whole(entry) for entry in part], dtype=np.int64) for part in parts)
     if not len(request) == len(column) == len(units):
@@ -170,6 +181,8 @@ def _whole(value: Any, least: int = 0) -> int:
 
 
 def _summed(place: NDArray[np.intp], units: Units, size: int) -> Units:
+    """The units at every place below `size`; a record may name others, which is a fault of its own."""
     result = np.zeros(size, dtype=np.int64)
-    np.add.at(result, place, units)
+    known = place < size
+    np.add.at(result, place[known], units[known])
     return result

@@ -56,9 +56,9 @@ def sampled_exhibit(
                 continue
             ready = client.ready(public)
             law = ready.law
-            found = check(pasts, law, so_far, charged)
+            found = check(pasts, law, charged)
             faults += [text for fault in found.faults if (text := f"{fault.rule}: {fault.message}") not in faults]
-            so_far, charged = so_far + law.rounding, charged + law.charge
+            so_far, charged = so_far + law.rounding, max(charged, law.charge)
             bits[number, t], distance[number, t], average[number, t] = found.bits, found.distance, found.average
             stated[number, t], sizes[number, t] = so_far, law.cost
             weights = client.off(ready, request, memory)

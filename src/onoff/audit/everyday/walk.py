@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onoff.audit.everyday.checks import Checked, check
 from onoff.audit.everyday.pasts import Impossible, Pasts
-from onoff.audit.everyday.record import Fault, Seen
+from onoff.audit.everyday.record import Fault, Seen, law_of, same_law
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -52,19 +53,19 @@ def walk(
     everything: Query = tuple(range(chain.n))
     pasts = Pasts.begin(chain, tuple(sorted(sensitive)), start_law(chain) if first is None else first)
     steps, silent, lost = [], [], False
-    stated = since = charged = 0.0
+    stated = charged = 0.0
     for t, step in enumerate(seen):
         if step.private:
             faults = () if step.query == everything else (Fault("full", "an ON step must ask for every source"),)
-            pasts, lost, since, charged = pasts.on(), False, 0.0, 0.0
+            pasts, lost, charged = pasts.on(), False, 0.0
             steps.append(Checked(faults, 0.0, 0.0, 0.0, 0.0))
         elif lost or step.law is None:
             steps.append(NOTHING if lost else Checked((Fault("record", "its law is missing"),), 0.0, 0.0, 0.0, 0.0))
             silent.append(t)
             pasts, lost = pasts.silent(), True
         else:
-            found = check(pasts, step.law, since, charged)
-            since, charged, stated = since + step.law.rounding, charged + step.law.charge, stated + step.law.rounding
+            found = check(pasts, step.law, charged)
+            charged, stated = max(charged, step.law.charge), stated + step.law.rounding
             try:
                 pasts = pasts.off(step.query, step.law)
             except Impossible as error:
@@ -75,3 +76,23 @@ def walk(
             steps.append(found)
         advance()
     return Walk(tuple(steps), stated, tuple(silent))
+
+
+def repeated(engine: Any, seen: Sequence[Seen]) -> tuple[int, ...]:
+    """The OFF steps whose recorded law is not the one that the engine prepares after the same queries.
+
+    A law may be in order and yet have been chosen among several because of the request: only one that follows from
+    public things cannot. `engine` is the state after an ON step. Another version of the engine, or of the libraries it
+    computes with, may prepare other laws that are as good; such a step is a question, not a fault.
+    """
+    different, state = [], None
+    for t, step in enumerate(seen):
+        if step.private:
+            state = engine
+        elif state is not None and step.law is not None:
+            ready = state.prepare()
+            law = law_of(ready.as_dict(), state.place, state.joined, state.charge)
+            if not same_law(law, step.law):
+                different.append(t)
+            state = state.advance(ready, step.query) if step.query in law.sets else None
+    return tuple(different)
