@@ -147,11 +147,11 @@ class LawWithoutSensitive(Reader):
     ("reader", "rules"),
     [
         (RowOfAnotherContext, {"rows"}),
-        (NotJoined, {"rows"}),
+        (NotJoined, {"merge"}),
         (StaleLaw, {"rows"}),
         (RowsOfAnOlderStep, {"rows"}),
-        (MergedForNothing, {"rows"}),
-        (MergedAndUnderstated, {"rows"}),
+        (MergedForNothing, {"merge"}),
+        (MergedAndUnderstated, {"merge"}),
         (LawWithoutSensitive, {"sensitive"}),
     ],
 )
