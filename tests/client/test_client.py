@@ -27,6 +27,7 @@ from onoff.client.session import Pending, State
 from onoff.client.standing import Standing
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.model.bounds import outer_bound
+from onoff.plans.planner import compute
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 from serverprocess import ServerProcess
@@ -44,9 +45,7 @@ def chain():
 def plans(chain, tmp_path_factory):
     """Plans made ahead, so that no process has to be started for them."""
     directory = tmp_path_factory.mktemp("plans")
-    store = PlanStore(chain, directory)
-    for lag in (1, 2, 3):
-        store.save(plan(chain, lag))
+    compute(PlanStore(chain, directory), 8)
     return directory
 
 
@@ -229,7 +228,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     values = tuple(float(lengths[name]) for name in NAMES)
     made = plan(chain, 1, lengths=values)
     assert made.cost < sum(values)
-    PlanStore(chain, tmp_path / "plans", values).save(made)
+    compute(PlanStore(chain, tmp_path / "plans", values), 3)
     chain.save(tmp_path / "chain.json")
     common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
     given = ["--urls", tmp_path / "urls.json", "--chain", tmp_path / "chain.json", "--lengths", out]
@@ -237,7 +236,8 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     onoff("get", "sports", "--next", "news", *common)
     onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
     told = onoff("status", *common).stdout
-    assert f"in units of --lengths: ON {sum(values):g}, OFF {made.cost:.3f} (optimal" in told
+    following = plan(chain, 2, lengths=values)
+    assert f"in units of --lengths: ON {sum(values):g}, OFF {following.cost:.3f} (optimal" in told
     steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
     queries = [step.query for step in steps.steps()]
     steps.close()
@@ -248,8 +248,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     assert "3 requests, privacy ON for 2: download in units of --lengths" in told
     # With other lengths the unit is another: the sums begin anew.
     out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))
-    store = PlanStore(chain, tmp_path / "plans", (10.0,) * 4)
-    store.save(plan(chain, 1, lengths=store.lengths))  # or the command would leave a process behind that makes it
+    compute(PlanStore(chain, tmp_path / "plans", (10.0,) * 4), 3)  # or the command would leave a process behind
     played = tmp_path / "requests"
     played.write_text("on news\non sports\n")
     told = onoff("play", played, *common, "--lengths", out, "--delay", "0").stdout
@@ -490,7 +489,7 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
-    start, last = "2 at the start of the journal", "the last of the file"
+    start, last = "2 at the start, since the first two requests of a journal always are", "the last of the file"
     assert f"asked OFF but made ON: {start}" in done.stderr
     assert last in done.stderr
     (tmp_path / "requests").write_text("on news\noff sports\n")
@@ -500,7 +499,7 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     assert "was made ON: no --next was given" in onoff("get", "news", "--off", *common).stderr
     common[5] = tmp_path / "new"
     done = onoff("get", "news", "--next", "news", "--off", *common)
-    assert "was made ON: it is at the start of the journal" in done.stderr
+    assert "was made ON: the first two requests of a journal always are" in done.stderr
 
 
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
@@ -598,8 +597,24 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))
         assert bound < used.cost
-        assert f"less than {bound:.3f} on average at lag {lag}\n" in told
+        assert f"less than {bound:.3f} on average at lag {lag}: the plan is" in told
     assert "must be 'sports'" in told
+    assert "PENDING: 'news' was asked for, in a set of 2 sources, and is not answered yet\n" in told
+    assert "steps since privacy was last ON: 5\n" in told
+
+
+def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
+    full = Pending(0, None, True, False, 0, (0, 1, 2, 3), "everything", 0.0)
+    for state, left, made in (
+        (State(), "2 requests to go", "0 requests, privacy ON for 0"),
+        (State(pending=full), "1 request to go", "0 requests, privacy ON for 0"),
+        (State(step=1, previous=0, unsettled=0), "1 request to go", "1 request, privacy ON for 1"),
+    ):
+        totals = Totals(state.step, state.step, 0, 0, 0.0, 0, {0: state.step})
+        report.print_status(Standing(Snapshot(state, totals, {}), chain, None, 0))
+        told = capsys.readouterr().out
+        assert f"whatever is said: {left}\n" in told
+        assert made in told
 
 
 def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):

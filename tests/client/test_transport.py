@@ -21,7 +21,7 @@ from recordingserver import Reply, reply
 
 STREAM = "0" * 32
 DEADLINE = 0.4
-ENDLESS = 40.0  # seconds for which a server goes on: far beyond the deadline, and the test ends it before
+ENDLESS = 120.0  # seconds for which a server goes on: far beyond the deadline, and the test ends it before
 
 
 def trickle(data, pause=0.02):
@@ -54,8 +54,8 @@ def world(request, tmp_path):
 
 def transport_of(world, **options):
     if world.kind == "own":
-        return OnoffTransport(world.server.url, timeout=20, **options)
-    return HttpTransport(world.origin.urls(world.server), timeout=20, **options)
+        return OnoffTransport(world.server.url, timeout=60, **options)
+    return HttpTransport(world.origin.urls(world.server), timeout=60, **options)
 
 
 async def fetched(transport, sources=(0, 1, 2)):

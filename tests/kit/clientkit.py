@@ -59,8 +59,8 @@ class World:
     def transport(self) -> OnoffTransport | HttpTransport:
         """A new one."""
         if self.kind == "own":
-            return OnoffTransport(self.server.url, timeout=20)
-        return HttpTransport(self.origin.urls(self.server), timeout=20, body_limit=BODY_LIMIT)
+            return OnoffTransport(self.server.url, timeout=60)
+        return HttpTransport(self.origin.urls(self.server), timeout=60, body_limit=BODY_LIMIT)
 
     def fingerprint(self) -> str:
         """What the journal is made for."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from onoff.audit.everyday.record import law_of
 from onoff.audit.transcript.everyday import Laws, audit_everyday
-from onoff.audit.transcript.everyday.laws import digest_of
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.reading import Line, Log, Notes, Step
 from onoff.client.journal import Journal
@@ -75,7 +74,7 @@ class EverydayLog:
             line["step"]: law_of(line["law"], line["place"], line["joined"], float.fromhex(line["charge"]))
             for line in self.record
         }
-        return Laws(by_step, {line["step"]: digest_of(line) for line in self.record})
+        return Laws(by_step)
 
     def audit(self, engine=Everyday.start, **options):
         return audit_everyday(self.evidence(), self.laws(), engine=engine, **options)

@@ -110,14 +110,14 @@ def _simulated(start: Everyday, length: int, rng: Random) -> tuple[Floats, Float
 
 
 def _margin(values: Floats) -> float:
-    """Of the mean, 95 %, by Student's t: streams are independent."""
+    """The 95 % margin of the mean, by Student's t: streams are independent."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def print_everyday_rates(found: EverydayRates) -> None:
-    """The costs as a table, and the long run in a sentence."""
+    """Print the costs as a table, and the long run in a sentence."""
     title = f"messages per request, steps after ON, mean of {found.streams} simulated streams (± 95 %)"
     headings = ["step", "asking openly", "everyday", "lower bound", "announced mode", "everything"]
     rows = [
@@ -136,7 +136,7 @@ def print_everyday_rates(found: EverydayRates) -> None:
 
 
 def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
-    """Cost over the steps since ON."""
+    """Draw the cost over the steps since ON."""
     from matplotlib.figure import Figure
 
     from onoff.apps.plots import save_costs

@@ -210,7 +210,7 @@ def print_totals(
     else:
         rows[0] = ("the laws used, expected", totals.cost)
     which = " since --lengths changed" if since else ""
-    title = f"{steps} requests{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
+    title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
     table = Table(title=title, title_justify="left")
     for heading in ("", "in all", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -220,6 +220,11 @@ def print_totals(
         table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun: "1 request", "2 requests"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
@@ -233,14 +238,16 @@ def print_status(found: Standing) -> None:
     names = chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], chain.n)
     print(f"steps finished: {state.step}")
-    if state.last is None:
-        print("no request has counted as ON yet: the next one asks for everything")
+    after = state.answered  # the next request is made in this state
+    if state.pending is not None:
+        held = counted(len(state.pending.query), "source")
+        print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
+        print("`onoff resume` sends the same set again. What follows counts it as answered")
+    if after.last is None:
+        left = counted(after.unsettled + 1, "request")
+        print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
     else:
-        print(f"steps since privacy was last ON: {state.lag}")
-    pending = state.pending
-    if pending is not None:
-        print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
-    after = state.answered
+        print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     if plan is not None:

@@ -224,7 +224,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
         )
     saved, span = saving(rows, n), f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
     mean = n * (1 - saved)
-    what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"
+    what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
     if saved >= WORTH:
         return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
     return (

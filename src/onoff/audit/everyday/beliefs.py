@@ -22,7 +22,7 @@ from onoff.audit.everyday.record import Law, Seen
 from onoff.audit.setting import start_law
 from onoff.model.chain import Chain
 from onoff.model.powers import times
-from onoff.types import Floats
+from onoff.types import Floats, Query
 
 BLOCK = 64  # steps between what is kept of the way forward; the rest is computed again on the way back
 Whole = NDArray[np.intp]
@@ -170,7 +170,7 @@ def _without(seen: Sequence[Seen], laws: list[Law | None], t: int) -> list[Law |
 
 def _link(seen: Sequence[Seen], laws: Sequence[Law | None], t: int, n: int, hidden: tuple[int, ...]) -> _Link:
     law, following = laws[t], laws[t + 1] if t + 1 < len(seen) else None
-    chances = np.ones((1, n)) if law is None else _chances(law, seen[t], n, hidden)
+    chances = np.ones((1, n)) if law is None else chances_of(law, seen[t].query, n, hidden)
     if following is None:
         return _Link(chances, np.zeros(chances.shape, dtype=np.intp), 1)
     goes = np.full(chances.shape, -1, dtype=np.intp)
@@ -180,12 +180,13 @@ def _link(seen: Sequence[Seen], laws: Sequence[Law | None], t: int, n: int, hidd
     else:
         goes[:] = _sized(following.place, len(chances))[:, None]
         goes[:, list(hidden)] = joined[list(hidden)]
-    return _Link(chances, goes, _contexts(following))
+    return _Link(chances, goes, contexts_of(following))
 
 
-def _chances(law: Law, step: Seen, n: int, hidden: tuple[int, ...]) -> Floats:
-    index = law.sets.index(step.query)
-    chances = np.zeros((_contexts(law), n))
+def chances_of(law: Law, query: Query, n: int, hidden: tuple[int, ...]) -> Floats:
+    """p(query | context, request) under a law, for all of its contexts and sources."""
+    index = law.sets.index(query)
+    chances = np.zeros((contexts_of(law), n))
     for context, table in law.tables.items():
         if context < len(chances):
             chances[context] = table.on(index, n) / np.maximum(table.totals(n), 1)
@@ -193,7 +194,8 @@ def _chances(law: Law, step: Seen, n: int, hidden: tuple[int, ...]) -> Floats:
     return chances
 
 
-def _contexts(law: Law) -> int:
+def contexts_of(law: Law) -> int:
+    """How many contexts readers may be in at the step of this law."""
     return 1 + max((*law.place, *law.joined), default=0)
 
 

@@ -165,6 +165,6 @@ def _homes(pasts: Pasts, law: Law) -> Iterator[Fault]:
         if unserved.any():
             name = pasts.chain.names[int(unserved.argmax())]
             yield Fault("context", f"context {context} does not serve {name!r}, which is possible in it")
-    if not pasts.forgotten:
+    if not (pasts.forgotten or pasts.spare):
         for context in set(law.tables) - set(homes[live].tolist()):
             yield Fault("context", f"context {context} has an encoder, but nobody can be in it")

@@ -57,6 +57,7 @@ class Pasts:
     possible: Mask
     ages: Whole
     forgotten: bool
+    spare: bool = False  # whether a client may have contexts for readers who cannot be
 
     @classmethod
     def begin(cls, chain: Chain, sensitive: tuple[int, ...], first: Floats) -> Pasts:
@@ -113,7 +114,7 @@ class Pasts:
         found = self._next(every[possible], np.full(n, LOST)[possible], np.diag(believed)[possible],
                            np.eye(n, dtype=bool)[possible], np.zeros(n, dtype=np.int64)[possible], True)  # fmt: skip
         # A client need not know that some requests were impossible here: it may have encoders for their readers.
-        return found if possible.all() else replace(found, forgotten=True)
+        return replace(found, spare=not possible.all())
 
     def off(self, query: Query, law: Law) -> Pasts:
         """After an OFF step with this query, drawn from this law."""
@@ -161,6 +162,7 @@ class Pasts:
             counts(possible[kept], self.chain.P > 0) > 0,
             np.where(single, 0, ages)[kept],
             (self.forgotten and not on) or not bool(kept.all()),
+            self.spare and not on,
         )
 
 

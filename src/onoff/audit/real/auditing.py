@@ -48,7 +48,7 @@ def audit_real(
     `plans` are those of our client; every lag is served by the cheapest that fits. Privacy is switched before a step
     with probability `switch`. After Ctrl-C the result is that of the people reached so far.
     """
-    clients, people = _clients(split.chain, plans), split.attacked
+    clients, people = clients_of(split.chain, plans), split.attacked
     scores: list[dict[Case, Score]] = []
     try:
         with progress("people attacked")(len(people)) as advance:
@@ -64,7 +64,7 @@ def audit_real(
     return RealAudit(tuple(leaks(scores, seed)), code, len(scores), len(people))
 
 
-def _clients(chain: Chain, plans: Sequence[Plan]) -> list[Rules]:
+def clients_of(chain: Chain, plans: Sequence[Plan]) -> list[Rules]:
     """Ours with its plans, and the naive one. Every lag has a model of its own, which keeps that lag's encoders."""
     tables = [plan for plan in plans if has_table(plan)]
     if len(tables) < len(plans):

@@ -149,12 +149,12 @@ def attack(server: SecondOrder, rules: Rules, queries: Sequence[Query], private:
         bits=float(np.log2(after[each, true] / before[each, true]).sum()),
         together=together,
         divergence=float((after * ratio).sum()),
-        right=_hits(after, true),
-        right_before=_hits(before, true),
+        right=hits(after, true),
+        right_before=hits(before, true),
     )
 
 
-def _hits(belief: Floats, true: NDArray[np.intp]) -> float:
+def hits(belief: Floats, true: NDArray[np.intp]) -> float:
     """How often the most likely source is the true one; among equals (up to rounding) one is drawn, so shares count."""
     best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
     return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
@@ -192,9 +192,13 @@ def leaks(scores: Sequence[dict[Case, Score]], seed: int) -> list[Leak]:
 
 def _leak(case: Case, table: Floats, seed: int) -> Leak:
     table = np.column_stack([table, table[:, 4] - table[:, 5]])
+    return Leak(case, len(table), int(table[:, 0].sum()), *estimates(table, seed))
+
+
+def estimates(table: Floats, seed: int) -> list[Estimate]:
+    """The sums of all columns but the first over that of the first, with intervals; a row for each person."""
     rng = np.random.default_rng(seed)
     totals = np.array([table[rng.integers(len(table), size=len(table))].sum(axis=0) for _ in range(RESAMPLES)])
     low, high = np.quantile(totals[:, 1:] / totals[:, :1], [0.025, 0.975], axis=0)
     means = table[:, 1:].sum(axis=0) / table[:, 0].sum()
-    estimates = [Estimate(*map(float, three)) for three in zip(means, low, high, strict=True)]
-    return Leak(case, len(table), int(table[:, 0].sum()), *estimates)
+    return [Estimate(*map(float, three)) for three in zip(means, low, high, strict=True)]

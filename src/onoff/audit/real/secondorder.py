@@ -75,6 +75,15 @@ class SecondOrder:
             pair = contracted("ab,abc->bc", pair, self.second)
         return np.array(rows)
 
+    def never(self, sources: Sequence[int], steps: int) -> float:
+        """The probability that none of these sources is asked for in so many steps, two or more."""
+        others = np.ones(self.n)
+        others[list(sources)] = 0.0
+        pair = (self.start * others)[:, None] * self.first * others
+        for _ in range(steps - 2):
+            pair = np.einsum("ab,abc->bc", pair, self.second) * others
+        return float(pair.sum())
+
     def simulate(self, steps: int, rng: np.random.Generator) -> Path:
         path: list[int] = []
         for t in range(steps):
@@ -142,6 +151,12 @@ def beliefs(model: SecondOrder, private: Sequence[bool], likelihoods: Likelihood
             rows.append(row / row.sum())
             ahead = np.broadcast_to(here[:, None, :], (n, n, n))
     return np.array(rows[::-1]), evidence
+
+
+def predictions(model: SecondOrder, private: Sequence[bool], likelihoods: Likelihoods) -> Floats:
+    """What is believed of every private request from the queries before it, one row for each."""
+    rows = [here.sum(axis=1) for here in _forward(model, private, likelihoods)[0]]
+    return np.array([row / row.sum() for row in rows])
 
 
 def evidence(model: SecondOrder, private: Sequence[bool], likelihoods: Likelihoods | None, known: Path) -> float:

@@ -38,6 +38,18 @@ def real(
     lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
     seed: Annotated[int, typer.Option(min=0, help="Of the halves, the statuses and the queries.")] = 1,
+    promise: Annotated[
+        str, typer.Option(metavar="both|past", help="past: the everyday mode, beside the announced one.")
+    ] = "both",
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="With --promise past: how many requests are private.")
+    ] = 0.2,
+    run: Annotated[
+        float, typer.Option(min=1, help="With --promise past: the mean length of runs of private requests.")
+    ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """How much leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
@@ -56,7 +68,15 @@ def real(
         raise OnoffError(f"--max-length {max_length} is less than --min-length {min_length}: nothing is left")
     given = None if chain is None else Chain.load(chain)
     names = () if given is None else given.names
+    if promise not in ("both", "past"):
+        raise OnoffError(f"there is no promise {promise!r}: choose both or past")
+    if sensitive is not None and promise == "both":
+        raise OnoffError("--sensitive is for the everyday mode: add --promise past")
     parts = split(people(read(sequences, names), given, min_length, max_length), given, users, seed)
+    if promise == "past":
+        plans = [] if sensitive is not None else _plans(parts.chain, wanted, scheme)
+        _past(parts, plans, sensitive, share, run, seed, as_json)
+        return
     found = audit_real(parts, _plans(parts.chain, wanted, scheme), switch=switch, seed=seed, progress=progress)
     if found.stopped:
         print(f"stopped after {found.attacked} of {found.wanted} people", file=sys.stderr)
@@ -64,6 +84,29 @@ def real(
         print(json.dumps(_as_dict(parts, found), indent=2))
     else:
         _print(parts, found)
+    if found.stopped:
+        raise KeyboardInterrupt
+
+
+def _past(
+    parts: Split, plans: Sequence[Plan], sensitive: str | None, share: float, run: float, seed: int, as_json: bool
+) -> None:
+    """The everyday mode on real people."""
+    from onoff.apps.cli.audit.showpast import past_as_dict, print_past
+    from onoff.apps.terminal import progress
+    from onoff.audit.real import audit_real_past
+    from onoff.everyday import Everyday
+
+    hidden = [] if sensitive is None else [parts.chain.index(name.strip()) for name in sensitive.split(",")]
+    found = audit_real_past(
+        parts, Everyday.start, sensitive=hidden, plans=plans, share=share, length=run, seed=seed, progress=progress
+    )
+    if found.stopped:
+        print(f"stopped after {found.attacked} of {found.wanted} people", file=sys.stderr)
+    if as_json:
+        print(json.dumps(past_as_dict(found, parts), indent=2))
+    else:
+        print_past(found, parts)
     if found.stopped:
         raise KeyboardInterrupt
 
@@ -104,8 +147,8 @@ def _print(parts: Split, found: RealAudit) -> None:
     rows = []
     for leak in found.leaks:
         client = leak.case.client if leak.case.people == REAL else f"{leak.case.client}, people as modelled"
-        bits = [_cell(estimate) for estimate in (leak.bits, leak.divergence, leak.together)]
-        shares = [_cell(estimate, 100, 1, " %") for estimate in (leak.right, leak.right_before)]
+        bits = [cell(estimate) for estimate in (leak.bits, leak.divergence, leak.together)]
+        shares = [cell(estimate, 100, 1, " %") for estimate in (leak.right, leak.right_before)]
         rows.append((client, leak.case.server, *bits, *shares))
     headings = ("client", "server's model", "bits per private request", "belief moved, bits", "together, per request")
     first = found.leaks[0]
@@ -129,10 +172,10 @@ def _in_words(found: dict[Case, Leak]) -> str:
 
     ours, naive = (found[Case(client, SERVERS[0], REAL)] for client in CLIENTS)
     return (
-        f"A server that knows habits of the second order learns {_interval(ours.bits)} bits about a private request "
-        f"from our queries, and {_interval(naive.bits)} bits from those of a client that asks openly while OFF. Its "
-        f"guesses are right more often than without queries by {_interval(ours.guesses_won, 100, 1)} and by "
-        f"{_interval(naive.guesses_won, 100, 1)} percentage points. (In brackets: 95 % intervals.)"
+        f"A server that knows habits of the second order learns {interval(ours.bits)} bits about a private request "
+        f"from our queries, and {interval(naive.bits)} bits from those of a client that asks openly while OFF. Its "
+        f"guesses are right more often than without queries by {interval(ours.guesses_won, 100, 1)} and by "
+        f"{interval(naive.guesses_won, 100, 1)} percentage points. (In brackets: 95 % intervals.)"
     )
 
 
@@ -140,11 +183,11 @@ def _numbers(estimate: Estimate, scale: int, digits: int) -> list[str]:
     return [f"{round(scale * x, digits) + 0.0:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high)]
 
 
-def _interval(estimate: Estimate, scale: int = 1, digits: int = 4) -> str:
+def interval(estimate: Estimate, scale: int = 1, digits: int = 4) -> str:
     value, low, high = _numbers(estimate, scale, digits)
     return f"{value} [{low}, {high}]"
 
 
-def _cell(estimate: Estimate, scale: int = 1, digits: int = 4, unit: str = "") -> str:
+def cell(estimate: Estimate, scale: int = 1, digits: int = 4, unit: str = "") -> str:
     value, low, high = _numbers(estimate, scale, digits)
     return f"{value}{unit}\n{low} to {high}"

@@ -38,7 +38,7 @@ def print_everyday(found: EverydayAudit, chain: Chain) -> None:
     if len(found.findings) > 10:
         print(f"and {len(found.findings) - 10} findings more")
     if found.remade is not None:
-        print(f"{found.remade} of {found.off} laws are to the bit those that the installed version makes")
+        print(f"{found.remade} of {found.off} laws are to the unit those that the installed version makes")
     print(f"this log: {_words(found)}")
     if found.following is not None:
         print(found.following.words())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.everyday.beliefs import Beliefs, attack
-from onoff.audit.everyday.record import Law, Seen
+from onoff.audit.everyday.record import Law, Seen, law_of, same_law
 from onoff.audit.everyday.walk import walk
 from onoff.audit.models import Naive
 from onoff.audit.transcript import belief
@@ -18,7 +18,7 @@ from onoff.audit.transcript.auditing import Rules, renamed, until
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.choices import choices
 from onoff.audit.transcript.everyday.draws import everyday_draws
-from onoff.audit.transcript.everyday.laws import Laws, digest_of
+from onoff.audit.transcript.everyday.laws import Laws
 from onoff.audit.transcript.everyday.rules import conformance
 from onoff.audit.transcript.everyday.verdict import Verdict, judge
 from onoff.audit.transcript.evidence import Evidence
@@ -40,7 +40,7 @@ class EverydayAudit:
     """What a log of the everyday mode betrays, and what speaks against its client.
 
     `naive` is what a client would have betrayed that asks for the full set while ON, and openly otherwise. `findings`
-    are what is wrong whatever the requests were. `remade` says how many laws are to the bit those that the installed
+    are what is wrong whatever the requests were. `remade` says how many laws are to the unit those that the installed
     version makes; None if no engine was given. `unseen` steps are in the journal and not in the stream.
     """
 
@@ -104,7 +104,7 @@ def audit_everyday(
     unlike: list[str] = []
     if engine is not None:
         with progress("making laws again")(len(seen)) as advance:
-            remade, unlike = _remade(chain, sensitive, seen, laws, engine, advance)
+            remade, unlike = _remade(engine(chain, sensitive), seen, advance)
     findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *beside.findings)
     return EverydayAudit(
         sensitive=sensitive,
@@ -136,27 +136,22 @@ def seen_steps(
     ]
 
 
-def _remade(
-    chain: Chain,
-    sensitive: Sequence[int],
-    seen: Sequence[Seen],
-    laws: Laws,
-    engine: Engine,
-    advance: Callable[[], None],
-) -> tuple[int, list[str]]:
+def _remade(start: Any, seen: Sequence[Seen], advance: Callable[[], None]) -> tuple[int, list[str]]:
     """How many laws are those of the engine, and the steps at which another one was recorded.
 
     What follows another law cannot be compared before the next ON step.
     """
-    start, state, same, unlike = engine(chain, sensitive), None, 0, []
+    state, same, unlike = None, 0, []
     for t, step in enumerate(seen):
         advance()
         if step.private:
             state = start
         elif state is not None:
             ready = state.prepare()
-            made = {"place": list(state.place), "joined": list(state.joined), "charge": state.charge.hex()}
-            if laws.digests.get(t) != digest_of({**made, "law": ready.as_dict()}):
+            made = law_of(ready.as_dict(), state.place, state.joined, state.charge)
+            if step.law is None:
+                state = None
+            elif not same_law(made, step.law):
                 unlike.append(
                     f"step {t}: the installed version makes another law there; if the client had the same version, "
                     "its law may have been chosen by the request"

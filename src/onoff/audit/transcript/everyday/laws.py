@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from onoff.audit.everyday.record import Law, recorded
+from onoff.audit.everyday.record import Law, recorded, same_law
 from onoff.audit.transcript.reading import Step, text_lines
 from onoff.audit.transcript.rules import Due
 from onoff.errors import LogError
@@ -19,14 +17,13 @@ NOWHERE = -1  # the context of a reader for whom the record has none
 
 @dataclass(frozen=True)
 class Laws:
-    """The laws of one stream by their steps, and a digest of each as it was recorded.
+    """The laws of one stream by their steps.
 
     `findings` name steps for which different laws were recorded. `damaged` names lines that hold no whole law: what
     they recorded must be in another line, or their step has no law.
     """
 
     by_step: Mapping[int, Law]
-    digests: Mapping[int, str]
     findings: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
 
@@ -37,7 +34,6 @@ def read_laws(file: Path, stream: str | None) -> Laws:
     A record may hold several streams. A client that was killed may have recorded a law twice, and then it is the same.
     """
     laws: dict[int, Law] = {}
-    digests: dict[int, str] = {}
     findings, damaged = [], []
     for number, text in text_lines(file, "replace"):
         try:
@@ -51,17 +47,12 @@ def read_laws(file: Path, stream: str | None) -> Laws:
             line = recorded(data if isinstance(data, dict) else {})
         except LogError as error:
             raise LogError(f"{file}: line {number}: {error}") from None
-        step, digest = line.step, digest_of(data)
-        if digests.get(step, digest) != digest:
-            findings.append(f"step {step}: different laws were recorded for it, the last in line {number}")
-        laws[step], digests[step] = line.law, digest
-    return Laws(laws, digests, tuple(findings), tuple(damaged))
-
-
-def digest_of(line: Mapping[str, Any]) -> str:
-    """A digest of what a line says of a step: law, place, joined and charge."""
-    said = {key: line[key] for key in ("place", "joined", "charge", "law")}
-    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        before = laws.get(line.step, line.law)
+        stated = [(law.denominator, law.rounding, law.charge) for law in (before, line.law)]
+        if stated[0] != stated[1] or not same_law(before, line.law):
+            findings.append(f"step {line.step}: different laws were recorded for it, the last in line {number}")
+        laws[line.step] = line.law
+    return Laws(laws, tuple(findings), tuple(damaged))
 
 
 def contexts_of(
