@@ -108,10 +108,11 @@ def measured(
     flows = np.mean([0 if step.encoders is None else step.encoders.groups for one in found for _, step, _ in one])
     contexts = np.mean([len(state.rows) for one in found for state, *_ in one])
     label = f"{name} ({len(found)} streams)"
+    prepare, draw, advance, wall = (seconds[:, :, i] for i in range(4))
     return (
         [label, chain.n, line, float(costs[:, late].mean()), over, worst, announced, target],
-        [label, chain.n, float(np.median(seconds[:, :, 0])), float(seconds[:, :, 0].max()), float(seconds[:, :, 3].max()),
-         float(np.median(seconds[:, :, 1])), float(np.median(seconds[:, :, 2])), float(contexts), float(flows), slow],
+        [label, chain.n, float(np.median(prepare)), float(prepare.max()), float(wall.max()), float(np.median(draw)),
+         float(np.median(advance)), float(contexts), float(flows), slow],
     )  # fmt: skip
 
 

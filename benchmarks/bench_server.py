@@ -1,5 +1,7 @@
 """The query endpoint under load, against the same server sending a ready-made body of the same size; then a soak.
 
+Before that, health checks over new connections, with and without thousands of connections that never send anything.
+
 n = 100, L = 4 KiB, random sets of 10, 64 connections, one server process. Needs wrk (apt-get install wrk).
 `--soak 120` for the two minutes of full load; the default is shorter.
 """
@@ -7,15 +9,20 @@ n = 100, L = 4 KiB, random sets of 10, 64 connections, one server process. Needs
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import random
 import re
+import resource
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -32,6 +39,7 @@ from onoff.server.store import open_store
 from onoff.wire import Catalogue, Query
 
 SOURCES, LENGTH, SET, CONNECTIONS = 100, 4096, 10, 64
+CHECKS = 13
 CATALOGUE = Catalogue(tuple(f"source {i}" for i in range(SOURCES)), LENGTH)
 READY = bytes(SET * CATALOGUE.frame_length)
 
@@ -86,6 +94,41 @@ class Load:
         errors = [int(number) for number in re.findall(r"(?:responses:|connect|read|write|timeout) (\d+)", done.stdout)]
         [rate] = re.findall(r"Requests/sec:\s+([\d.]+)", done.stdout)
         return float(rate), sum(errors)
+
+
+def strangers(url: str, count: int) -> None:
+    """13 health checks, each over a new connection, while so many others are open and idle; the same without them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, count + 200)), hard))
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    rows: list[list[object]] = []
+    for idle in (0, count):
+        with ExitStack() as stack:
+            for _ in range(idle):
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            found = [_check(host, int(port)) for _ in range(CHECKS)]
+        answered = [seconds for seconds in found if seconds is not None]
+        times = [f"{1000 * of(answered):.1f}" if answered else "-" for of in (statistics.median, max)]
+        rows.append([idle, f"{len(answered)} of {CHECKS}", *times])
+    show(
+        f"Health checks beside idle connections, one process (target: {CHECKS} of {CHECKS} within 1000 ms)",
+        ["idle connections", "answered", "median, ms", "slowest, ms"],
+        rows,
+    )
+
+
+def _check(host: str, port: int) -> float | None:
+    """The seconds that a health check takes; None if it is not answered in a minute."""
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    try:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+    except OSError:
+        return None
+    finally:
+        connection.close()
+    return time.perf_counter() - began
 
 
 def throughput(load: Load, rounds: int, seconds: float) -> None:
@@ -156,6 +199,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--soak", type=float, default=12)
+    parser.add_argument("--idle", type=int, default=3000)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.serve:
@@ -180,6 +224,7 @@ def main() -> None:
                 children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
                 worker = next(int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text())
                 load = Load(url, directory / "query.lua")
+                strangers(url, chosen.idle)
                 throughput(load, chosen.rounds, chosen.seconds)
                 soak(load, directory, worker, chosen.soak)
             finally:

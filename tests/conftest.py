@@ -6,12 +6,14 @@ import os
 import signal
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 # Tests run beside each other. A second thread for products of matrices would wait for the processor, wide awake; with
 # it they take three times the processor's time. Before anything imports NumPy; processes inherit it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -27,6 +29,9 @@ settings.register_profile(
 )
 settings.load_profile("onoff")
 
+
+# The certificates, which no test needs, take 30 ms to load: once is enough.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 # A file is run by one worker, which starts its server, browser, cluster or JVM once (`--dist loadfile`). The files that
 # take longest come first, so that no worker has to wait for the other at the end.

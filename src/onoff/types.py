@@ -1,6 +1,6 @@
 """Types that every floor speaks of, and the one question that is asked of numbers everywhere.
 
-The names of arrays are strings at run time: `onoff --help` must not wait for NumPy.
+The types of arrays are made when they are first asked for: `onoff --help` must not wait for NumPy.
 """
 
 from __future__ import annotations
@@ -14,19 +14,35 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Floats: TypeAlias = "NDArray[np.float64]"
-Mask: TypeAlias = "NDArray[np.bool_]"
-Units: TypeAlias = "NDArray[np.int64]"  # masses, supplies and flows: whole numbers
+    Floats: TypeAlias = NDArray[np.float64]
+    Mask: TypeAlias = NDArray[np.bool_]
+    Units: TypeAlias = NDArray[np.int64]  # masses, supplies and flows: whole numbers
+
 Query: TypeAlias = tuple[int, ...]  # the sources that are asked for, sorted
 Lengths: TypeAlias = tuple[float, ...] | None  # of messages, in the order of the sources; None if all are alike
 RandBelow: TypeAlias = Callable[[int], int]  # a whole number below this one, all alike: `secrets.randbelow`
 
 Advance: TypeAlias = Callable[[], None]  # called when one more part of some work is done
 Bar: TypeAlias = Callable[[int | None], AbstractContextManager[Advance]]  # shows work of so many parts, if known
+Progress: TypeAlias = Callable[[str], Bar]  # shows work with this title
 
 
-def unseen(_: int | None) -> AbstractContextManager[Advance]:
-    """The `Bar` that shows nothing."""
+def __getattr__(name: str) -> object:
+    if name not in ("Floats", "Mask", "Units"):
+        raise AttributeError(f"module 'onoff.types' has no attribute {name!r}")
+    import numpy as np
+    from numpy.typing import NDArray
+
+    return {"Floats": NDArray[np.float64], "Mask": NDArray[np.bool_], "Units": NDArray[np.int64]}[name]
+
+
+def silent(_: str) -> Bar:
+    """Show nothing of any work: the `Progress` of whoever does not want to see it."""
+    return quiet
+
+
+def quiet(_: int | None) -> AbstractContextManager[Advance]:
+    """Show nothing of the parts of some work."""
     return nullcontext(lambda: None)
 
 

@@ -81,7 +81,7 @@ def test_processes_end_with_their_parent(tmp_path):
     wait_until(lambda: len([file for file in tmp_path.iterdir() if file.read_text()]) == 2)
     children = [int(file.read_text()) for file in tmp_path.iterdir()]
     parent.kill()
-    parent.wait(timeout=10)
+    parent.wait(timeout=120)
     wait_until(lambda: not any(alive(child) for child in children))
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -291,7 +291,7 @@ def test_ctrl_c_ends_in_a_line_not_in_a_traceback():
                 shown += piece
         except OSError:  # the other end is closed
             pass
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=120) == 130
     finally:
         process.kill()
         process.wait()

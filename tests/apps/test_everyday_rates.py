@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from clikit import call
-from onoff import Chain, ChainError, OnoffError, plan
+from onoff import Chain, OnoffError, plan
 from onoff.apps import everydayrates
 from onoff.apps.everydayrates import LONG, SETTLED, everyday_rates
 from onoff.apps.terminal import progress
+from onoff.errors import ChainError
 from onoff.everyday import Everyday
 from oracles import random_chain
 

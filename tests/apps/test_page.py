@@ -17,7 +17,7 @@ from pageprocess import PageProcess, processes_of, until_gone
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=120_000)
 # Names that are looked up outside are not found: the page must work without a network.
 ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
@@ -107,7 +107,7 @@ def bits(page, step):
 
 def until(page, condition):
     """Playwright's own wait evaluates text within the page, which the page's content security policy forbids."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, condition
         page.wait_for_timeout(20)

@@ -166,6 +166,13 @@ def test_a_set_without_its_request_is_found(record):
     assert "encoder" in rules(forged(record, 2, tables={**law.tables, 0: moved}))
 
 
+def test_a_request_that_is_no_source_is_found(record):
+    law = record[1][2].law
+    request = law.tables[0].request.copy()
+    request[0] = 99
+    assert "encoder" in rules(forged(record, 2, tables={**law.tables, 0: changed(law.tables[0], request=request)}))
+
+
 def test_one_unit_that_is_missing_from_a_column_is_found(record):
     law = record[1][2].law
     units = law.tables[0].units.copy()

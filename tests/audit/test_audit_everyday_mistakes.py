@@ -330,7 +330,7 @@ class SameNumber(Reader):
 
     last = None
 
-    def draw(self, step, request, context, below, t):  # noqa: ARG002
+    def draw(self, step, request, context, below, t):  # noqa: ARG002 (the signature of the others)
         def again(bound):
             number = self.last if t % 4 and self.last is not None else random.Random(f"at {t}").random()
             self.last = number
@@ -380,7 +380,7 @@ class Unjoined(Reader):
 class Seeded(Reader):
     """A generator that is seeded from request and step."""
 
-    def draw(self, step, request, context, below, t):  # noqa: ARG002
+    def draw(self, step, request, context, below, t):  # noqa: ARG002 (the signature of the others)
         return super().draw(step, request, context, random.Random(f"{request},{t}").randrange, t)
 
 

@@ -427,7 +427,7 @@ def test_ctrl_c_prints_what_was_reached(people, tmp_path):
                 shown += piece
         except OSError:  # the other end is closed
             pass
-        printed = process.communicate(timeout=30)[0]
+        printed = process.communicate(timeout=120)[0]
         assert process.returncode == 130
     finally:
         process.kill()

@@ -489,7 +489,7 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     ]
     (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
     done = onoff("play", tmp_path / "requests", *common)
-    start, last = "2 at the start of the journal", "the last of the file"
+    start, last = "2 at the start, since the first two requests of a journal always are", "the last of the file"
     assert f"asked OFF but made ON: {start}" in done.stderr
     assert last in done.stderr
     (tmp_path / "requests").write_text("on news\noff sports\n")
@@ -499,7 +499,7 @@ def test_what_play_makes_on_is_noted(chain_file, plans, server, tmp_path):
     assert "was made ON: no --next was given" in onoff("get", "news", "--off", *common).stderr
     common[5] = tmp_path / "new"
     done = onoff("get", "news", "--next", "news", "--off", *common)
-    assert "was made ON: it is at the start of the journal" in done.stderr
+    assert "was made ON: the first two requests of a journal always are" in done.stderr
 
 
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
@@ -599,6 +599,22 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
         assert bound < used.cost
         assert f"less than {bound:.3f} on average at lag {lag}: the plan is" in told
     assert "must be 'sports'" in told
+    assert "PENDING: 'news' was asked for, in a set of 2 sources, and is not answered yet\n" in told
+    assert "steps since privacy was last ON: 5\n" in told
+
+
+def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
+    full = Pending(0, None, True, False, 0, (0, 1, 2, 3), "everything", 0.0)
+    for state, left, made in (
+        (State(), "2 requests to go", "0 requests, privacy ON for 0"),
+        (State(pending=full), "1 request to go", "0 requests, privacy ON for 0"),
+        (State(step=1, previous=0, unsettled=0), "1 request to go", "1 request, privacy ON for 1"),
+    ):
+        totals = Totals(state.step, state.step, 0, 0, 0.0, 0, {0: state.step})
+        report.print_status(Standing(Snapshot(state, totals, {}), chain, None, 0))
+        told = capsys.readouterr().out
+        assert f"whatever is said: {left}\n" in told
+        assert made in told
 
 
 def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):

@@ -48,7 +48,7 @@ def test_the_snippets_run(page, tmp_path):
     code = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>&- || true' EXIT\n{code}"
     home = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", code], cwd=tmp_path, env={**os.environ, **home}, capture_output=True, text=True, timeout=240,
+        ["bash", "-c", code], cwd=tmp_path, env={**os.environ, **home}, capture_output=True, text=True, timeout=1200,
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -12,14 +12,13 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
-from onoff.client.journal import Journal, snapshot
+from onoff.client.journal import snapshot
 from onoff.client.playing import read_items
-from onoff.client.session import begin
 from onoff.plans.lengths import read_lengths
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript
 from onoff.wire import Query
-from recordingserver import OnoffOrigin, RecordingServer
+from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "files.md").read_text()
@@ -71,26 +70,22 @@ def test_the_fields_of_a_plan(tmp_path, chain):
     assert written == named("Plan")
 
 
-def test_the_fields_of_a_journal(tmp_path, chain):
+def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
+    """A step is left pending by a server that refuses its query."""
     chain.save(tmp_path / "chain.json")
     (tmp_path / "requests").write_text("on news\non sports\noff sports\n")
-    where = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans", "--no-background", "--delay", "0"]
-    origin = OnoffOrigin(dict.fromkeys(NAMES, b"x"))
-    with RecordingServer(origin) as server:
-        call(
-            "play",
-            tmp_path / "requests",
-            "--chain",
-            tmp_path / "chain.json",
-            "--server",
-            server.url,
-            *where,
-            check=True,
-        )
+    origin, taken = OnoffOrigin(dict.fromkeys(NAMES, b"x")), iter([True] * 3)
+
+    def respond(request):
+        refused = request.path == "/v1/query" and not next(taken, False)
+        return reply(b"", 403) if refused else origin(request)
+
+    where = ["--journal", tmp_path / "j", "--record", tmp_path / "laws", "--delay", "0"]
+    with RecordingServer(respond) as server:
+        given = ["--chain", tmp_path / "chain.json", "--server", server.url]
+        call("play", tmp_path / "requests", *given, *where, check=True)
+        assert "stays pending" in call("get", "news", "--off", *where).stderr
         server.wait_closed()
-    journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
-    journal.begin(*begin(journal.state, chain, 0, None, True, None), 3.0)
-    journal.close()
     state = snapshot(tmp_path / "j").state.as_dict()
     found = {f"state.{key}" for key in state} | {f"state.pending.{key}" for key in state["pending"]}
     database = sqlite3.connect(tmp_path / "j")
@@ -98,8 +93,11 @@ def test_the_fields_of_a_journal(tmp_path, chain):
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
         found |= {f"{table}.{column}" for column in columns} if table != "meta" else set()
+    [(rows,)] = database.execute("SELECT rows FROM everyday").fetchall()
     database.close()
-    assert found == named("Journal")
+    assert found | {f"everyday.rows.{key}" for key in json.loads(rows)} == named("Journal")
+    laws = [json.loads(line) for line in (tmp_path / "laws").read_text().splitlines()]
+    assert [fields(law, "law") for law in laws] == [named("Laws")] * 2
 
 
 def test_the_fields_of_a_transcript(tmp_path):

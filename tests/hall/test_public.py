@@ -86,10 +86,10 @@ def readme_commands(tmp_path_factory):
             words = command.replace("8700", port).split()
             if words[0] == "serve":
                 server = subprocess.Popen([ONOFF, *words], cwd=directory, stdout=subprocess.PIPE, text=True)
-                stack.callback(server.communicate, timeout=60)
+                stack.callback(server.communicate, timeout=180)
                 stack.callback(server.terminate)
                 assert json.loads(server.stdout.readline())["event"] == "ready"
-                while not httpx.get(f"{url}/health", timeout=60).json()["round"]:  # the files have not been read yet
+                while not httpx.get(f"{url}/health", timeout=180).json()["round"]:  # the files have not been read yet
                     time.sleep(0.02)
             else:
                 outputs[command.strip()] = call(*words, cwd=directory, check=True)

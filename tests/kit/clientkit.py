@@ -8,14 +8,10 @@ with scene("own", tmp_path) as world:                   # or "any"
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
-
-import httpx
 
 from onoff import Chain
 from onoff.client.client import Client, Message
@@ -60,12 +56,11 @@ class World:
         self.origin = OnoffOrigin(bodies) if kind == "own" else Origin(bodies)
         self.server = RecordingServer(self.origin)
 
-    @mock.patch("httpx._transports.default.create_ssl_context", functools.cache(lambda **_: httpx.create_ssl_context()))
     def transport(self) -> OnoffTransport | HttpTransport:
-        """A new one; the certificates, which take long to load and are not needed, are loaded once."""
+        """A new one."""
         if self.kind == "own":
-            return OnoffTransport(self.server.url, timeout=20)
-        return HttpTransport(self.origin.urls(self.server), timeout=20, body_limit=BODY_LIMIT)
+            return OnoffTransport(self.server.url, timeout=60)
+        return HttpTransport(self.origin.urls(self.server), timeout=60, body_limit=BODY_LIMIT)
 
     def fingerprint(self) -> str:
         """What the journal is made for."""

@@ -32,6 +32,7 @@ import httpx
 import onoff.apps.terminal
 import onoff.client.journal
 import onoff.client.journalfile
+import onoff.client.record
 import onoff.client.witness
 from onoff.apps.cli.main import main as command_line
 from onoff.client.client import Client, Message
@@ -102,7 +103,7 @@ class WatchedOs:
 
 def watch() -> None:
     """Put the watchers in place."""
-    onoff.client.journal.os = onoff.client.witness.os = WatchedOs()
+    onoff.client.journal.os = onoff.client.witness.os = onoff.client.record.os = WatchedOs()
     onoff.client.journalfile.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": connect})
     stream, backend = network.AnyIOStream, network.AnyIOBackend
     read, write, open_tcp = stream.read, stream.write, backend.connect_tcp
@@ -162,6 +163,9 @@ async def play(order) -> None:
     chain = Chain.load(order["chain"])
     transport = OnoffTransport(order["server"]) if "server" in order else HttpTransport(order["urls"])
     planner = Planner(chain, order["plans"]) if "plans" in order else Pairs(chain)
+    kept = {key: order[key] for key in ("promise", "sensitive", "record") if key in order}
+    if kept.get("promise") == "past":
+        planner = None
     received = os.open(order["received"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def deliver(message: Message) -> None:
@@ -171,7 +175,7 @@ async def play(order) -> None:
         line = {"step": message.step, "source": message.source, "body": message.body.decode()}
         os.write(received, (json.dumps(line) + "\n").encode())
 
-    options = {"delay": 0.001, "attempts": 3, "backoff": 0.01}
+    options = {"delay": 0.001, "attempts": 3, "backoff": 0.01, **kept}
     async with Client(chain, transport, order["journal"], planner, **options) as client:
         found = await client.resume()
         if found is not None:

@@ -38,7 +38,7 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         self.process.stdout.close()
 
     def run(self, order, deadly=0, codes=(0,)):

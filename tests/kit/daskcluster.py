@@ -44,10 +44,10 @@ class DaskCluster:
         self.directory, port = directory, free_port()
         self.address = f"tcp://127.0.0.1:{port}"
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", port), timeout=10).close()
                 break
             except OSError:
                 assert self.scheduler.poll() is None, "dask scheduler ended at once"
@@ -64,7 +64,7 @@ class DaskCluster:
     def kill_workers(self, most: int) -> None:
         for worker in [worker for worker in self.workers if worker.poll() is None][:most]:
             worker.kill()
-            worker.wait(timeout=10)
+            worker.wait(timeout=120)
 
     def _worker(self) -> subprocess.Popen[bytes]:
         return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
@@ -79,4 +79,4 @@ class DaskCluster:
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):
             process.kill()
-            process.wait(timeout=10)
+            process.wait(timeout=120)

@@ -38,7 +38,7 @@ class PageProcess:
         line = self.process.stdout.readline()
         assert line, "the page did not start"
         self.url = re.search(r"http://127\.0\.0\.1:\d+", line).group()
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=180)
 
     def post(self, path: str, **body: object) -> httpx.Response:
         return self.http.post(path, json=body)
@@ -54,7 +54,7 @@ class PageProcess:
         """Ctrl-C; the exit code."""
         self.http.close()
         self.process.send_signal(number)
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=180)
         self.process.stdout.close()
         return code
 
@@ -77,7 +77,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 def until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.02)

@@ -83,7 +83,7 @@ class RecordingServer:
 
     def __enter__(self) -> RecordingServer:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(120)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,7 +110,7 @@ class RecordingServer:
         return [[_STREAM.sub(numbered, raw) for raw in requests] for requests in self.connections]
 
     def wait_closed(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self._open:
             assert time.monotonic() < deadline, "a client keeps its connection"
             time.sleep(0.002)

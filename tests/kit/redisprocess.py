@@ -29,10 +29,10 @@ class RedisProcess:
         command = [REDIS_SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
         command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             try:
-                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
                     connection.sendall(b"PING\r\n")
                     if connection.recv(16).startswith(b"+PONG"):
                         return
@@ -44,7 +44,7 @@ class RedisProcess:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=120)
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

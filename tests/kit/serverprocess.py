@@ -26,7 +26,6 @@ from onoff.wire import Catalogue, Frame, Query, decode_answer, encode_publicatio
 from ports import free_port
 
 ONOFF = Path(sys.executable).with_name("onoff")
-START_SECONDS = 30
 
 
 class ServerProcess:
@@ -62,7 +61,7 @@ class ServerProcess:
         ready = json.loads(line)
         assert ready["event"] == "ready"
         self.url = ready["url"]
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=180)
 
     def workers(self) -> list[int]:
         """The processes that answer."""
@@ -73,7 +72,7 @@ class ServerProcess:
         """kill -9, and wait until the workers have noticed."""
         workers = self.workers()
         self._end(signal.SIGKILL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while any(_command_line(pid) for pid in workers):
             assert time.monotonic() < deadline, "a worker outlives its parent"
             time.sleep(0.02)
@@ -86,7 +85,7 @@ class ServerProcess:
         self.http.close()
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=180)
         self.process.stdout.close()
         return code
 

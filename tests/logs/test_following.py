@@ -248,12 +248,12 @@ def test_the_audit_of_a_log_does_not_reassure_if_its_journal_refutes_the_chain(l
     done = call("audit", "transcript", directory / "faithful" / "log", *options["faithful"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "this log: tells nothing about private requests" in done.stdout
-    assert "99 requests: nothing speaks against the chain" in done.stdout
+    assert "99 requests tested: nothing speaks against the chain" in done.stdout
     done = call("audit", "transcript", directory / "alternating" / "log", *options["alternating"])
     assert done.returncode == 1
     assert "this log: tells nothing" not in done.stdout
     assert "this log: NO VERDICT" in done.stdout
-    assert "99 requests: they DO NOT FOLLOW the chain" in done.stdout
+    assert "99 requests tested: they DO NOT FOLLOW the chain" in done.stdout
     found = json.loads(
         call("audit", "transcript", directory / "alternating" / "log", *options["alternating"], "--json").stdout
     )

@@ -17,15 +17,7 @@ from onoff.schemes.law import Law
 from onoff.schemes.realisation.realise import finished
 from onoff.testing import chains
 
-# Where `@` multiplies no floats with NumPy: whole numbers, fractions, and SciPy's sparse matrices.
-WITHOUT_FLOATS = {
-    "schemes/law.py": 1,
-    "schemes/certificate.py": 2,
-    "schemes/optimum/separation.py": 1,
-    "model/posterior.py": 1,
-    "schemes/realisation/sinkhorn.py": 7,
-    "audit/plan/races.py": 1,
-}
+PRODUCTS = ("matmul", "matrix_power", "dot", "vdot", "inner", "einsum", "tensordot")
 
 
 class Flagged(np.ndarray):
@@ -103,15 +95,33 @@ def test_the_sets_of_a_law_are_checked_whatever_the_flags_say():
     assert found.member.tolist() == [[True, True, True]]  # the first set misses a context: its mass goes to the last
 
 
-def test_no_module_multiplies_floats_where_their_flags_are_trusted():
-    """Every `@` and `np.matmul` outside of `products` is one of those that are known to multiply no floats."""
+def multiplications(source):
+    """The lines with a product of matrices by NumPy: `@`, or one of its functions (or methods) for it."""
+    for node in ast.walk(ast.parse(source)):
+        operator = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult)
+        named = isinstance(node, ast.Attribute) and node.attr in PRODUCTS
+        if operator or (named and (node.attr == "dot" or ast.unparse(node.value) in ("np", "numpy"))):
+            yield node.lineno
+
+
+def test_no_module_multiplies_matrices_where_flags_are_trusted():
+    """All products are made in `powers`, which ignores the flags of floats and refuses floats among whole numbers."""
     root = Path(onoff.__file__).parent
-    found = {}
-    for file in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            operator = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult)
-            named = isinstance(node, ast.Attribute) and node.attr in ("matmul", "matrix_power")
-            if operator or (named and ast.unparse(node.value).startswith("np")):
-                found[str(file.relative_to(root))] = found.get(str(file.relative_to(root)), 0) + 1
-    assert found.pop("model/powers.py") == 1
-    assert found == WITHOUT_FLOATS
+    found = {str(file.relative_to(root)): list(multiplications(file.read_text())) for file in root.rglob("*.py")}
+    assert found.pop("model/powers.py")
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("planted", ["a @ b", "a @= b", "np.dot(a, b)", "a.dot(b)", "numpy.einsum('ij,jk', a, b)"])
+def test_a_planted_product_is_seen(planted):
+    assert list(multiplications(f"x = 1\n{planted}")) == [2]
+
+
+def test_products_of_whole_numbers_are_exact_and_take_no_floats():
+    large = np.array([[2**53, 1]])
+    assert products.whole_times(large, np.array([[True], [True]])).tolist() == [[2**53 + 1]]
+    thirds = np.array([[Fraction(1, 3)] * 3], dtype=object)
+    assert products.whole_times(thirds, np.ones((3, 1), dtype=int)).tolist() == [[1]]
+    for a, b in ((large, np.ones((2, 1))), (np.ones((1, 2)), large.T), (large, np.ones((2, 1), dtype=np.float32))):
+        with pytest.raises(TypeError, match="use `times`"):
+            products.whole_times(a, b)

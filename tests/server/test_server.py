@@ -228,7 +228,7 @@ def test_a_slow_body_is_refused_in_time_and_the_connection_closed(tmp_path):
 def test_a_sender_that_hangs_up_changes_nothing_and_the_server_goes_on(server):
     before = server.ask([0, 1, 2, 3])
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             head = f"PUT /v1/messages/news HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
             connection.sendall(head.encode() + b"Content-Length: 10\r\n\r\nhalf")
     assert server.ask([0, 1, 2, 3]) == before
@@ -236,7 +236,7 @@ def test_a_sender_that_hangs_up_changes_nothing_and_the_server_goes_on(server):
 
 
 def test_bytes_that_are_not_http_do_not_harm(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"\x16\x03\x01 not http at all\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 400")
     assert server.http.get("/health").status_code == 200

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import http.server
 import os
 import resource
 import secrets
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -54,22 +57,57 @@ def idle(port, count):
 
 
 def connected(port, address="127.0.0.1"):
-    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(address, 0))
+    return socket.create_connection(("127.0.0.1", port), timeout=120, source_address=(address, 0))
 
 
-def healthy(url, address="127.0.0.1"):
+def healthy(url, address="127.0.0.1", timeout=60):
     """Whether a health check over a new connection is answered; on a quiet machine that takes milliseconds."""
-    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=5) as http:
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=timeout) as http:
         try:
             return http.get(url + "/health").status_code == 200
         except httpx.TransportError:
             return False
 
 
+class Trivial(http.server.BaseHTTPRequestHandler):
+    """The least that a server can do for a health check: what it takes is the machine's fault."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def trivial():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trivial) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def seconds(url):
+    """How long a health check takes that may take as long as it needs."""
+    began = time.monotonic()
+    assert healthy(url, timeout=120)
+    return time.monotonic() - began
+
+
 @pytest.mark.parametrize("workers", ["1", "4"])
 def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
-    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
-        assert [healthy(server.url) for _ in range(13)] == [True] * 13
+    """13 of 13 checks are answered, as a rule within a second, or within ten times what a trivial server takes.
+
+    A busy machine makes both slow, and any single check. `benchmarks/bench_server.py` has the slowest of a quiet one.
+    """
+    with (
+        ServerProcess(tmp_path, "--workers", workers) as server,
+        trivial() as other,
+        idle(server.port, IDLE),
+    ):
+        ours, theirs = zip(*[(seconds(server.url), seconds(other)) for _ in range(13)], strict=True)
+    assert statistics.median(ours) < max(1, 10 * statistics.median(theirs)), (ours, theirs)
 
 
 def megabytes(pids):
@@ -140,7 +178,7 @@ def proxied(server, directory):
         yield process, port
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         process.stderr.close()
 
 
@@ -153,15 +191,16 @@ def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notic
         assert len(server.workers()) == 1
 
 
-# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends.
+# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends;
+# at least so many are waited for.
 COUNT_REJECTED = """
 import select, socket, sys, time
 made = []
-for address in sys.argv[2:]:
+for address in sys.argv[3:]:
     for _ in range(40):
-        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=30, source_address=(address, 0)))
-deadline, ended = time.monotonic() + 3, set()
-while time.monotonic() < deadline:
+        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=120, source_address=(address, 0)))
+began, ended = time.monotonic(), set()
+while time.monotonic() < began + (3 if len(ended) >= int(sys.argv[2]) else 60):
     ended |= {one.fileno() for one in select.select(made, [], [], 0.1)[0]}
 print(len(ended))
 """
@@ -170,8 +209,8 @@ ip link set lo up
 for address in fd00:1::a fd00:1::b fd00:2::a; do ip -6 addr add $address/64 dev lo nodad; done
 "$HAPROXY" -db -f "$1" &
 until "$PYTHON" -c 'import socket; socket.create_connection(("::1", 8701))' 2>/dev/null; do sleep 0.1; done
-"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:1::b
-"$PYTHON" -c "$SCRIPT" 8701 fd00:1::a fd00:2::a
+"$PYTHON" -c "$SCRIPT" 8701 16 fd00:1::a fd00:1::b
+"$PYTHON" -c "$SCRIPT" 8701 0 fd00:1::a fd00:2::a
 kill $!
 """
 
@@ -186,7 +225,9 @@ def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
     (tmp_path / "haproxy.cfg").write_text(text.replace("bind 127.0.0.1:8701", "bind [::1]:8701"))
     words = {"HAPROXY": HAPROXY, "PYTHON": sys.executable, "SCRIPT": COUNT_REJECTED}
     command = [*alone, "sh", "-c", IN_A_NETWORK, "sh", tmp_path / "haproxy.cfg"]
-    done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.stdout.split() == ["16", "0"], done.stderr
 
 
@@ -335,7 +376,7 @@ def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
         assert loser.returncode == 2
         assert "already in use" in loser.stderr.read()
         winner.terminate()
-        winner.wait(30)
+        winner.wait(120)
         for process in processes:
             process.stdout.close()
             process.stderr.close()
@@ -354,7 +395,7 @@ def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(t
         assert healthy(url)
         with idle(port, 300):
             time.sleep(1)
-            assert not healthy(url)
+            assert not healthy(url, timeout=3)
             spent = busy(process.pid)
             time.sleep(1)
             assert busy(process.pid) - spent < 0.5, "the worker spins"

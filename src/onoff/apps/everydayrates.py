@@ -15,19 +15,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.apps.terminal import Bar, print_table
+from onoff.apps.terminal import print_table
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.plans.making import plan
+from onoff.types import Bar, Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 LONG, SETTLED = 60, 5  # steps of a stream with sensitive sources, and the first that counts as the long run
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,14 +110,14 @@ def _simulated(start: Everyday, length: int, rng: Random) -> tuple[Floats, Float
 
 
 def _margin(values: Floats) -> float:
-    """Of the mean, 95 %, by Student's t: streams are independent."""
+    """The 95 % margin of the mean, by Student's t: streams are independent."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def print_everyday_rates(found: EverydayRates) -> None:
-    """The costs as a table, and the long run in a sentence."""
+    """Print the costs as a table, and the long run in a sentence."""
     title = f"messages per request, steps after ON, mean of {found.streams} simulated streams (± 95 %)"
     headings = ["step", "asking openly", "everyday", "lower bound", "announced mode", "everything"]
     rows = [
@@ -137,7 +136,7 @@ def print_everyday_rates(found: EverydayRates) -> None:
 
 
 def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
-    """Cost over the steps since ON."""
+    """Draw the cost over the steps since ON."""
     from matplotlib.figure import Figure
 
     from onoff.apps.plots import save_costs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,13 +17,13 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
@@ -31,7 +31,10 @@ from onoff.foreign import plain
 from onoff.model.bounds import bounds, outer_bound
 from onoff.model.chain import Chain
 from onoff.plans.making import plan
+from onoff.schemes import SCHEMES
+from onoff.schemes.paper import LIMIT as PAPER_LIMIT
 from onoff.schemes.paper import paper
+from onoff.types import Advance, Bar
 
 if TYPE_CHECKING:
     from onoff.apps.demo import Demonstration
@@ -40,10 +43,7 @@ if TYPE_CHECKING:
     from onoff.client.standing import Standing
     from onoff.plans.base import Plan
 
-PAPER_LIMIT = 200  # beyond it the scheme's table takes gigabytes; its inner bound stands in
 BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
-Advance = Callable[[], None]
-Bar = Callable[[int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,15 @@ def progress(title: str) -> Bar:
     """A progress bar on stderr, shown only on a terminal and gone when the work is done."""
 
     @contextmanager
-    def bar(total: int) -> Iterator[Advance]:
+    def bar(total: int | None) -> Iterator[Advance]:
         console = _console(sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time)
+        with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
             task = shown.add_task(title, total=total)
             yield lambda: shown.advance(task)
 
     return bar
-
-
-@contextmanager
-def stage(title: str, total: int | None) -> Iterator[Advance]:
-    """A part of some work on stderr, with the time it has taken; `total` may be unknown."""
-    console = _console(sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda: shown.advance(task)
 
 
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
@@ -125,7 +116,7 @@ def print_rates(rows: Sequence[Rate]) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
-        best = f"{row.optimum:.4f}" if row.scheme != "race" else f"~ {row.optimum:.2f} (race)"
+        best = f"{row.optimum:.4f}" if SCHEMES[row.scheme].table else f"~ {row.optimum:.2f} ({row.scheme})"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
     _console(sys.stdout).print(table)
 
@@ -142,7 +133,7 @@ class PlanProgress:
     read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
     """
 
-    def __init__(self, bars: Progress, lags: Sequence[int], notes: Path | None) -> None:
+    def __init__(self, bars: Bars, lags: Sequence[int], notes: Path | None) -> None:
         self.notes = notes
         self._bars = bars
         self._task = bars.add_task("plans", total=len(lags), last="")
@@ -174,7 +165,7 @@ def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         notes = Path(directory)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        shown = Progress(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
+        shown = Bars(*columns, _InWork(notes), console=console, transient=True, disable=not console.is_terminal)
         with shown as bars:
             yield PlanProgress(bars, lags, notes if console.is_terminal else None)
 
@@ -219,7 +210,7 @@ def print_totals(
     else:
         rows[0] = ("the laws used, expected", totals.cost)
     which = " since --lengths changed" if since else ""
-    title = f"{steps} requests{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
+    title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
     table = Table(title=title, title_justify="left")
     for heading in ("", "in all", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -229,6 +220,11 @@ def print_totals(
         table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
     _console(sys.stdout).print(table)
     print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun: "1 request", "2 requests"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
@@ -242,14 +238,16 @@ def print_status(found: Standing) -> None:
     names = chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], chain.n)
     print(f"steps finished: {state.step}")
-    if state.last is None:
-        print("no request has counted as ON yet: the next one asks for everything")
+    after = state.answered  # the next request is made in this state
+    if state.pending is not None:
+        held = counted(len(state.pending.query), "source")
+        print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
+        print("`onoff resume` sends the same set again. What follows counts it as answered")
+    if after.last is None:
+        left = counted(after.unsettled + 1, "request")
+        print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
     else:
-        print(f"steps since privacy was last ON: {state.lag}")
-    pending = state.pending
-    if pending is not None:
-        print(f"pending: {names[pending.request]!r}, in a set of {len(pending.query)}; `onoff resume` finishes it")
-    after = state.answered
+        print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     if plan is not None:

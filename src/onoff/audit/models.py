@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from onoff.plans.base import Plan
     from onoff.plans.table import TablePlan
 
-Query = tuple[int, ...]
 MEMORY = 2**28  # bytes of encoders that are kept
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.measures import Measures
-from onoff.audit.models import Encoder, Everything, Model, Planned, Query
+from onoff.audit.models import Encoder, Everything, Model, Planned
 from onoff.errors import ContextError, NotUnique, OnoffError
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -24,25 +24,8 @@ ONE = 1 << BITS
 MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
 Units = NDArray[Any]  # probabilities as integers in units of 2^-BITS
 Promise = Callable[[int], float]  # the stated total variation of a step at this lag
-Advance = Callable[[], None]  # one part of some work is done
-Bar = Callable[[int], AbstractContextManager[Advance]]  # work of so many parts begins
-Progress = Callable[[str], Bar]  # work with this title is shown
 
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
-
-
-def nothing() -> None:
-    """Show nothing of a part that is done."""
-
-
-def quiet(total: int) -> AbstractContextManager[Advance]:  # noqa: ARG001
-    """Show nothing of the parts of some work."""
-    return nullcontext(nothing)
-
-
-def silent(title: str) -> Bar:  # noqa: ARG001
-    """Show nothing of any work."""
-    return quiet
 
 
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan | None:

@@ -3,8 +3,8 @@
 ready (public things) -> draw and on disk (promise, journal) -> at a point of the grid -> on the wire (transport)
 -> checked -> the whole answer and the end of the step on disk -> the next step prepared -> the caller
 
-From the last byte of an answer to the end of its step everything is done for all members alike: which one was wanted is
-looked at only then, and what follows leaves on the grid.
+From the last byte of an answer to the end of its step everything is done for all members alike. Only then is it looked
+at which one was wanted, and what follows leaves on the grid.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Message:
 class Client:
     """Fetches the latest message of one of the sources of a chain. Use as `async with Client(...) as client`.
 
-    `attempts` bounds how often a query is sent, always the same bytes, with a pause that doubles from `backoff`
-    seconds on. Whatever leaves, leaves on a grid: the step before ended at its start (or the client was opened), and
-    its points are `delay` seconds apart. A call counts as made at the next point; its query leaves one point later, or
-    when it has been drawn. The connection is closed at a point, too.
+    A query is sent at most `attempts` times, always with the same bytes. The pauses in between double, beginning with
+    `backoff` seconds. Everything leaves at points of a grid in time that are `delay` seconds apart. The grid starts
+    where the step before ended, or when the client was opened. A call counts as made at the next point. Its query
+    leaves at a later point, once it is drawn. The connection is closed at a point as well.
 
     The journal decides which promise is kept. A new one is made for `promise` and the `sensitive` sources. Without a
     promise it is made for "both" if there is a planner, which that needs, and else for "past". With `record` the laws
@@ -178,13 +178,13 @@ class Client:
 
         If it is not said, the request is ON; in a journal with sensitive sources it is OFF, since these are hidden
         whether it is ON or OFF. `next` is for the promise "both" alone: after an OFF query one is bound to it, and
-        without it the request is made ON. So is one at the start of a journal. `SourceError` if a web server has no
-        message for the source; the step is then over, like any other.
+        without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
+        no message for the source. The step is then finished like any other.
         """
         return _delivered(await self._ask(source, next, private))
 
     async def resume(self) -> Message | None:
-        """Finish a pending request, if there is one; the latest message, from the disk if it had arrived."""
+        """Finish a pending request, if there is one, and return the latest message, from the disk if it had arrived."""
         called = now()
         pending = self.journal.state.pending
         if pending is not None:
@@ -201,9 +201,9 @@ class Client:
 
         For the promise "both" the next one is found by looking one ahead, and the last is made ON.
 
-        A source without a message gives one whose `error` is set, and the stream goes on: to stop there would tell the
-        server which source was wanted. Left early, the announcement of the next request stays in force: go on with the
-        rest of the items.
+        For a source without a message, a message with its `error` set is yielded, and the stream goes on: to stop there
+        would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
+        the rest of the items.
         """
         upcoming = iter(items)
         current = next(upcoming, None)
@@ -254,7 +254,7 @@ class Client:
         return self._message(wanted, pending.query, pending.private, pending.private and not pending.asked_private)
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
-        """Call until it works: what it gave and how often it was called. Pauses depend on the attempt only."""
+        """Call until it works, and return the result and how often it was called. Pauses depend on the attempt only."""
         for attempt in range(1, self.attempts + 1):
             try:
                 return await ask(), attempt

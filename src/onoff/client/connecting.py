@@ -50,10 +50,9 @@ def connect(
     A journal is made for one `promise`, and keeps it:
 
     - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
-      believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
-      whether any is. They are fixed with the journal, too.
-    - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs the
-      next one.
+    believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
+    whether any is. They are fixed with the journal. - "both": no query tells anything about requests made while ON or
+    about requests to come. An OFF request needs the next one.
 
     For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
     secret. A client that makes one request only does without `ahead`.
@@ -64,7 +63,7 @@ def connect(
 
     `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
-    Whoever calls a client must be ready for these errors of `onoff.errors`:
+    A caller must be ready for these errors of `onoff.errors`:
 
     - `TransportError`: the server could not be asked. The request stays pending, and `Client.resume` finishes it.
     - `SourceError`: the server has no message for the source. The step is finished.

@@ -209,7 +209,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
-        """All or nothing, with the new state; the state in memory changes only once the disk has it."""
+        """A transaction that also writes the new state. The state in memory changes only once the disk has it."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
@@ -337,7 +337,7 @@ def _state_text(state: State) -> str:
 
 
 def _pad(request: int, following: int | None) -> str:
-    """What makes up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
+    """Blanks that make up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
 
     def needed(source: int | None) -> int:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))

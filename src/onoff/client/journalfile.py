@@ -105,7 +105,7 @@ def lock_beside(path: Path) -> Path:
 
 
 def check_is_journal(path: Path) -> None:
-    """Refuse a file that never was a journal, without touching it. If a lock was sealed beside it, it once was one.
+    """Refuse a file that never was a journal, without touching it. A sealed lock beside it shows that it once was one.
 
     Only SQLite opens the file: to close any other descriptor of it would drop the locks of this process.
     """
@@ -155,7 +155,7 @@ def notes_of(meta: dict[str, str]) -> dict[str, str]:
 
 
 def check_version(path: Path, meta: dict[str, str]) -> None:
-    """Refuse what another version has written; that it cannot be read here is no damage."""
+    """Refuse what another version has written. It cannot be read here, but it is not damaged."""
     if meta["version"] not in SUMS:
         raise JournalError(f"{path}: version {meta['version']} of the journal is not known here; upgrade onoff")
 

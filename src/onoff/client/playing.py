@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Collection
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,10 +17,8 @@ from pathlib import Path
 from onoff.client.client import Client, Message
 from onoff.client.settings import MOST, parsed
 from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
-from onoff.files import make_directory, told, write_atomically
-from onoff.types import is_whole
-
-Bar = Callable[[int], AbstractContextManager[Callable[[], None]]]
+from onoff.files import make_directory, read_text, told, write_atomically
+from onoff.types import Bar, is_whole
 
 
 async def play_file(
@@ -126,7 +123,7 @@ class Played:
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
-        """Note that the next step is the first of this file, and which other one is at its end; that step."""
+        """Note that the next step is the first of this file, and which other one is at its end. Return the step."""
         if self._known is not None and self._at_its_end(self._made()):
             self._client.journal.note(f"played {self._known.digest}", "")
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
@@ -174,7 +171,7 @@ class Delivery:
             make_directory(self._out)
 
     async def take(self, asked: Awaitable[Message | None]) -> None:
-        """Wait for a message and write it; that a source has none is worth a note, not the end."""
+        """Wait for a message and write it. If a source has none, note that and go on."""
         try:
             message = await asked
         except SourceError as error:
@@ -214,7 +211,7 @@ def _made_on(client: Client, first: int, count: int) -> str | None:
     """Which requests of a file, begun at step `first`, were asked OFF but made ON, in words."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
-    reasons = [f"{early} at the start of the journal, before one had counted as ON"] if early else []
+    reasons = [f"{early} at the start, since the first two requests of a journal always are"] if early else []
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
 
@@ -238,12 +235,7 @@ def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
 
 def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
     """The requests in a file; empty lines and lines with # are passed over. Every source must be one of `names`."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
+    lines = read_text(file).splitlines()
     items = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

@@ -153,7 +153,7 @@ class Past:
 
 
 def _check_rows(rows: Everyday | None, journal: Journal) -> None:
-    """An error unless the reader's context is one of the rows'."""
+    """Raise an error unless the reader's context has a row."""
     context = journal.state.context
     if rows is None or context is None:
         fits = rows is None and context is None
@@ -166,7 +166,7 @@ def _check_rows(rows: Everyday | None, journal: Journal) -> None:
 def checked_promise(
     chain: Chain, promise: str | None, sensitive: Sequence[int | str]
 ) -> tuple[str | None, tuple[int, ...]]:
-    """A promise and sensitive sources, by their indices, as a caller gave them; an error if they make no sense."""
+    """The promise and the sensitive sources (as indices) that a caller gave. Raises an error if they make no sense."""
     if promise is not None and promise not in PROMISES:
         raise OnoffError(f"the promise is {promise!r}: choose {' or '.join(map(repr, PROMISES))}")
     found = sensitive_sources(chain, sensitive)

@@ -131,7 +131,7 @@ def finish(state: State) -> State:
 
 
 def check_request(state: State, chain: Chain, request: int) -> None:
-    """An error unless nothing is pending and the chain can get from the request before to this one."""
+    """Raise an error unless nothing is pending and the chain can get from the request before to this one."""
     if state.pending is not None:
         raise PendingRequest(
             f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending: finish it "

@@ -1,6 +1,6 @@
 """What a client is told once and its journal then remembers: the chain, the server, the lengths.
 
-Notes are read and written here alone. Where a note is not what it must be, an error says how to go on.
+Notes are read and written here alone. If a note is not what it must be, an error says what to do.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def lengths_from(notes: Mapping[str, str]) -> tuple[float, ...] | None:
 
 
 def since_from(text: str | None) -> int:
-    """The step from which on all costs have one unit; all steps, where that cannot be read: only sums depend on it."""
+    """The step from which on all costs have one unit. If it cannot be read, all steps count: only sums depend on it."""
     found = parsed(text or "0")
     return int(found) if is_whole(found) and found < MOST else 0
 

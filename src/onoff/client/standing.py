@@ -31,7 +31,7 @@ class Standing:
 
 
 def standing(path: Path, chain: Chain | str | Path | None = None, plans: str | Path | None = None) -> Standing:
-    """How the client of a journal stands; the chain is the remembered one unless it is given."""
+    """How the client of a journal stands. The chain is the remembered one unless it is given."""
     notes = snapshot(path).notes
     known = remembered_chain(notes, path) if chain is None else loaded(chain)
     lengths, since = lengths_from(notes), since_from(notes.get(SINCE))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -26,16 +26,65 @@ from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
-from onoff.types import is_whole
+from onoff.types import Progress, is_whole, silent
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
-Stage = Callable[[str, int | None], AbstractContextManager[Callable[[], None]]]
 
 
-def _quietly(title: str, total: int | None) -> AbstractContextManager[Callable[[], None]]:  # noqa: ARG001
-    return nullcontext(lambda: None)
+@dataclass(frozen=True)
+class FitOptions:
+    """What `fit` can be told; everything is checked before the long work, not after it.
+
+    `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
+    `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
+    `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it.
+
+    A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
+    kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
+    share `held_out`, chosen by `seed`; they test it. Costs are reported at `lags`, and `replicates` is the number of
+    bootstrap samples for their intervals (None: 50, or 20 above 50 sources, or none above 200). DuckDB uses `memory`;
+    `engine="spark"` counts at the master `spark`.
+    """
+
+    user: str | None = None
+    time: str | None = None
+    source: str | None = None
+    one_user: bool = False
+    time_format: str | None = None
+    kind: str | None = None
+    gap: float | None = None
+    top: int = 100
+    min_count: int = 1
+    smoothing: float = 1.0
+    held_out: float = 0.2
+    seed: int = 1
+    lags: Sequence[int] = range(1, 11)
+    replicates: int | None = None
+    engine: str = "duckdb"
+    spark: str = "local[*]"
+    memory: str = "2GB"
+
+    def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in FORMATS:
+            raise LogError(f"{self.kind!r} is no kind of log: {', '.join(FORMATS)}")
+        if self.gap is not None and not self.gap > 0:
+            raise LogError(f"the gap is {self.gap!r}: a number of seconds above 0 is needed")
+        if not (is_whole(self.top, 1) and self.top <= MOST):
+            raise LogError(f"top is {self.top!r}: from 1 to {MOST} sources can be kept")
+        if not all(is_whole(number) for number in (self.min_count, self.seed, self.replicates or 0)):
+            raise LogError("min_count, seed and replicates are whole numbers of at least 0")
+        if not 0 <= self.smoothing < math.inf:
+            raise LogError(f"smoothing is {self.smoothing!r}: a finite number of at least 0 is needed")
+        if not 0 <= self.held_out < 1:
+            raise LogError(f"the held-out share is {self.held_out!r}: it is at least 0 and below 1")
+        if not self.lags or not all(is_whole(lag, 1) for lag in self.lags):
+            raise LogError("lags are whole numbers of at least 1")
+        if self.engine not in ("duckdb", "spark"):
+            raise LogError(f"{self.engine!r} is no engine: duckdb or spark")
+        if self.time_format is not None and self.engine != "duckdb":
+            raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
 
 
 @dataclass(frozen=True)
@@ -105,114 +154,52 @@ class Fit:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
 
 
-def fit(
-    log: str | PathLike[str],
-    *,
-    user: str | None = None,
-    time: str | None = None,
-    source: str | None = None,
-    one_user: bool = False,
-    time_format: str | None = None,
-    kind: str | None = None,
-    gap: float | None = None,
-    top: int = 100,
-    min_count: int = 1,
-    smoothing: float = 1.0,
-    held_out: float = 0.2,
-    seed: int = 1,
-    lags: Sequence[int] = range(1, 11),
-    replicates: int | None = None,
-    engine: str = "duckdb",
-    spark: str = "local[*]",
-    memory: str = "2GB",
-    stage: Stage = _quietly,
-) -> Fit:
-    """Fit a chain to a log: CSV, JSON lines or Parquet with columns `user`, `time` and `source`, or text sequences.
+def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any) -> Fit:
+    """Fit a chain to a log: CSV, JSON lines or Parquet with columns of users, times and sources, or text sequences.
 
-    Logs of web servers are read, too (`onoff.logs.access`). Without a column of users, or with `one_user`, all rows are
-    one user's; one user alone is never held out. `time_format` is that of `strptime`, for times other than ISO 8601 and
-    seconds.
-
-    A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
-    kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
-    share `held_out`, chosen by `seed`; they test it. `replicates` is the number of bootstrap samples for intervals of
-    the cost (None: 50, or 20 above 50 sources, or none above 200). DuckDB uses `memory`; `engine="spark"` counts at the
-    master `spark`. `stage(title, total)` is a context for each part of the work and gives a function to call as it
-    advances.
+    Logs of web servers are read, too (`onoff.logs.access`). `options` are the fields of `FitOptions`. One user alone is
+    never held out. `progress` shows each part of the work.
     """
-    _check(kind, gap, top, min_count, smoothing, held_out, seed, lags, replicates, engine)
-    need("spark" if engine == "spark" else "logs", "fitting a chain to a log")
-    if time_format is not None and engine != "duckdb":
-        raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
+    told = FitOptions(**options)
+    need("spark" if told.engine == "spark" else "logs", "fitting a chain to a log")
     file = Path(log)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(told.seed)
     held = np.zeros(BUCKETS, bool)
-    held[rng.permutation(BUCKETS)[: max(held_out > 0, round(held_out * BUCKETS))]] = True
+    held[rng.permutation(BUCKETS)[: max(told.held_out > 0, round(told.held_out * BUCKETS))]] = True
     with TemporaryDirectory(prefix="onoff-fit-") as name:
         directory = Path(name)
-        with stage("reading", None):
-            ready = opened(file, kind, directory)
+        with progress("reading")(None):
+            ready = opened(file, told.kind, directory)
             notes = list(ready.notes)
-            chosen: Engine = DuckDB(memory, directory) if engine == "duckdb" else Spark(spark)
+            chosen: Engine = DuckDB(told.memory, directory) if told.engine == "duckdb" else Spark(told.spark)
         with closing(chosen), chosen.explained(file):
-            wanted = {"user": user, "time": time, "source": source}
-            columns, samples, guesses = columns_of(ready, chosen, wanted, one_user, time_format)
+            wanted, gap = {role: getattr(told, role) for role in ("user", "time", "source")}, told.gap
+            columns, samples, guesses = columns_of(ready, chosen, wanted, told.one_user, told.time_format)
             notes += guesses
             if gap is not None and (columns.time is None or ready.kind == "text"):
                 raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
-            if gap is not None and columns.time is not None and columns.time in samples and time_format is None:
+            if gap is not None and columns.time is not None and columns.time in samples and told.time_format is None:
                 refuse_dates_as_numbers(columns.time, samples[columns.time])
                 if (ticks := ticks_per_second(samples[columns.time])) > 1:
                     gap *= ticks
                     notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
             table = chosen.table(ready.file, ready.readable, columns)
-            with stage("counting sources", None):
-                sources = count_sources(table, set(np.flatnonzero(held).tolist()), top, min_count)
+            with progress("counting sources")(None):
+                sources = count_sources(table, set(np.flatnonzero(held).tolist()), told.top, told.min_count)
                 if sources.one_user and held.any():
                     held[:] = False
                     notes.append("one user: nobody is held out, so how well the chain predicts is not known")
-                    sources = count_sources(table, set(), top, min_count)
+                    sources = count_sources(table, set(), told.top, told.min_count)
             _check_rows(file, sources, columns)
             names, other = _names(file, sources)
-            with stage("sorting by users", None):
+            with progress("sorting by users")(None):
                 parts = chosen.parts(table, sources.rows)
-            with stage("counting transitions", len(parts) if len(parts) > 1 else None) as advance:
+            with progress("counting transitions")(len(parts) if len(parts) > 1 else None) as advance:
                 counted = count_transitions(parts, sources.kept, other, gap, advance)
     if sources.merged:
         notes.append(f"{sources.merged} sources became {names[-1]!r}: --top and --min-count say which are kept")
     settled = columns.time is not None
-    return _fitted(file, names, sources, counted, held, settled, smoothing, lags, replicates, rng, stage, notes)
-
-
-def _check(
-    kind: str | None,
-    gap: float | None,
-    top: int,
-    least: int,
-    smoothing: float,
-    held_out: float,
-    seed: int,
-    lags: Sequence[int],
-    replicates: int | None,
-    engine: str,
-) -> None:
-    """Raise `LogError` for bad options, before the long work."""
-    if kind is not None and kind not in FORMATS:
-        raise LogError(f"{kind!r} is no kind of log: {', '.join(FORMATS)}")
-    if gap is not None and not gap > 0:
-        raise LogError(f"the gap is {gap!r}: a number of seconds above 0 is needed")
-    if not (is_whole(top, 1) and top <= MOST):
-        raise LogError(f"top is {top!r}: from 1 to {MOST} sources can be kept")
-    if not all(is_whole(number) for number in (least, seed, replicates or 0)):
-        raise LogError("min_count, seed and replicates are whole numbers of at least 0")
-    if not 0 <= smoothing < math.inf:
-        raise LogError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed")
-    if not 0 <= held_out < 1:
-        raise LogError(f"the held-out share is {held_out!r}: it is at least 0 and below 1")
-    if not lags or not all(is_whole(lag, 1) for lag in lags):
-        raise LogError("lags are whole numbers of at least 1")
-    if engine not in ("duckdb", "spark"):
-        raise LogError(f"{engine!r} is no engine: duckdb or spark")
+    return _fitted(file, names, sources, counted, held, settled, told, rng, progress, notes)
 
 
 def _check_rows(file: Path, sources: Sources, columns: Columns) -> None:
@@ -254,13 +241,12 @@ def _fitted(
     counted: Transitions,
     held: np.ndarray[Any, np.dtype[np.bool_]],
     settled: bool,
-    smoothing: float,
-    lags: Sequence[int],
-    replicates: int | None,
+    told: FitOptions,
     rng: np.random.Generator,
-    stage: Stage,
+    progress: Progress,
     notes: list[str],
 ) -> Fit:
+    smoothing, lags, replicates = told.smoothing, told.lags, told.replicates
     counts, starts = counted.pairs[~held].sum(axis=0), counted.starts[~held].sum(axis=0)
     if not counts.any():
         raise LogError(f"{file}: training users have no two events in a row; nothing follows from them")
@@ -273,7 +259,7 @@ def _fitted(
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
     training = ~held & counted.starts.any(axis=1)  # users without a single event that counts say nothing
-    with stage("intervals", replicates + 1) as advance:
+    with progress("intervals")(replicates + 1) as advance:
         pairs, begun = counted.pairs[training], counted.starts[training]
         rows = tuple(quality.costs(pairs, begun, names, smoothing, list(lags), replicates, rng, advance))
     gain = None if counted.triples is None else quality.second_order_gain(counts, counted.triples, held, rng)

@@ -58,13 +58,12 @@ class Following:
         about = f"p = {self.p_value:.2g}, false alarms at most {100 * self.false_alarms:g} %"
         if not self.refuted:
             little = "; so few say little" if self.tested < LITTLE else ""
-            return f"{self.tested} requests: nothing speaks against the chain ({about}){little}"
+            return f"{self.tested} requests tested: nothing speaks against the chain ({about}){little}"
         what = f"look at {self.hint}; a better model gains {self.bits:.2f} bits a request"
         if self.impossible:
             what = f"the chain calls {self.impossible} of them impossible"
-        return (
-            f"{self.tested} requests: they DO NOT FOLLOW the chain, as {self.found_at} of them show: {what} ({about})"
-        )
+        verdict = f"they DO NOT FOLLOW the chain, as {self.found_at} of them show"
+        return f"{self.tested} requests tested: {verdict}: {what} ({about})"
 
 
 def follows(

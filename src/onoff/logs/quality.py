@@ -13,7 +13,7 @@ from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
-from onoff.model.powers import times
+from onoff.model.powers import contracted, times
 from onoff.types import Floats, Mask
 
 FEW = 10  # transitions for each source
@@ -189,7 +189,7 @@ def costs(
     """The outer bound at each lag for the chain of all buckets, with intervals over users."""
 
     def outer(weights: NDArray[np.int64]) -> Floats:
-        whole = estimate(np.tensordot(weights, pairs, 1), np.tensordot(weights, starts, 1), names, smoothing)
+        whole = estimate(contracted("k,kij->ij", weights, pairs), times(weights, starts), names, smoothing)
         result = np.array([outer_bound(whole.posterior(lag)) for lag in lags])
         advance()
         return result
@@ -224,7 +224,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
         )
     saved, span = saving(rows, n), f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
     mean = n * (1 - saved)
-    what = f"over lags {span} no scheme downloads less than {mean:.2f} of {n} messages per request on average"
+    what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
     if saved >= WORTH:
         return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
     return (

@@ -200,7 +200,7 @@ class ExactPosterior(Support):
         self._P = np.array([[Fraction(float(p)) for p in row] for row in chain.P], dtype=object)
         self._power = np.array([[Fraction(int(i == j)) for j in range(self.n)] for i in range(self.n)], dtype=object)
         for _ in range(self.lag):
-            self._power = self._power @ self._P
+            self._power = products.whole_times(self._power, self._P)
 
     def row(self, last: int, next: int) -> NDArray[Any]:
         """p(. | last, next); an error if the context is impossible."""

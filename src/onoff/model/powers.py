@@ -3,10 +3,10 @@
 Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
 
-Every product of matrices of floats goes through `times` or `counts`, never through `@`. NumPy reads the processor's
-floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is NaN (numpy
-issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored. A caller that
-must know about infinities or NaN has to look at the numbers.
+All products of matrices are made here: `times`, `contracted`, `counts`, `whole_times`, `sparse_times`. NumPy reads the
+processor's floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is
+NaN (numpy issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored.
+Whoever must know about infinities or NaN looks at the numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from onoff.types import Floats, Mask, Units
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
     from threadpoolctl import ThreadpoolController
 
 UNIT = 2.0**-53
@@ -34,6 +35,27 @@ def times(a: Any, b: Any) -> NDArray[Any]:
     """a @ b, with the flags of the processor ignored."""
     with np.errstate(all="ignore"):
         result: NDArray[Any] = np.matmul(a, b)
+    return result
+
+
+def contracted(indices: str, *factors: NDArray[Any]) -> NDArray[Any]:
+    """The sums of products that `np.einsum` writes with these indices, with the flags of the processor ignored."""
+    with np.errstate(all="ignore"):
+        result: NDArray[Any] = np.einsum(indices, *factors, optimize=factors[-1].ndim > 3)
+    return result
+
+
+def whole_times(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """a @ b of whole numbers or fractions, exact as far as their type carries. `TypeError` if one has floats."""
+    if a.dtype.kind not in "biuO" or b.dtype.kind not in "biuO":
+        raise TypeError(f"a product of {a.dtype} and {b.dtype} is not one of whole numbers: use `times`")
+    result: NDArray[Any] = np.matmul(a, b)
+    return result
+
+
+def sparse_times(a: csr_array, b: NDArray[Any]) -> NDArray[Any]:
+    """a @ b for a sparse matrix. SciPy multiplies in loops of its own and looks at no flags."""
+    result: NDArray[Any] = a @ b
     return result
 
 

@@ -81,7 +81,7 @@ class Plan(ABC):
 
     @property
     def at_most(self) -> float:
-        """The cost with which plans are compared: a cautious one if it is estimated."""
+        """The cost used to compare plans: `cost` itself if that is exact, a cautious upper estimate otherwise."""
         return self.cost
 
     @property
@@ -104,7 +104,7 @@ class Plan(ABC):
         return True
 
     def verify(self) -> None:  # noqa: B027 (a race can be drawn from in every context)
-        """Look at every context, if that is needed; `PlanError` if one cannot be drawn from."""
+        """Look at every context, if that is needed. Raises `PlanError` if one cannot be drawn from."""
 
     def served_lag(self, lag: int | None) -> int:
         """The lag to serve: the plan's own by default, never a smaller one."""
@@ -125,13 +125,13 @@ class Plan(ABC):
 
     @staticmethod
     def load(path: str | PathLike[str]) -> Plan:
-        """Read a plan of any scheme; `PlanError` if the file fails its own checks."""
+        """Read a plan of any scheme. Raises `PlanError` if the file fails its own checks."""
         from onoff.plans.file import read
 
         return read(path)
 
     def check(self) -> None:
-        """What every plan must satisfy to be built at all."""
+        """Raise `PlanError` unless the plan satisfies what every plan must."""
         check_lag(self.lag)
         checked_lengths(self.lengths, self.n)
         if not (math.isfinite(self.lower_bound) and self.lower_bound > 0):
@@ -166,6 +166,6 @@ def checked_lengths(lengths: Sequence[float] | None, n: int) -> Lengths:
 
 
 def check_lag(lag: object) -> None:
-    """Lags are whole numbers; beyond the limit the error bounds of floats would mean nothing."""
+    """Raise `PlanError` unless the lag is a whole number, not so large that error bounds of floats mean nothing."""
     if not is_whole(lag) or lag > MAX_LAG:
         raise PlanError(f"the lag is {lag!r}: a whole number from 0 to {MAX_LAG} is needed")

@@ -14,7 +14,7 @@ from onoff.model.powers import one_thread
 from onoff.plans.base import Plan, check_lag, checked_lengths
 from onoff.plans.race import race_plan
 from onoff.plans.table import TablePlan
-from onoff.schemes import AUTO, SCHEMES, Progress, Proposal, Task
+from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
 
 COMB_LIMIT = 600  # sources up to which "auto" makes a table
 OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
@@ -28,15 +28,15 @@ def plan(
     lengths: Sequence[float] | None = None,
     gap: float = 1e-6,
     time_limit: float | None = None,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Plan:
-    """How to ask at this lag and every larger one, as cheaply as the scheme (one of `onoff.schemes.SCHEMES`) can.
+    """A plan for this lag and every larger one, as cheap as the scheme (one of `onoff.schemes.SCHEMES`) can make it.
 
-    "everything" always asks for the full set; "paper" is the paper's scheme; "comb" is near the bound at once;
-    "optimal" goes on until its cost is proved to be within `gap` of the least possible, or `time_limit` seconds have
-    passed (the plan then states the gap it has); "race" needs no table; "auto" takes the comb, then the optimum as far
-    as the time carries, and the race where even the comb is too large. `lengths` are message lengths: the cost is then
-    in their unit. `progress(cost, lower_bound)` is called as they improve.
+    "everything" always asks for the full set. "paper" is the paper's scheme. "comb" is quick and near the bound.
+    "optimal" goes on until its cost is proved to be within `gap` of the least possible, or until `time_limit` seconds
+    have passed; the plan states the gap that it reached. "race" needs no table. "auto" takes the comb, then the optimum
+    as far as the time allows, and the race if even the comb is too large. `lengths` are message lengths: the cost is
+    then in their unit. `progress(cost, lower_bound)` is called as they improve.
     """
     if scheme not in (AUTO, *SCHEMES):
         raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")

@@ -48,7 +48,7 @@ class Planner:
     """Plans for one chain. `best(lag)` never waits; `close()` (or `with`) ends the process in the background.
 
     Which plan is used when depends on the clock, never on the requests. `trouble` says why plans cannot be kept, if
-    they cannot; those that can be read serve, and the race does.
+    they cannot. Then the plans that can be read are used, and the race.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Planner:
         self.best(1)
 
     def best(self, lag: int) -> Plan:
-        """The cheapest plan at hand whose lag is at most this one."""
+        """The cheapest available plan whose lag is at most this one."""
         if not is_whole(lag, 1):
             raise PlanError(f"the lag is {lag}: plans are for lags of at least 1 (while ON, ask for everything)")
         self._refresh()
@@ -153,7 +153,7 @@ class Planner:
         return reach >= lag and all(each in self._loaded and is_final(self._loaded[each][1]) for each in needed)
 
     def _compute(self, lag: int) -> None:
-        """Have the background reach this lag, unless it has or is at it."""
+        """Have the background make plans up to this lag, unless it has done so or is doing so."""
         if not self._background or self._running or lag <= self._reach:
             return
         now = time.monotonic()
@@ -192,12 +192,12 @@ class Planner:
             self._do_without(str(error))
 
     def _do_without(self, trouble: str) -> None:
-        """Compute nothing any more: what can be read serves."""
+        """Compute nothing any more, and use the plans that can be read."""
         self.trouble, self._background = trouble, False
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan:
-    """The one to use of plans that all serve a lag; of equals the one made for the largest."""
+    """The plan to use of those that serve a lag: the cheapest, and of equally cheap ones that of the largest lag."""
     return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
 
 

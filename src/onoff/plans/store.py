@@ -107,8 +107,8 @@ class PlanStore:
     def usable(self, lag: int) -> Plan:
         """The plan for this lag, if a client may use it: `Unverified` if nobody has verified its file here yet.
 
-        A table states what it costs and rounds, but whether it can be drawn from in every context is only known once
-        all of them were looked at: `verify` does, or whoever made the plan on this machine did.
+        A table states what it costs and rounds. Whether it can be drawn from in every context is known only once all of
+        them were looked at, by `verify` or by the maker of the plan on this machine.
         """
         plan, digest = self._read(lag)
         if not (plan.known_realisable or verified.known(digest)):
@@ -125,7 +125,7 @@ class PlanStore:
                     verified.remember(digest)
 
     def save(self, plan: Plan) -> bool:
-        """Keep the plan, unless a usable one for its lag is there that is not dearer; whether it was kept."""
+        """Keep the plan, unless a usable one for its lag that costs no more is there. Return whether it was kept."""
         if plan.chain != self.chain or plan.lengths != self.lengths:
             raise PlanError("this plan is for another chain or other lengths than the store")
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onoff.schemes.certificate import Certificate
     from onoff.schemes.law import Law
 
-Progress = Callable[[float, float], None]
+Tell = Callable[[float, float], None]  # a cost and a lower bound, as they improve
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Task:
     lengths: tuple[float, ...] | None
     gap: float
     deadline: float
-    tell: Progress
+    tell: Tell
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
-from onoff.model.powers import times
+from onoff.model.powers import times, whole_times
 from onoff.model.rounding import down
 from onoff.model.rows import Rows
 from onoff.model.symmetric import is_symmetric
@@ -154,10 +154,10 @@ def _least_in_table(cuts: Mask, weights: Units, prices: list[int], must: Mask) -
     """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]
     inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
-    np.add.at(inside, cuts @ (1 << np.arange(n)), weights)
+    np.add.at(inside, whole_times(cuts, 1 << np.arange(n)), weights)
     value = np.zeros(1 << n, dtype=np.int64)
     barred = np.zeros(1 << n, dtype=bool)  # becomes whether a set contains a support, so that its complement misses it
-    barred[must @ (1 << np.arange(n))] = True
+    barred[whole_times(must, 1 << np.arange(n))] = True
     for x in range(n):
         halves, sums, bars = (array.reshape(-1, 2, 1 << x) for array in (inside, value, barred))
         halves[:, 1] += halves[:, 0]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.model.powers import whole_times
 from onoff.types import Floats, Query, Units
 
 DENOMINATOR = 2**52  # of every plan: masses and their sums are exact in 64-bit integers and in floats
@@ -41,7 +42,7 @@ class Law:
     def cost(self, lengths: tuple[float, ...] | None = None) -> Fraction:
         """The expected length of a query, exactly."""
         weights = [Fraction(1)] * self.member.shape[1] if lengths is None else [Fraction(c) for c in lengths]
-        per_source = self.mass @ self.member  # exact: at most `total` each
+        per_source = whole_times(self.mass, self.member)  # exact: at most `total` each
         total = sum(weight * int(units) for weight, units in zip(weights, per_source, strict=True))
         return Fraction(total) / self.total
 

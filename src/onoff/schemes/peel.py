@@ -25,7 +25,7 @@ REST = 1e-9  # the last of the mass, which goes to the full set: it mends what r
 
 
 def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
-    """Sets and masses of a coupling of the rows, in at most so many pieces. The full set gets what is left.
+    """Sets and masses of a coupling of the rows, in at most `pieces` pieces. The full set gets what is left.
 
     It is a proposal in floats, to be repaired like any other.
     """

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
-from onoff.apps.cli.options import parse_lags
+from onoff.apps.cli.options import parse_lags, parse_sources
 from onoff.errors import OnoffError
 
 app = typer.Typer(
@@ -82,10 +82,9 @@ def rates(
         plots.check_picture(plot)
     if promise == "past":
         from onoff.apps import everydayrates
-        from onoff.apps.cli.audit.everyday import sensitive_names
 
         found = everydayrates.everyday_rates(
-            Chain.load(chain), wanted, sensitive_names(sensitive), streams=streams, time_limit=time_limit,
+            Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
             bar=report.progress("simulating"),
         )  # fmt: skip
         if as_json:

@@ -92,7 +92,7 @@ def get(
 
 
 def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
-    """The promise of a new journal: what the reader knows decides if the reader does not."""
+    """The promise of a new journal: the given one, or else "both" if the reader knows the next request."""
     from onoff.client.settings import default_journal
 
     is_new = not (journal or default_journal()).exists()
@@ -153,10 +153,13 @@ def _write(message: Message) -> None:
 
 
 def _tell(message: Message, announced: bool) -> None:
-    """What is worth knowing about a message that has arrived; `announced` says that the next request was known."""
+    """Say what is worth knowing about a message that has arrived.
+
+    `announced`: the next request was known, or not needed.
+    """
     if message.made_private:
         without = "no --next was given, and the query must hide the next request"
-        early = "it is at the start of the journal, before one had counted as ON"
+        early = "the first two requests of a journal always are"
         note(f"this request was made ON: {early if announced else without}")
 
 
@@ -165,7 +168,7 @@ def status(
     plans: Plans = None,
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
 ) -> None:
-    """The promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.apps import terminal
     from onoff.client.settings import default_journal
     from onoff.client.standing import standing

@@ -93,7 +93,7 @@ def fit(
         engine="spark" if spark is not None else engine,
         spark=spark or "local[*]",
         memory=memory,
-        stage=screen.stage,
+        progress=screen.progress,
     )
     for words in result.report.notes:
         note(words)

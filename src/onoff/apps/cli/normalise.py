@@ -33,9 +33,10 @@ def normalise(
     from onoff.model.chainfile import read
 
     check_file(out)
-    matrix, names = read(chain)
+    data = read(chain)
+    names = data["names"]
     try:
-        rows = np.array(matrix, dtype=np.float64)
+        rows = np.array(data["matrix"], dtype=np.float64)
     except OverflowError:
         raise ChainError(f"{chain}: a number is too large for a probability") from None
     sums = rows.sum(axis=1)

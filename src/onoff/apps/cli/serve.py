@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from onoff.errors import OnoffError, StoreUnavailable
+from onoff.files import read_text
 from onoff.wire import Catalogue
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
 
 def _names_in(file: Path) -> tuple[str, ...]:
     """The names in a file, one in a line. A chain file has names too, and would give nonsense."""
-    lines = [line.strip() for line in _text(file).splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if lines and (lines[0].startswith("{") or (len(lines) > 1 and all(map(_is_row, lines[1:])))):
         raise OnoffError(f"{file}: is a chain file; --sources needs a file with one name in a line")
     return tuple(lines)
@@ -155,15 +156,6 @@ def _is_row(line: str) -> bool:
         return len([float(part) for part in parts]) > 1
     except ValueError:
         return False
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
 
 
 def _target(given: str | None) -> str:
@@ -186,7 +178,7 @@ def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
     from onoff.server.tokens import read_hashes
 
     if file is not None:
-        return read_hashes(_text(file), str(file))
+        return read_hashes(read_text(file), str(file))
     if variable in os.environ:
         return read_hashes(os.environ[variable], f"${variable}")
     return ()

@@ -18,12 +18,13 @@ def print_fit(report: Report) -> None:
     _print_worth(report)
     _print_misfit(report)
     print()
-    print(f"least cost of a request (outer bound), of {report.n} messages, by steps since privacy was last ON")
+    print(f"least cost of a request (outer bound, promise both), of {report.n} messages, by steps since ON")
     for row in report.costs:
         bar = "█" * max(1, round(WIDTH * row.outer / report.n))
         around = "" if row.low is None else f"  {row.low:.3f} to {row.high:.3f}"
         print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}{around}")
     print(report.verdict)
+    print("The promise past usually costs less: `onoff rates CHAIN --promise past` says how much.")
     if any(row.bound >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "

@@ -19,7 +19,7 @@ RESUME = "`onoff resume` finishes it"
 
 @contextmanager
 def explained(client: Client, advice: str) -> Iterator[None]:
-    """If an error leaves a request pending, or met one that was, say so and what to do about it.
+    """Add to an error that a request is pending, if one is, and what to do about it.
 
     The server may have given no answer, or refused; or what it gave could not be kept.
     """
@@ -86,7 +86,7 @@ def note(text: str) -> None:
 
 
 def show(body: bytes) -> None:
-    """Write a message to stdout: as it came, but to a terminal without the characters that could steer it."""
+    """Write a message to stdout as it came. On a terminal, characters that could steer it are replaced."""
     if sys.stdout.isatty():
         print(plain_text(body))
     else:

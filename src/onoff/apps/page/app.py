@@ -6,7 +6,6 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from onoff.apps.page.world import World
 from onoff.apps.terminal import Rate, rates
 from onoff.errors import ChainError, OnoffError
 from onoff.model.chain import Chain
+from onoff.types import quiet
 
 STATIC = Path(__file__).parent / "static"
 UPLOAD_LIMIT = 2**20
@@ -87,7 +87,7 @@ class Page:
     async def _cost(self, chain: Chain) -> None:
         """The costs, lag by lag, until another chain is shown or the page ends."""
         for lag in COST_LAGS:
-            [row] = await asyncio.to_thread(rates, chain, [lag], _no_bar, COST_SECONDS)
+            [row] = await asyncio.to_thread(rates, chain, [lag], quiet, COST_SECONDS)
             if self._closing or self.world.chain is not chain:
                 return
             if self.costs and self.costs[-1].optimum < row.optimum:  # time was short: a plan serves larger lags, too
@@ -291,7 +291,3 @@ def _over_alpha(n: int) -> list[Curve]:
 @lru_cache(maxsize=100)
 def _over_lag(n: int, alpha: float) -> list[Curve]:
     return rates_over_lag((alpha,), n)
-
-
-def _no_bar(_: int) -> AbstractContextManager[Callable[[], None]]:
-    return nullcontext(lambda: None)

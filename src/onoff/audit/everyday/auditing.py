@@ -13,8 +13,9 @@ from onoff.audit.everyday.clients import Client, Decoys, Exhibit, Naive
 from onoff.audit.everyday.misfit import Misfit, bounds
 from onoff.audit.everyday.streams import Streams, audit
 from onoff.audit.joint.auditing import USUAL, Effort, true_chain
-from onoff.audit.setting import Progress, silent, start_law
+from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
+from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

@@ -22,9 +22,9 @@ from onoff.audit.everyday.record import Law, Query, Seen
 from onoff.audit.setting import start_law
 from onoff.model.chain import Chain
 from onoff.model.powers import times
+from onoff.types import Floats
 
 BLOCK = 64  # steps between what is kept of the way forward; the rest is computed again on the way back
-Floats = NDArray[np.float64]
 Whole = NDArray[np.intp]
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onoff.audit.everyday.pasts import LOST, Floats, Mask, Pasts
+from onoff.audit.everyday.pasts import LOST, Pasts
 from onoff.audit.everyday.record import Fault, Law
 from onoff.audit.measures import information
 from onoff.model.powers import UNIT, times
+from onoff.types import Floats, Mask
 
 COARSE = 2.0**-30  # a step that states more is not certified, whatever it does
 RARE = 1e6  # how much more a merge of contexts may cost in one past than on average: with probability 2 / RARE at most
@@ -80,7 +81,7 @@ def query_laws(pasts: Pasts, law: Law) -> tuple[Floats, Floats, Mask]:
         if table is not None:
             here = homes == context
             rows = inside[here] / np.maximum(chances[here], np.finfo(float).tiny)[:, None]
-            laws[here] = times(rows, table.chances(n, sets).toarray())
+            laws[here] = times(rows, table.chances(n, sets))
     used = chances > 0
     return laws[used], chances[used], used
 
@@ -153,16 +154,17 @@ def _homes(pasts: Pasts, law: Law) -> Iterator[Fault]:
     n, homes = pasts.chain.n, pasts.homes(law)
     open_ones = pasts.possible & pasts.open_sources
     live = np.asarray(open_ones.any(axis=1))
-    for k in range(len(homes)):
-        source, made, context = pasts.chain.names[pasts.sources[k]], int(pasts.made[k]), int(homes[k])
-        if live[k] and context not in law.tables:
+    for context in np.unique(homes[live]).tolist():
+        here = np.flatnonzero(live & (homes == context))
+        if context not in law.tables:
+            source, made = pasts.chain.names[pasts.sources[here[0]]], int(pasts.made[here[0]])
             what = "has no context" if context == LOST else f"is in context {context}, which has no encoder"
             yield Fault("context", f"a reader who asked for {source!r} at step {made} {what}")
-        elif live[k]:
-            unserved: Mask = open_ones[k] & (law.tables[context].totals(n) == 0)
-            if unserved.any():
-                name = pasts.chain.names[int(unserved.argmax())]
-                yield Fault("context", f"context {context} does not serve {name!r}, which is possible after {source!r}")
+            continue
+        unserved: Mask = open_ones[here].any(axis=0) & (law.tables[context].totals(n) == 0)
+        if unserved.any():
+            name = pasts.chain.names[int(unserved.argmax())]
+            yield Fault("context", f"context {context} does not serve {name!r}, which is possible in it")
     if not (pasts.forgotten or pasts.spare):
         for context in set(law.tables) - set(homes[live].tolist()):
             yield Fault("context", f"context {context} has an encoder, but nobody can be in it")

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.everyday.checks import served, well_formed
-from onoff.audit.everyday.record import Fault, Law, Query, law_of
+from onoff.audit.everyday.record import Fault, Law, law_of
 from onoff.audit.models import TooLarge
 from onoff.errors import OnoffError
+from onoff.types import Query
 
 MOST_SETS = 20_000  # of decoys, where all are written down
 Weights = Mapping[Query, int]

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from onoff.audit.everyday.checks import COARSE
 from onoff.audit.everyday.clients import Client, Exhibit
-from onoff.audit.everyday.record import Law, Query
+from onoff.audit.everyday.record import Law
 from onoff.audit.everyday.streams import Streams, Told
 from onoff.audit.measures import information
 from onoff.audit.models import TooLarge
 from onoff.audit.setting import BITS, MISSING, ONE, fixed_matrix
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

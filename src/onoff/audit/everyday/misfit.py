@@ -23,17 +23,15 @@ from math import log, log1p, log2
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.audit.everyday.streams import Streams
 from onoff.audit.setting import MISSING
 from onoff.model.powers import times
 from onoff.model.rounding import up
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.everyday.record import Law, Query
+from onoff.audit.everyday.record import Law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.powers import UNIT, counts, times
+from onoff.types import Floats, Mask, Query
 
 FORGOTTEN = 2.0**-60
 LOST = -1  # the context of a thing for which the record has none
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 
@@ -87,11 +86,8 @@ class Pasts:
 
     def homes(self, law: Law) -> Whole:
         """The context of each thing's reader at this step, as the law says; LOST where it has none."""
-        result = np.full(len(self.sources), LOST)
-        for k, (source, made, context) in enumerate(zip(self.sources, self.made, self.contexts, strict=True)):
-            known, at = (law.joined, source) if made == self.step - 1 else (law.place, context)
-            if 0 <= at < len(known):
-                result[k] = known[at]
+        fresh = self.made == self.step - 1
+        result: Whole = np.where(fresh, _at(law.joined, self.sources), _at(law.place, self.contexts))
         return result
 
     def likelihood(self, query: Query, law: Law) -> Floats:
@@ -168,3 +164,9 @@ class Pasts:
             (self.forgotten and not on) or not bool(kept.all()),
             self.spare and not on,
         )
+
+
+def _at(numbers: tuple[int, ...], index: Whole) -> Whole:
+    """The numbers at these places; LOST where there is none."""
+    known = np.array([*numbers, LOST], dtype=np.int64)
+    return known[np.where((index >= 0) & (index < len(numbers)), index, len(numbers))]

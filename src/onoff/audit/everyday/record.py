@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError
-from onoff.types import is_whole
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from onoff.types import Query, is_whole
 
 FORMAT, VERSION = "onoff-law", 1
 MOST_UNITS = 2**53  # whole numbers up to it are exact as floats
-Query = tuple[int, ...]
 Units = NDArray[np.int64]
 
 
@@ -37,6 +33,7 @@ class Table:
     request: NDArray[np.intp]
     column: NDArray[np.intp]
     units: Units
+    _totals: dict[int, Units] = field(default_factory=dict, repr=False)
 
     def same(self, other: Table) -> bool:
         """Whether both have the same units, in whatever order they stand."""
@@ -44,8 +41,10 @@ class Table:
         return mine.shape == others.shape and bool((mine[:, np.lexsort(mine)] == others[:, np.lexsort(others)]).all())
 
     def totals(self, n: int) -> Units:
-        """The units of every request."""
-        return _summed(self.request, self.units, n)
+        """The units of every request, of n sources."""
+        if n not in self._totals:
+            self._totals[n] = _summed(self.request, self.units, n)
+        return self._totals[n]
 
     def columns(self, sets: int) -> Units:
         """The units on every set."""
@@ -65,12 +64,9 @@ class Table:
         """The units of every request (row) on every set (column)."""
         return _summed(self.request * sets + self.column, self.units, n * sets).reshape(n, sets)
 
-    def chances(self, n: int, sets: int) -> csr_array:
+    def chances(self, n: int, sets: int) -> NDArray[np.float64]:
         """w(set | request): the probability of every set (column) given the request (row)."""
-        from scipy.sparse import csr_array
-
-        totals = np.maximum(self.totals(n), 1)
-        return csr_array((self.units / totals[self.request], (self.request, self.column)), shape=(n, sets))
+        return self.dense(n, sets) / np.maximum(self.totals(n), 1)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +181,8 @@ def _whole(value: Any, least: int = 0) -> int:
 
 
 def _summed(place: NDArray[np.intp], units: Units, size: int) -> Units:
+    """The units at every place below `size`; a record may name others, which is a fault of its own."""
     result = np.zeros(size, dtype=np.int64)
-    np.add.at(result, place, units)
+    known = place < size
+    np.add.at(result, place[known], units[known])
     return result

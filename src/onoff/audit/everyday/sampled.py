@@ -13,7 +13,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.audit.everyday.beliefs import divergence
 from onoff.audit.everyday.checks import check
@@ -21,11 +20,10 @@ from onoff.audit.everyday.clients import Exhibit, Naive
 from onoff.audit.everyday.pasts import Pasts
 from onoff.audit.everyday.streams import Streams, Told
 from onoff.model.powers import times
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-
-Floats = NDArray[np.float64]
 
 
 def sampled_exhibit(

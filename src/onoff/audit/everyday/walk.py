@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from onoff.audit.everyday.checks import Checked, check
-from onoff.audit.everyday.pasts import Floats, Impossible, Pasts
-from onoff.audit.everyday.record import Fault, Query, Seen, law_of, same_law
+from onoff.audit.everyday.pasts import Impossible, Pasts
+from onoff.audit.everyday.record import Fault, Seen, law_of, same_law
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
+from onoff.types import Floats, Query
 
 NOTHING = Checked((), 0.0, 0.0, 0.0, 0.0)
 

@@ -17,12 +17,13 @@ from onoff.audit.joint.continuity import stated
 from onoff.audit.joint.mistaken import Mistaken, mistaken
 from onoff.audit.joint.sampled import by_draws
 from onoff.audit.joint.strongest import audit
-from onoff.audit.models import Decoys, Everything, Model, Naive, Query, TooLarge, has_table, planned
+from onoff.audit.models import Decoys, Everything, Model, Naive, TooLarge, has_table, planned
 from onoff.audit.plan import drawing, races
 from onoff.audit.plan.rows import ExactRows
-from onoff.audit.setting import Leakage, Plans, Progress, lags_of, required, silent, start_law
+from onoff.audit.setting import Leakage, Plans, lags_of, required, start_law
 from onoff.errors import OnoffError
 from onoff.model.misfit import aligned, check
+from onoff.types import Progress, Query, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.joint.continuity import allowed_by, information_bound
 from onoff.audit.measures import Joint, information, measures, total_variation
-from onoff.audit.models import Model, Query, TooLarge
+from onoff.audit.models import Model, TooLarge
 from onoff.audit.setting import (
     BITS,
     MISSING,
@@ -29,6 +29,7 @@ from onoff.audit.setting import (
     some_encoder,
 )
 from onoff.errors import OnoffError
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

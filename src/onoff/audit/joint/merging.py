@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.audit.models import Decoys, Model, Query, TooLarge
+from onoff.audit.models import Decoys, Model, TooLarge
 from onoff.audit.setting import Leakage, Promise, lags_of, some_encoder
-from onoff.model.powers import times
+from onoff.model.powers import contracted, times
+from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 BELIEFS = 2_000  # kept at once
 ALIKE = 12  # decimals in which two beliefs must agree to be one
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -39,7 +38,7 @@ class _Tree:
         """One step: kernel[query, request, next] = P[request, next] p(query | request, next)."""
         merged: dict[bytes, list[float | Floats]] = {}
         for probability, belief in self.nodes:
-            after = np.einsum("x,qxy->qy", belief, kernel)
+            after = contracted("x,qxy->qy", belief, kernel)
             chances = after.sum(axis=1)
             self.entropy += probability * entropy(chances)
             for chance, unscaled in zip(chances, after, strict=True):

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from onoff.audit.joint.continuity import allowed_by, information_bound
 from onoff.audit.joint.enumeration import propagate
 from onoff.audit.measures import information
-from onoff.audit.models import Query, TooLarge
+from onoff.audit.models import TooLarge
 from onoff.audit.setting import Leakage, Promise, lags_of
 from onoff.model.posterior import Support
+from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 PAIRS = 4_000_000
 REPETITIONS = 60
 ALARM = 3.3  # standard deviations: a private client is accused less than once in 1000 audits
-Floats = NDArray[np.float64]
 
 
 class Draw(Protocol):

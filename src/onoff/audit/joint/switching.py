@@ -13,20 +13,19 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.audit.joint.enumeration import kernel
 from onoff.audit.models import Everything, Model, TooLarge, planned
 from onoff.audit.setting import BITS, Plans, start_law
 from onoff.errors import OnoffError
-from onoff.model.powers import times
+from onoff.model.powers import contracted, times
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
 
 CELLS = 20_000_000  # of a view, a target, a last and a current request
-Floats = NDArray[np.float64]
 Views = dict[tuple[int, bool], Floats]  # (lag, whether the target was ON) -> [view, target, last, current]
 
 
@@ -130,7 +129,7 @@ def _asked(state: Floats, kernel: Floats) -> Floats:
     views, targets, _, n = state.shape
     if views * len(kernel) * targets * n * n > CELLS:
         raise TooLarge("too many views: take fewer steps, or a smaller chain")
-    after = np.einsum("vzax,qaxy->vqzay", state, kernel, optimize=True).reshape(-1, targets, n, n)
+    after = contracted("vzax,qaxy->vqzay", state, kernel).reshape(-1, targets, n, n)
     kept: Floats = after[after.any(axis=(1, 2, 3))]
     return kept
 

@@ -19,15 +19,14 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.audit.plan.record import Query, Table
+from onoff.audit.plan.record import Table
 from onoff.audit.plan.rows import ExactRows
 from onoff.model.powers import times
+from onoff.types import Floats, Query
 
 SHIFT = 40  # multipliers are in units of 2^-SHIFT times the power of two not above the longest length
 TABLE = 20
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import numpy as np
 from onoff.audit.plan.record import Finding
 from onoff.audit.plan.rows import ExactRows
 from onoff.errors import OnoffError
+from onoff.types import RandBelow
 
 TRIED = 4  # numbers for one request in one context
-RandBelow = Callable[[int], int]
 
 
 class _Injected:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.plan.record import Finding, Query, Table
+from onoff.audit.plan.record import Finding, Table
 from onoff.audit.plan.rows import ExactRows
 from onoff.errors import ContextError, OnoffError
+from onoff.types import Query
 
 
 class Law:

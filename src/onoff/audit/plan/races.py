@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.plan.record import Query
 from onoff.audit.plan.rows import ExactRows
-from onoff.model.powers import times
+from onoff.model.powers import times, whole_times
+from onoff.types import Query, RandBelow
 
 if TYPE_CHECKING:
     from onoff.plans.base import Plan
@@ -30,7 +30,6 @@ FEW = 300  # draws behind a stated cost
 WIDE = 3  # times the width that FEW draws give: no interval is as wide
 CONTEXTS = 10  # for each lag
 COMMON = 64  # random sets C whose meeting is an event, besides the singletons
-RandBelow = Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def same_law(sample: Sample) -> Uneven | None:
     lags = np.array([place.lag for place in sample.places])
     groups = np.vstack([np.eye(contexts, dtype=int), *(lags == lag for lag in sorted(set(lags)) if len(set(lags)) > 1)])
     alone = np.array([event.sum(axis=1) for event in events])  # event, context
-    counts, sizes = alone @ groups.T, each * groups.sum(axis=1)
+    counts, sizes = whole_times(alone, groups.T), each * groups.sum(axis=1)
     totals = alone.sum(axis=1, keepdims=True)
     common = hypergeom(contexts * each, totals, sizes)
     chance = np.minimum(1.0, 2 * np.minimum(common.cdf(counts), common.sf(counts - 1)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onoff.errors import PlanError
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 PATTERN = "*.plan.json"
 MOST_UNITS = 2**52  # a larger denominator would not be exact in the arithmetic of plans
 MOST_LAG = 10**6
-Query = tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit.plan import bounds, drawing, encoders, races
-from onoff.audit.plan.record import Damaged, Estimate, Finding, Query, Record, Table, read
+from onoff.audit.plan.record import Damaged, Estimate, Finding, Record, Table, read
 from onoff.audit.plan.rows import ExactRows
-from onoff.audit.setting import Bar, quiet
 from onoff.errors import OnoffError
 from onoff.model.rounding import down, up
+from onoff.types import Bar, Query, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from onoff.audit.models import Model, Naive, Planned, has_table
 from onoff.audit.real.people import Split
 from onoff.audit.real.replay import Case, Leak, Rules, Score, leaks, replay
-from onoff.audit.setting import Progress, required, silent
+from onoff.audit.setting import required
 from onoff.errors import OnoffError
+from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

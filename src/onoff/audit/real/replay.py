@@ -24,10 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Encoder, Model, Query
-from onoff.audit.real.secondorder import Floats, Path, SecondOrder, beliefs, evidence
+from onoff.audit.models import Encoder, Model
+from onoff.audit.real.secondorder import Path, SecondOrder, beliefs, evidence
 from onoff.audit.setting import lags_of
 from onoff.errors import OnoffError
+from onoff.types import Floats, Query
 
 CACHE_BYTES = 2**27  # for likelihoods, and for encoders
 RESAMPLES = 1000

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
-from onoff.model.powers import times
+from onoff.model.powers import contracted, times
+from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-Floats = NDArray[np.float64]
 Path = NDArray[np.intp]
 Likelihoods = Callable[[int], Floats]  # of an OFF step: p(query | last, request, next), axes may have length 1
 
@@ -72,7 +72,7 @@ class SecondOrder:
         rows, pair = [self.start], self.start[:, None] * self.first
         for _ in range(steps - 1):
             rows.append(pair.sum(axis=0))
-            pair = np.einsum("ab,abc->bc", pair, self.second)
+            pair = contracted("ab,abc->bc", pair, self.second)
         return np.array(rows)
 
     def never(self, sources: Sequence[int], steps: int) -> float:

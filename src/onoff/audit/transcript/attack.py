@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onoff.audit.models import Everything, Model, Naive, Planned, Query, planned
-from onoff.audit.setting import Bar, quiet
+from onoff.audit.models import Everything, Model, Naive, Planned, planned
 from onoff.audit.transcript.belief import Asked, Beliefs, attack
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import due
 from onoff.audit.transcript.verdict import Verdict, judge
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
+from onoff.types import Bar, Query, quiet
 
 if TYPE_CHECKING:
     from onoff.plans.base import Plan

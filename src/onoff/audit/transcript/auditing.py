@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from onoff.audit.models import Decoys, Everything, Model, Naive, has_table, planned
-from onoff.audit.setting import Progress, serving, silent
+from onoff.audit.setting import serving
 from onoff.audit.transcript.attack import Audit, audit_stream, noted, pick
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.certifying import Exhibits, uncertified, uses
@@ -18,6 +18,7 @@ from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
 from onoff.errors import OnoffError
+from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
     from onoff.logs.following import Following

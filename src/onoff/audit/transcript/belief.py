@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Model, Query
+from onoff.audit.models import Model
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.powers import times
+from onoff.types import Query
 
 BLOCK = 16
 Array = NDArray[np.float64]

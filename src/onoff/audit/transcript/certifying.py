@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from onoff.audit.models import has_table
 from onoff.audit.plan import audit_plan
-from onoff.audit.setting import Bar, quiet
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import due
+from onoff.types import Bar, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

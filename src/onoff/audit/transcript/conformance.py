@@ -7,16 +7,16 @@ here: a log does not tell when the client was called.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onoff.audit.models import Model, Planned, Query
+from onoff.audit.models import Model, Planned
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import Due, due
 from onoff.errors import ContextError, PlanError
+from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -192,7 +192,8 @@ def _priced(steps: Sequence[Step], dues: Sequence[Due], models: Mapping[str, Mod
                 before = f"step {first} had used {name!r}, which serves this lag and costs {its_cost:.6g}"
                 why = "explain it: were plans deleted or moved? If not, the plan may have been chosen by the request"
                 yield Breach("dearer", step.step, f"{used}; {before}; {why}")
-        if not step.plan.startswith("race, "):
+        made = PlanName.parse(step.plan)
+        if made is None or made.has_table:
             tables.setdefault(step.plan, (lag, cost, step.step))
 
 
@@ -217,9 +218,9 @@ class _Laws:
 
 
 def plan_lag(name: str) -> int | None:
-    """The lag of the plan "SCHEME, lag LAG, HASH"."""
-    found = re.search(r", lag ([0-9]{1,9})(?:,|$)", name)
-    return None if found is None else int(found[1])
+    """The lag of the plan with this name; None if it is not that of a plan."""
+    found = PlanName.parse(name)
+    return None if found is None else found.lag
 
 
 def named(chain: Chain, sources: Iterable[int]) -> str:

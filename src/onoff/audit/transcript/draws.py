@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Encoder, Model, Query
+from onoff.audit.models import Encoder, Model
 from onoff.audit.transcript.conformance import plan_lag
 from onoff.audit.transcript.gambling import Drawn, gamblers, racers
 from onoff.audit.transcript.mistakes import generators, mistakes
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import Due, due
 from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.types import Query, RandBelow
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 FALSE_ALARM = 1e-4
 CONTEXTS_KEPT = 1024
 BAG = 31  # fresh draws of a race beside the one that came
-RandBelow = Callable[[int], int]
 
 
 class Raced(Protocol):

@@ -18,14 +18,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.models import Query
 from onoff.audit.transcript.reading import Step
 from onoff.model.powers import times
+from onoff.types import Floats, Query
 
 CAUTION = 4.0  # draws that a gambler imagines to have seen as the plan says, in each of its cells
 PARTS = 8  # into which the range of the random numbers is cut
 TEMPER = 0.5  # sources come together: their odds count half when they are multiplied
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from onoff.audit.models import Query
-from onoff.audit.transcript.gambling import Drawn, Floats
+from onoff.audit.transcript.gambling import Drawn
+from onoff.types import Floats, Query
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 0.95)
 UNLIKELY = 0.1  # times 1/n: a request below this is unlikely in its context

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, log
 
-from onoff.audit.models import Planned, Query
+from onoff.audit.models import Planned
 from onoff.audit.transcript.reading import Line, agrees
+from onoff.types import Query
 
 FALSE_ALARM = 1e-4
 

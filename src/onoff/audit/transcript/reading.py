@@ -23,6 +23,7 @@ from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
+from onoff.files import reading
 from onoff.types import is_whole
 
 if TYPE_CHECKING:
@@ -246,15 +247,10 @@ def _step(row: Sequence[Any], n: int, where: str) -> Step:
 
 def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
     """The lines of a text file that are not empty, stripped, with their numbers."""
-    try:
-        with file.open(encoding="utf-8", errors=errors) as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield number, line.strip()
-    except OSError as error:
-        raise OnoffError(f"{file}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OnoffError(f"{file}: is not UTF-8") from None
+    with reading(file), file.open(encoding="utf-8", errors=errors) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield number, line.strip()
 
 
 def _order(names: Any, chain: Chain, where: str) -> list[int]:

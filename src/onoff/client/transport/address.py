@@ -12,7 +12,7 @@ from onoff.foreign import plain
 
 
 def checked_server(url: str) -> str:
-    """The address of an onoff server without a slash at its end; `CatalogueError` if it is none."""
+    """The address of an onoff server without a slash at its end. Raises `CatalogueError` if it is not an address."""
     parts = checked_url(url, "http://HOST:PORT is needed")
     if parts.query or parts.fragment:
         raise CatalogueError(f"{masked(url)} is not the address of a server: http://HOST:PORT is needed")

@@ -45,7 +45,7 @@ async def _stay(response: httpx.Response) -> None:
 
 
 def checked_deadline(seconds: float) -> float:
-    """A deadline that ends every answer; `OnoffError` if it is none."""
+    """A deadline that ends every answer. Raises `OnoffError` if it is not a positive number."""
     if not (math.isfinite(seconds) and seconds > 0):
         raise OnoffError(f"a deadline is a number of seconds above 0, not {seconds:g}")
     return seconds
@@ -53,7 +53,7 @@ def checked_deadline(seconds: float) -> float:
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Everything inside ends in time, or is `Unavailable`: bytes that trickle in end no other timeout."""
+    """Raise `Unavailable` unless everything inside ends in time. No other timeout notices bytes that trickle in."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -90,7 +90,7 @@ async def read(
 def _what_happened(error: httpx.HTTPError) -> str:
     """What a server did instead of answering, with what can be done about it.
 
-    What came is broken HTTP, unless httpx calls so that the connection ended, before the answer or within.
+    What came is called broken HTTP, except where httpx means that the connection ended, before the answer or within it.
     """
     reason = f"({type(error).__name__}: {plain(str(error))})"
     ended = "disconnected" in str(error) or "closed connection" in str(error)

@@ -48,7 +48,7 @@ class OnoffTransport:
         return self.catalogue.fingerprint
 
     async def connect(self) -> None:
-        """Fetch the catalogue. One whose full set could not be asked for is refused at once."""
+        """Fetch the catalogue, and refuse it if its full set could not be asked for."""
         request = self._http.build_request("GET", "/v1/catalogue")
         async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
             status, body = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
@@ -98,6 +98,6 @@ class OnoffTransport:
 
 
 def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:
-    """Server errors and overload may pass; anything else will not."""
+    """The error for a refusal. Server errors and overload are temporary; anything else is not."""
     message = f"the server answered {status} to {what}: {refusal(body)}"
     return Unavailable(message) if status >= 500 or status in (408, 429) else RefusedByServer(message)

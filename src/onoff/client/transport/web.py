@@ -65,7 +65,7 @@ class HttpTransport:
         return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
 
     async def connect(self) -> None:
-        """Nothing: the catalogue is the client's own."""
+        """Do nothing: the catalogue is the client's own."""
 
     async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
         """GET every URL of the set in its order, each body to its end, whatever the statuses are."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from onoff.model.powers import counts, times
 from onoff.model.rows import Rows
-from onoff.schemes import Progress, Proposal, Task
+from onoff.schemes import Proposal, Task, Tell
 from onoff.schemes.certificate import Certificate, cut_certificate, outer_certificate, supports, unit_of
 from onoff.schemes.comb import comb
 from onoff.schemes.comb import propose as by_comb
@@ -63,7 +63,7 @@ def optimal_law(
     gap: float,
     deadline: float,
     start: Law | None = None,
-    progress: Progress = lambda cost, bound: None,
+    progress: Tell = lambda cost, bound: None,
 ) -> tuple[Law, Certificate]:
     """The cheapest law found and a proved bound, once they are within `gap` or the deadline (monotonic) has passed."""
     search = Search(rows, lengths, gap, start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onoff.model.powers import counts, times
+from onoff.model.powers import counts, times, whole_times
 from onoff.schemes.law import Law, Member
 from onoff.schemes.realisation.repair import Repair
 from onoff.types import Floats
@@ -42,7 +42,7 @@ class Separator:
     def table(self, law: Law, cuts: Member, tolerance: float) -> Member:
         """The most violated of all 2^n cuts (small n)."""
         inside = np.zeros(1 << self.n)
-        np.add.at(inside, law.member @ (1 << np.arange(self.n)), law.mass / law.total)
+        np.add.at(inside, whole_times(law.member, 1 << np.arange(self.n)), law.mass / law.total)
         for x in range(self.n):
             halves = inside.reshape(-1, 2, 1 << x)
             halves[:, 1] += halves[:, 0]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from onoff.model.powers import sparse_times
 from onoff.schemes.law import Law
 from onoff.types import Floats, Mask
 
@@ -28,7 +29,7 @@ class Screen:
         share = (law.mass / law.total)[:, None]
         self._double = csr_array(law.member, dtype=np.float64), csr_array(law.member.T, dtype=np.float64), share
         self._single = tuple(part.astype(np.float32) for part in self._double)
-        self._hit = self._single[1] @ self._single[2]
+        self._hit = sparse_times(self._single[1], self._single[2])
 
     def passes(
         self, rows: Floats, start: NDArray[np.float32] | None = None, rounds: int = 32
@@ -57,14 +58,14 @@ class Screen:
         """Some rounds from `a`: a scaling with exact rows, and its least column sum in shares of the mass."""
         sets, sources, mass = self._single
         for _ in range(EVERY):
-            reach = sets @ a
-            new = p / (sources @ (mass / reach))
+            reach = sparse_times(sets, a)
+            new = p / sparse_times(sources, mass / reach)
             a = a * np.where(p > 0, new / a, 0) ** np.float32(1.5)
-        return new, ((sets @ new) / reach).min(axis=0)
+        return new, (sparse_times(sets, new) / reach).min(axis=0)
 
     def _certified(self, p: Floats, a: NDArray[Any]) -> Mask:
         sets, sources, mass = self._double
-        b = mass / (sets @ a.astype(np.float64))
-        a = p / (sources @ b)
-        result: Mask = (b * (sets @ a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
+        b = mass / sparse_times(sets, a.astype(np.float64))
+        a = p / sparse_times(sources, b)
+        result: Mask = (b * sparse_times(sets, a) >= mass * (1 - 0.9 * self.slack)).all(axis=0)
         return result

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 
-def sensitive_names(text: str | None) -> tuple[str, ...]:
-    """`a,b` as names."""
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
-
-
 def audit_past(
     chain: Chain,
     statuses: Sequence[bool],

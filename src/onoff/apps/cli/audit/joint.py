@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onoff.apps.cli.options import parse_sources
 from onoff.errors import OnoffError
 from onoff.schemes import SCHEMES, listed
 
@@ -73,13 +74,13 @@ def joint(
     if promise not in ("both", "past"):
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
     if promise == "past":
-        from onoff.apps.cli.audit.everyday import audit_past, sensitive_names
+        from onoff.apps.cli.audit.everyday import audit_past
 
         if scheme or plan:
             raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
         others = None if true_chain is None else Chain.load(true_chain)
         effort = Effort(draws, tried, streams, seed)
-        names = sensitive_names(sensitive)
+        names = parse_sources(sensitive)
         if not audit_past(loaded, parsed, names, others, decoys, uniform, effort, as_json, plot):
             raise typer.Exit(1)
         return

@@ -160,11 +160,11 @@ def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -
     A race has no file of its own where a client had no other plan: it is what the chain and its lag make it.
     """
     from onoff.audit.transcript import Exhibits
-    from onoff.audit.transcript.conformance import plan_lag
     from onoff.errors import PlanError
     from onoff.plans.base import Plan
-    from onoff.plans.race import race_plan
+    from onoff.plans.race import RacePlan, race_plan
     from onoff.plans.store import PlanStore
+    from onoff.types import PlanName
 
     if not ours:
         return Exhibits((), Plan.load)
@@ -179,8 +179,7 @@ def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -
             files[known[-1].name] = store.path(lag)
         except PlanError as error:
             findings.append(f"a plan cannot be used: {error}")
-    for name in sorted({step.plan for step in evidence.steps if step.plan.startswith("race, ")} - files.keys()):
-        raced = plan_lag(name)
-        if raced is not None and 0 < raced <= MOST_LAG:
-            known.append(race_plan(evidence.chain, raced, store.lengths))
+    used = {PlanName.parse(step.plan) for step in evidence.steps if step.plan not in files}
+    raced = {name.lag for name in used if name is not None and name.scheme == RacePlan.scheme}
+    known += [race_plan(evidence.chain, lag, store.lengths) for lag in sorted(raced) if 0 < lag <= MOST_LAG]
     return Exhibits(known, Plan.load, files, tuple(findings))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.everyday.beliefs import Beliefs, attack
-from onoff.audit.everyday.record import Law, Query, Seen, law_of, same_law
+from onoff.audit.everyday.record import Law, Seen, law_of, same_law
 from onoff.audit.everyday.walk import walk
 from onoff.audit.models import Naive
-from onoff.audit.setting import Progress, silent
 from onoff.audit.transcript import belief
 from onoff.audit.transcript.attack import pick
 from onoff.audit.transcript.auditing import Rules, renamed, until
@@ -27,6 +26,7 @@ from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import Due, due
 from onoff.errors import OnoffError
+from onoff.types import Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.logs.following import Following

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.everyday.record import Law
-from onoff.audit.models import Query
 from onoff.audit.transcript.draws import FALSE_ALARM, Bets, DrawTest, wager
 from onoff.audit.transcript.everyday.laws import NOWHERE, contexts_of, unjoined_contexts, unmoved_contexts
-from onoff.audit.transcript.gambling import Drawn, Floats, Gambler, Leaning
+from onoff.audit.transcript.gambling import Drawn, Gambler, Leaning
 from onoff.audit.transcript.mistakes import (
     Memory,
     Number,
@@ -29,6 +28,7 @@ from onoff.audit.transcript.mistakes import (
 )
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import Due, due
+from onoff.types import Floats, Query
 
 Contexts = Mapping[int, int]  # by step
 

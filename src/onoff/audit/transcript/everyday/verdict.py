@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.audit.everyday.beliefs import Beliefs
-
-Floats = NDArray[np.float64]
+from onoff.types import Floats
 
 
 @dataclass(frozen=True)

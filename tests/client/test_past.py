@@ -1,0 +1,244 @@
+"""The promise `past` as the client's own pure state machine: its rules, and whole streams as they are run."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from itertools import accumulate, product
+
+import pytest
+
+from everydaykit import Seen, drawn, exactly
+from onoff import Chain
+from onoff.client import past
+from onoff.client.session import State, finish
+from onoff.errors import ContextError, PendingRequest, PlanError
+from onoff.everyday import Everyday
+from oracles import random_chain
+
+ON, OFF = True, False
+SETTLED = State(unsettled=0)
+ENDS = Chain([[0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0.2, 0.3, 0, 0.5], [0, 0, 0, 1]])
+INTO = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])  # after 0 only 1
+WORLDS = {
+    "two": (random_chain("dense", 2, 1), (), 5),
+    "two, one sensitive": (random_chain("dense", 2, 1), (0,), 5),
+    "three": (random_chain("dense", 3, 1), (), 4),
+    "three, one sensitive": (random_chain("dense", 3, 1), (1,), 4),
+    "three, all sensitive": (random_chain("dense", 3, 1), (0, 1, 2), 4),
+    "zeros": (random_chain("sparse", 3, 1), (), 5),
+    "a context drops out": (INTO, (1,), 5),
+    "four with an end, one sensitive": (ENDS, (1,), 4),
+    "four, two sensitive": (random_chain("dense", 4, 2), (0, 3), 3),
+}
+
+
+class Machine:
+    """All streams that the state machine can make, with their probabilities."""
+
+    def __init__(self, chain, sensitive=(), begin=past.begin):
+        self.start, self.begin = Everyday.start(chain, sensitive), begin
+        self.P = [exactly(row) for row in chain.P.tolist()]
+        self.prepare = cache(Everyday.prepare)
+
+    def streams(self, statuses):
+        """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
+        n = self.start.chain.n
+        # queries so far -> (rows, {(what is hidden, the next request, the state): probability})
+        now = {(): (None, {((), x, SETTLED): 1 / Decimal(n) for x in range(n)})}
+        for t, private in enumerate(statuses):
+            after, found = {}, []
+            for queries, (rows, readers) in now.items():
+                step = None if past.is_full(rows, private) else self.prepare(rows)
+                laws = {}
+                for (hidden, x, state), p in readers.items():
+                    known = (*hidden, x if private or x in self.start.sensitive else None)
+                    for query, chance, randbelow in self._draws(step, x, state):
+                        made = self.begin(state, self.start, rows, x, private, step, randbelow)
+                        assert made.pending.query == query
+                        law = laws.setdefault(known, {})
+                        law[query] = law.get(query, 0) + p * chance
+                        new, to = after.setdefault((*queries, query), (made.rows, {}))
+                        assert new.same(made.rows)  # rows are a function of the queries, whatever was asked
+                        for y, probability in enumerate(self.P[x]):
+                            if probability:
+                                key = known, y, finish(made.state)
+                                to[key] = to.get(key, 0) + p * chance * probability
+                if step is not None:
+                    found.append(self._seen(queries, readers, step, laws))
+            yield from ((t, seen) for seen in found)
+            now = after
+
+    def _draws(self, step, request, state):
+        """(query, its probability, numbers that draw it) for every query that can be drawn."""
+        if step is None:
+            yield tuple(range(self.start.chain.n)), Decimal(1), None
+            return
+        law = drawn(step, request, state.context)
+        hidden = request in step.state.sensitive
+        units = list(step.masses) if hidden else step.encoder(state.context).toarray()[request].tolist()
+        ends = list(accumulate(map(int, units)))
+        for query, chance in law.items():
+            i = step.sets.index(query)
+            yield query, chance, lambda total, last=ends[i] - 1: last if total == ends[-1] else -1
+
+    def _seen(self, queries, readers, step, laws):
+        laws = {known: (sum(law.values()), law) for known, law in laws.items()}
+        laws = {known: (total, {q: p / total for q, p in law.items()}) for known, (total, law) in laws.items()}
+        [so_far] = {state.rounding for _, _, state in readers}
+        stated = {q: Decimal(mass) / step.denominator for q, mass in zip(step.sets, step.masses, strict=True)}
+        return Seen(queries, sum(readers.values()), step.rounding, so_far + step.rounding, stated, laws)
+
+
+def checked(machine, patterns):
+    """The largest information in bits, and the largest distance as a multiple of what its step states."""
+    bits, excess = 0.0, 0.0
+    for statuses in patterns:
+        told = {}
+        for t, seen in machine.streams(statuses):
+            told[t] = told.get(t, 0.0) + seen.bits
+            excess = max(excess, float(seen.distance) / max(seen.rounding, 1e-300))
+        bits = max([bits, *told.values()])
+    return bits, excess
+
+
+@pytest.fixture(autouse=True)
+def advance_once(monkeypatch):
+    """What moves on is a function of state, step and query: in an enumeration once is enough."""
+    monkeypatch.setattr(Everyday, "advance", cache(Everyday.advance))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_no_query_of_the_machine_tells_anything_about_what_is_hidden(name):
+    chain, sensitive, length = WORLDS[name]
+    patterns = [(ON, *rest) for rest in product([ON, OFF], repeat=length - 1)]
+    bits, excess = checked(Machine(chain, sensitive), patterns)
+    assert bits < 1e-12
+    assert excess <= 1
+
+
+def forgets_to_move(state, start, rows, request, private, step, randbelow):
+    """A client that stays in its context after an OFF step."""
+    made = past.begin(state, start, rows, request, private, step, randbelow)
+    if private or rows is None:
+        return made
+    stays = state.context if state.context < len(made.rows.rows) else made.state.context
+    return replace(made, state=replace(made.state, context=stays))
+
+
+def forgets_sensitive(state, start, rows, request, private, step, randbelow):
+    """A client that does not join the context of a sensitive request."""
+    made = past.begin(state, start, rows, request, private, step, randbelow)
+    if private or rows is None or request not in start.sensitive:
+        return made
+    to = made.rows.place[state.context]
+    return replace(made, state=replace(made.state, context=to if to >= 0 else made.state.context))
+
+
+def restores_rows(state, start, rows, request, private, step, randbelow):
+    """A client whose rows after an OFF step are again those after the ON step, and its context, too."""
+    made = past.begin(state, start, rows, request, private, step, randbelow)
+    if private or rows is None:
+        return made
+    return replace(made, state=replace(made.state, context=state.context), rows=start)
+
+
+@pytest.mark.parametrize("mistake", [forgets_to_move, forgets_sensitive, restores_rows])
+def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
+    chain = random_chain("dense", 3, 1)
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Everyday, "same", lambda *_: True)
+        for begin in (past.begin, mistake):
+            machine = Machine(chain, (1,), begin)
+            try:
+                told.append(checked(machine, [(ON, OFF, OFF, OFF)])[0])
+            except ContextError:  # (in a context that is not its own a request may be impossible: seen, too)
+                told.append(1.0)
+    assert told[0] < 1e-12
+    assert told[1] > 1e-6
+
+
+def made(chain, items, sensitive=(), state=SETTLED):
+    """The steps of a stream with chance draws."""
+    start, rows = Everyday.start(chain, sensitive), None
+    for request, private in items:
+        step = None if past.is_full(rows, private) else rows.prepare()
+        begun = past.begin(state, start, rows, request, private, step)
+        yield begun
+        state, rows = finish(begun.state), begun.rows
+
+
+def test_until_a_request_has_counted_as_on_everything_is_asked_for():
+    chain = random_chain("dense", 4, 1)
+    found = list(made(chain, [(0, OFF), (1, OFF), (2, OFF), (3, OFF), (0, ON), (1, OFF)], state=State()))
+    assert [step.pending.private for step in found] == [ON, ON, OFF, OFF, ON, OFF]
+    assert [step.pending.lag for step in found] == [0, 0, 1, 2, 0, 1]
+    assert [step.rows is None for step in found] == [True, False, False, False, False, False]
+    assert found[0].state.context is None
+    assert all(len(step.pending.query) == 4 for step in found if step.pending.private)
+    assert all(step.pending.request in step.pending.query for step in found)
+
+
+def test_the_journal_sums_up_every_stated_rounding():
+    chain = random_chain("dense", 4, 3)
+    found = list(made(chain, [(0, ON), (1, OFF), (2, OFF), (3, OFF)], sensitive=(3,)))
+    stated = [step.pending.rounding for step in found]
+    assert stated[0] == 0
+    assert min(stated[1:]) > 0
+    assert finish(found[-1].state).rounding >= sum(stated)
+
+
+def test_the_state_survives_its_dictionary():
+    for step in made(random_chain("dense", 4, 1), [(0, OFF), (1, OFF), (2, OFF), (3, OFF)], (1,), State()):
+        assert State.from_dict(step.state.as_dict()) == step.state
+        if step.rows is not None:
+            chain = step.rows.chain
+            assert Everyday.from_dict(chain, step.rows.as_dict()).same(step.rows)
+
+
+def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
+    start = Everyday.start(ENDS)
+    first = past.begin(SETTLED, start, None, 1, ON, None)
+    with pytest.raises(PendingRequest, match="still pending"):
+        past.begin(first.state, start, first.rows, 1, ON, None)
+    state, step = finish(first.state), first.rows.prepare()
+    with pytest.raises(ContextError, match="impossible"):
+        past.begin(state, start, first.rows, 1, OFF, step, randbelow=None)
+    with pytest.raises(ContextError, match="there is no source 9"):
+        past.begin(state, start, first.rows, 9, OFF, step, randbelow=None)
+    with pytest.raises(PlanError, match="prepared for the present rows"):
+        past.begin(state, start, first.rows, 0, OFF, None, randbelow=None)
+    second = past.begin(state, start, first.rows, 2, OFF, step)
+    with pytest.raises(PlanError, match="prepared for the present rows"):  # a step of rows that have moved on
+        past.begin(finish(second.state), start, second.rows, 0, OFF, step, randbelow=None)
+
+
+def test_a_source_that_no_other_leads_to_is_refused_by_name():
+    chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], ["a", "b", "island"])
+    for status in (ON, OFF):
+        start = Everyday.start(chain)
+        first = past.begin(SETTLED, start, None, 0, ON, None)
+        with pytest.raises(ContextError, match="impossible to ask for 'island'"):
+            past.begin(finish(first.state), start, first.rows, 2, status, first.rows.prepare(), randbelow=None)
+
+
+def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context_allows_it():
+    """Contexts know less than the reader: from what was asked last, the chain may not get there."""
+    chain = Chain([[0.1, 0.8, 0.1], [0.0, 0.1, 0.9], [0.9, 0.1, 0.0]])
+    for _ in range(500):
+        *_, last = made(chain, [(0, ON), (1, OFF)])
+        state = finish(last.state)
+        if last.rows.possible[state.context, 0]:
+            break
+    else:
+        pytest.fail("no query after which the context allows 0")
+    with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
+        past.begin(state, Everyday.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
+
+
+def test_secrets_of_this_promise_come_from_the_operating_system():
+    assert inspect.signature(past.begin).parameters["randbelow"].default is secrets.randbelow

@@ -1,0 +1,519 @@
+"""The journal decides the promise: what the client does with each, and what is said where they do not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from clientkit import BODIES, NAMES, OFF, ON, scene
+from clikit import call
+from onoff import Chain, connect
+from onoff.client import ahead, past, record
+from onoff.client.grid import Grid
+from onoff.client.journal import Journal, Stored, snapshot
+from onoff.client.session import finish
+from onoff.client.settings import Settings
+from onoff.errors import ChainError, ContextError, JournalError, OnoffError, PendingRequest, SessionError, Unavailable
+from onoff.everyday import Everyday
+from oracles import random_chain
+
+CHAIN = Chain(random_chain("dense", 5, 3).P, NAMES)
+SMALL = Chain(random_chain("dense", 3, 1).P, NAMES[:3])
+STATUSES = [ON, ON, OFF, OFF, OFF, ON, OFF, OFF]
+READ = [NAMES[i % 5] for i in range(len(STATUSES))]
+
+
+@pytest.fixture(params=["own", "any"])
+def world(request, tmp_path):
+    with scene(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path):
+    with scene("own", tmp_path) as made:
+        yield made
+
+
+def at(world):
+    """How a client is told of the server."""
+    return {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
+
+
+def read(world, items=(), journal="journal", chain=CHAIN, **options):
+    """The messages of some requests, by a client of its own."""
+
+    async def run():
+        where = {**at(world), "journal": world.directory / journal}
+        async with connect(chain, **where, delay=options.pop("delay", 0.001), **options) as client:
+            return [await client.get(source, private=private) for source, private in items]
+
+    return asyncio.run(run())
+
+
+def queries_of(journal):
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+        return [tuple(json.loads(query)) for (query,) in database.execute("SELECT query FROM steps ORDER BY step")]
+
+
+# What a reader gets.
+
+
+@pytest.mark.parametrize("sensitive", [(), ("weather",), ("news", "culture")])
+def test_a_reader_calls_get_and_nothing_else(world, sensitive):
+    messages = read(world, zip(READ, STATUSES, strict=True), sensitive=sensitive)
+    assert [message.body for message in messages] == [BODIES[source] for source in READ]
+    assert [message.private for message in messages] == STATUSES
+    for message in messages:
+        assert {message.source, *sensitive} <= {*message.query}
+        assert not message.private or len(message.query) == 5
+    found = snapshot(world.directory / "journal")
+    assert (found.promise, [NAMES[s] for s in found.sensitive]) == ("past", sorted(sensitive, key=NAMES.index))
+    assert found.state.rounding > 0
+
+
+def test_a_new_journal_starts_with_two_full_sets_and_says_so(own):
+    messages = read(own, [("news", OFF), ("sports", OFF), ("news", OFF)])
+    assert [(message.private, message.made_private) for message in messages] == [(ON, True), (ON, True), (OFF, False)]
+    again = read(own, [("news", OFF)], journal="another", first_ever=True)
+    assert [(message.private, message.made_private) for message in again] == [(ON, True)]
+
+
+@pytest.mark.parametrize(("sensitive", "default"), [((), ON), (("weather",), OFF)])
+def test_a_request_is_on_unless_told_otherwise_but_off_where_sources_are_hidden_all_the_time(own, sensitive, default):
+    messages = read(own, [("news", None)] * 2 + [("sports", None)] * 2, sensitive=sensitive)
+    assert [message.private for message in messages] == [ON, ON, default, default]
+    assert [message.made_private for message in messages] == [not default, not default, False, False]
+
+
+def test_if_all_sources_are_sensitive_every_request_asks_for_everything_and_that_is_said(own, tmp_path):
+    CHAIN.save(tmp_path / "chain.json")
+    words = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0"]
+    first = call("get", "news", *words, "--journal", tmp_path / "j", "--sensitive", ",".join(NAMES), check=True)
+    assert "every request asks for everything" in first.stderr
+    for source in ("news", "sports", "news"):
+        call("get", source, "--journal", tmp_path / "j", check=True)
+    assert queries_of(tmp_path / "j") == [(0, 1, 2, 3, 4)] * 4
+    told = call("status", "--journal", tmp_path / "j", check=True).stdout
+    assert "all sources are sensitive: every request asks for everything" in told
+    assert "OFF 5.000" in told
+
+
+def test_play_needs_no_next_request(own):
+    async def run():
+        async with connect(CHAIN, **at(own), journal=own.directory / "journal", delay=0.001) as client:
+            return [message async for message in client.play([("news", ON), ("sports", ON), ("news", OFF)])]
+
+    messages = asyncio.run(run())
+    assert [(message.private, message.made_private) for message in messages] == [(ON, False), (ON, False), (OFF, False)]
+
+
+# One promise for a journal.
+
+
+def unchanged(own, journal, act, error, words):
+    """The act is refused in these words, nothing is asked and nothing is changed."""
+    before = queries_of(journal), snapshot(journal)
+    own.server.reset()
+    with pytest.raises(error, match=words):
+        act()
+    assert not own.queries()
+    assert (queries_of(journal), snapshot(journal)) == before
+
+
+def test_a_journal_keeps_its_promise_and_its_sensitive_sources(own):
+    journal = own.directory / "journal"
+    read(own, [("news", None)], sensitive=["weather"])
+    for options, words in (
+        ({"promise": "both"}, "was made for the promise 'past'"),
+        ({"sensitive": ["news"]}, "was made for other sensitive sources"),
+        ({"sensitive": ["news", "weather"]}, "was made for other sensitive sources"),
+    ):
+        unchanged(own, journal, lambda o=options: read(own, [("news", None)], **o), JournalError, words)
+    read(own, [("news", None)], promise="past", sensitive=["weather"])
+    read(own, [("news", None)])
+    other = own.directory / "other"
+    read(own, [("news", None)], journal="other", promise="both", background=False)
+    for options, words in (
+        ({"promise": "past"}, "was made for the promise 'both'"),
+        ({"sensitive": ["news"]}, "was made without sensitive sources"),
+    ):
+        unchanged(own, other, lambda o=options: read(own, [("news", None)], "other", **o), JournalError, words)
+
+
+def test_the_journal_itself_refuses_another_promise(tmp_path):
+    """Between what `connect` has looked at and the opening another process may have made it."""
+    Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", promise="past", sensitive=(1, 2)).close()
+    content = (tmp_path / "j").read_bytes()
+    for options in ({"promise": "both"}, {"sensitive": (1,)}, {"promise": "past", "sensitive": (2,)}):
+        with pytest.raises(JournalError, match="was made for"):
+            Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", **options)
+    journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", promise="past", sensitive=(1, 2))
+    assert (journal.promise, journal.sensitive) == ("past", (1, 2))
+    journal.close()
+    assert (tmp_path / "j").read_bytes() == content
+
+
+def test_a_promise_that_does_not_fit_is_refused_before_there_is_a_journal(tmp_path):
+    for options, words in (
+        ({"promise": "both", "sensitive": ["news"]}, "take the promise 'past'"),
+        ({"promise": "future"}, "choose 'past' or 'both'"),
+        ({"sensitive": ["newz"]}, "no source is called 'newz'"),
+        ({"sensitive": [7]}, "7 is unknown"),
+        ({"lengths": [1.0] * 5}, "leave the lengths out"),
+    ):
+        with pytest.raises((OnoffError, ChainError), match=words):
+            connect(CHAIN, server="http://127.0.0.1:1", journal=tmp_path / "j", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_next_request_is_refused_by_a_journal_that_does_not_hide_it(own):
+    async def run():
+        async with connect(CHAIN, **at(own), journal=own.directory / "journal", delay=0.001) as client:
+            await client.get("news", "sports")
+
+    read(own, [("news", ON)])
+    unchanged(own, own.directory / "journal", lambda: asyncio.run(run()), SessionError, "leave the next request out")
+
+
+def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
+    chain = Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES)  # three sources that none leads to
+    read(own, [("news", ON)] * 2, chain=chain)
+    for private in (ON, OFF):
+        unchanged(
+            own,
+            own.directory / "journal",
+            lambda private=private: read(own, [("weather", private)], chain=chain),
+            ContextError,
+            "impossible to ask for 'weather'",
+        )
+
+
+def test_a_journal_of_an_older_version_is_for_both(tmp_path):
+    journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue")
+    journal.close()
+    settings = Settings.of(tmp_path / "j", CHAIN, "http://127.0.0.1:1")
+    assert (settings.promise, settings.sensitive) == ("both", ())
+    assert Settings.of(tmp_path / "new", CHAIN, "http://127.0.0.1:1").promise == "past"
+
+
+# What is prepared between requests.
+
+
+def test_what_is_prepared_is_bit_for_bit_the_same_whatever_was_wanted(own):
+    """Law, encoders and rows after the same queries, from clients that asked for different things."""
+    laws, asked = {}, {}
+    small = {name: BODIES[name] for name in NAMES[:3]}
+    with scene("own", own.directory / "small", small) as world:
+        (own.directory / "small").mkdir(exist_ok=True)
+        for i in range(30):
+            items = [(NAMES[i % 3], ON), (NAMES[i // 3 % 3], OFF), (NAMES[i // 9 % 3], OFF), (NAMES[i % 2], OFF)]
+            file, kept = world.directory / f"record{i}", world.directory / f"journal{i}"
+            read(world, items, f"journal{i}", SMALL, first_ever=True, record=file, sensitive=["sports"])
+            queries = queries_of(kept)
+            for line in map(json.loads, file.read_text().splitlines()):
+                del line["stream"]
+                key = tuple(queries[: line["step"]])
+                laws.setdefault(key, set()).add(json.dumps(line))
+                asked.setdefault(key, set()).add(tuple(items[: line["step"]]))
+            laws.setdefault(tuple(queries), set()).add(json.dumps(snapshot(kept).rows))
+    assert all(len(found) == 1 for found in laws.values())
+    assert sum(len(different) > 1 for different in asked.values()) >= 3
+
+
+def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch):
+    read(own, [("news", ON)] * 2)
+    monkeypatch.setattr(Everyday, "prepare", lambda self: 1 / 0)
+    for source in ("news", "there is no such source"):
+        with pytest.raises(ZeroDivisionError):
+            read(own, [(source, OFF)], ahead=False)
+    assert read(own, [("news", ON)], ahead=False)[0].private  # while ON nothing has to be prepared
+
+
+@pytest.mark.parametrize("looks_ahead", [True, False])
+def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared(own, monkeypatch, looks_ahead):
+    """From then on the query has a whole delay: how long the draw takes does not show."""
+    honest, events = Everyday.prepare, []
+    after_call = Grid.after_call
+
+    def slow(self):
+        threading.Event().wait(0.05)
+        found = honest(self)
+        events.append(("prepared", time.monotonic()))  # the clock of the loop
+        return found
+
+    async def watched(self, called, delay):
+        events.append(("called", called))
+        await after_call(self, called, delay)
+
+    def begin(self, *arguments, honest=past.begin):
+        events.append(("drawn", time.monotonic()))
+        return honest(self, *arguments)
+
+    read(own, [("news", ON)] * 2)
+    monkeypatch.setattr(Everyday, "prepare", slow)
+    monkeypatch.setattr(Grid, "after_call", watched)
+    monkeypatch.setattr(past, "begin", begin)
+    monkeypatch.setattr(ahead, "HELD", 0.0)
+    read(own, [("news", OFF), ("sports", OFF)], ahead=looks_ahead)
+    kinds = [kind for kind, _ in events]
+    assert kinds[:6] == ["prepared", "drawn", "called"] * 2  # (a third preparation may be under way)
+    for prepared, drawn, called in ([moment for _, moment in events[i : i + 3]] for i in (0, 3)):
+        assert prepared <= called <= drawn
+
+
+def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever(own, monkeypatch):
+    honest, release, prepared = Everyday.prepare, threading.Event(), []
+
+    def slow(self):
+        release.wait(20)
+        threading.Event().wait(0.2)
+        prepared.append(self)
+        return honest(self)
+
+    async def run():
+        where = {**at(own), "journal": own.directory / "journal"}
+        async with connect(CHAIN, **where, delay=0.001) as client:
+            await client.get("news", private=ON)
+            return len(prepared)
+
+    read(own, [("news", ON)])
+    monkeypatch.setattr(Everyday, "prepare", slow)
+    monkeypatch.setattr(ahead, "HELD", 0.01)
+    assert asyncio.run(run()) == 0  # the next step is not prepared, and the message came
+    release.set()
+    prepared.clear()
+    monkeypatch.setattr(ahead, "HELD", 30.0)
+    assert asyncio.run(run()) >= 1
+
+
+def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
+    """The drawn query, and the rows after it, are those on disk, though every law would now be another one."""
+    read(own, [("news", ON), ("sports", ON)])
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def lost(*_):
+            raise Unavailable("the wire is cut")
+
+        patch.setattr("onoff.client.transport.own.OnoffTransport.fetch", lost)
+        with pytest.raises(Unavailable):
+            read(own, [("news", OFF)], attempts=1)
+    before = snapshot(own.directory / "journal")
+    assert before.state.pending is not None
+    with pytest.raises(PendingRequest):
+        read(own, [("sports", OFF)])
+    monkeypatch.setattr(Everyday, "prepare", lambda self: 1 / 0)
+    monkeypatch.setattr(Everyday, "advance", lambda *_: 1 / 0)
+
+    async def resume():
+        where = {**at(own), "journal": own.directory / "journal"}
+        async with connect(CHAIN, **where, delay=0.001, ahead=False) as client:
+            return await client.resume()
+
+    own.server.reset()
+    message = asyncio.run(resume())
+    assert (message.body, message.private) == (BODIES["news"], OFF)
+    after = snapshot(own.directory / "journal")
+    assert after.rows == before.rows
+    assert after.state.context == before.state.context
+    assert queries_of(own.directory / "journal")[-1] == before.state.pending.query
+
+
+# What is on disk.
+
+WIDE = Chain.symmetric(150, 0.5)
+
+
+def written(path, wanted):
+    """Bytes of content in every table after each transaction of a stream."""
+    journal = Journal(path, WIDE.fingerprint, "catalogue", first_ever=True, promise="past")
+    start, sizes = Everyday.start(WIDE), []
+    for _ in range(4):
+        made = past.begin(journal.state, start, start if journal.rows else None, wanted, ON, None)
+        members = [Stored(journal.state.step, x, 200, x, b"%03d" % x) for x in range(150)]
+        for act in (
+            lambda made=made: journal.begin(made.state, made.pending, 150.0, made.rows.as_dict()),
+            lambda members=members: journal.finish(finish(journal.state), members, 1, 1),
+        ):
+            act()
+            query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name"
+            wal = path.with_name(path.name + "-wal").stat().st_size
+            sizes.append((wal, sorted(journal._database.execute(query).fetchall())))
+    journal.close()
+    return sizes
+
+
+def test_as_much_is_written_in_every_context(tmp_path, monkeypatch):
+    found = [written(tmp_path / f"{wanted}", wanted) for wanted in (0, 7, 130)]
+    assert found == [found[0]] * 3
+    monkeypatch.setattr("onoff.client.journal._state_text", lambda state: json.dumps(state.as_dict()))
+    assert written(tmp_path / "mutant0", 0) != written(tmp_path / "mutant130", 130)
+
+
+def test_the_context_is_equally_long_whatever_it_is(tmp_path):
+    journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", promise="past")
+    texts = set()
+    for context in (None, 0, 9, 10, 131):
+        journal.state = replace(journal.state, context=context)
+        journal.note("x", "y")
+        [[text]] = journal._database.execute("SELECT value FROM meta WHERE key = 'state'").fetchall()
+        texts.add(len(text))
+    journal.close()
+    assert len(texts) == 1
+
+
+def test_damaged_rows_are_refused(own):
+    read(own, [("news", ON)] * 3)
+    journal = own.directory / "journal"
+    for change in (
+        "UPDATE everyday SET rows = '{}'",
+        "UPDATE everyday SET rows = rows || ' '",
+        "DELETE FROM everyday",
+        "UPDATE meta SET value = 'both' WHERE key = 'promise'",
+        "UPDATE meta SET value = '[0]' WHERE key = 'sensitive'",
+    ):
+        with closing(sqlite3.connect(journal)) as database:
+            content = list(database.iterdump())
+            database.execute(change)
+            database.commit()
+        with pytest.raises(JournalError, match="damaged"):
+            read(own, [("news", ON)])
+        with closing(sqlite3.connect(journal)) as database:
+            for table in ("meta", "everyday"):
+                database.execute(f"DELETE FROM {table}")
+            for statement in content:
+                if statement.startswith(('INSERT INTO "meta"', 'INSERT INTO "everyday"')):
+                    database.execute(statement)
+            database.commit()
+    read(own, [("news", ON)])
+
+
+def test_a_restored_journal_of_this_promise_is_refused(own, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    read(own, [("news", ON)] * 2)
+    names = ("journal", "journal.lock")
+    for name in names:
+        shutil.copy2(own.directory / name, tmp_path / f"{name}.backup")
+    read(own, [("news", OFF)])
+    for name in names:
+        (own.directory / name).write_bytes((tmp_path / f"{name}.backup").read_bytes())  # the same inode
+    own.server.reset()
+    with pytest.raises(JournalError, match="older than what was last written"):
+        read(own, [("sports", OFF)])
+    assert not own.queries()
+
+
+# The record.
+
+
+def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
+    file = own.directory / "record"
+    read(own, zip(READ, STATUSES, strict=True), record=file, sensitive=["weather"])
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [i for i, private in enumerate(STATUSES) if not private]
+    queries = queries_of(own.directory / "journal")
+    for line in lines:
+        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law"]
+        assert (line["format"], line["version"]) == ("onoff-law", 1)
+        assert list(queries[line["step"]]) in line["law"]["sets"]
+        float.fromhex(line["charge"])
+    state = Everyday.start(CHAIN, ["weather"])
+    assert lines[0]["law"] == json.loads(json.dumps(state.prepare().as_dict()))
+    assert (lines[0]["place"], lines[0]["joined"]) == ([], list(state.joined))
+
+
+def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
+    file = tmp_path / "record"
+    record.append(file, b"one\n")
+    with file.open("ab") as stream:
+        stream.write(b"half a li")  # what a crash may leave
+    record.append(file, b"two\n")
+    assert file.read_bytes() == b"one\ntwo\n"
+    with file.open("ab") as stream:
+        stream.write(b"x" * (3 * record.BLOCK))
+    record.append(file, b"three\n")
+    assert file.read_bytes() == b"one\ntwo\nthree\n"
+
+    def full(descriptor, data, place, honest=os.pwrite):
+        if place >= 18:
+            raise OSError(28, "No space left on device")
+        return honest(descriptor, data[:4], place)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OnoffError, match=r"nothing was asked: .*no space left"):
+        record.append(file, b"a line that does not fit\n")
+    monkeypatch.undo()
+    assert file.read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_law_that_cannot_be_recorded_stops_the_request_before_it_is_drawn(own):
+    read(own, [("news", ON)] * 2)
+    (own.directory / "record").mkdir()
+    unchanged(
+        own,
+        own.directory / "journal",
+        lambda: read(own, [("news", OFF)], record=own.directory / "record"),
+        OnoffError,
+        "cannot be recorded",
+    )
+    assert read(own, [("news", ON)], record=own.directory / "record")[0].private
+
+
+# The commands.
+
+
+def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
+    CHAIN.save(tmp_path / "chain.json")
+    given = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0", "--no-background"]
+    here = ["--journal", tmp_path / "j"]
+    first = call("get", "news", *given, *here, "--sensitive", "weather, culture", check=True)
+    assert first.stdout == BODIES["news"].decode()
+    assert "was made ON: it is at the start of the journal" in first.stderr
+    call("get", "sports", *here, "--delay", "0", check=True)
+    assert "was made ON" not in call("get", "weather", *here, "--delay", "0", check=True).stderr
+    told = call("status", *here, check=True).stdout
+    assert "promise past: nothing that is asked at or after a private request changes" in told
+    assert "sensitive sources: weather, culture: the server learns neither which" in told
+    found = snapshot(tmp_path / "j")
+    step = Everyday.from_dict(CHAIN, found.rows).prepare()
+    assert f"in messages: ON 5, OFF {step.cost:.3f}" in told
+    assert f"less than {step.lower_bound:.3f}" in told
+    assert f"rounding so far: {found.state.rounding:.2e}" in told
+    (tmp_path / "requests").write_text("off news\non sports\noff weather\noff news\n")
+    played = call("play", tmp_path / "requests", *here, "--delay", "0", "--record", tmp_path / "laws", check=True)
+    assert "7 requests, privacy ON for 3" in played.stdout
+    assert "made ON" not in played.stderr
+    assert len((tmp_path / "laws").read_text().splitlines()) == 3
+    for words, told in (
+        (["--promise", "both"], "was made for the promise 'past'"),
+        (["--sensitive", "news"], "was made for other sensitive sources"),
+        (["--next", "news"], "leave the next request out"),
+    ):
+        refused = call("get", "news", *here, *words)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert told in refused.stderr
+    assert snapshot(tmp_path / "j").state.step == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "promise"),
+    [([], "past"), (["--next", "sports"], "both"), (["--promise", "both"], "both"), (["--promise", "past"], "past")],
+)
+def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, promise):
+    CHAIN.save(tmp_path / "chain.json")
+    given = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0", "--no-background"]
+    call("get", "news", *words, *given, "--journal", tmp_path / "j", "--plans", tmp_path / "plans", check=True)
+    assert snapshot(tmp_path / "j").promise == promise
+    (tmp_path / "requests").write_text("off news\n")
+    more = [word for word in words if word not in ("--next", "sports")]
+    call("play", tmp_path / "requests", *more, *given, "--journal", tmp_path / "p", "--plans", tmp_path, check=True)
+    assert snapshot(tmp_path / "p").promise == ("past" if not more else promise)

@@ -1,0 +1,118 @@
+"""Plans as files: read back as written, refused when damaged or dishonest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from onoff import Chain, Plan, plan
+from onoff.errors import PlanError
+from onoff.plans.race import RacePlan
+from oracles import random_chain
+
+
+@pytest.mark.parametrize("scheme", ["everything", "paper", "comb", "optimal", "race"])
+@pytest.mark.parametrize("lengths", [None, (1.0, 2.5, 3.0, 0.1)])
+def test_a_plan_survives_its_file(tmp_path, scheme, lengths):
+    made = plan(random_chain("sparse", 4, 2), 2, scheme, lengths=lengths)
+    made.save(tmp_path / "a.plan.json")
+    loaded = Plan.load(tmp_path / "a.plan.json")
+    assert loaded == made
+    assert (loaded.cost, loaded.gap, loaded.rounding) == (made.cost, made.gap, made.rounding)
+    assert type(made).load(tmp_path / "a.plan.json") == made
+
+
+def damaged(data, change):
+    from onoff.plans.file import checksum
+
+    body = {key: value for key, value in data.items() if key != "checksum"}
+    change(body)
+    return json.dumps({**body, "checksum": checksum(body)})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["masses"].__setitem__(0, d["masses"][0] + 1), "masses sum to"),
+        (lambda d: d["masses"].__setitem__(0, -d["masses"][0]), "positive integer"),
+        (lambda d: d["masses"].__setitem__(0, 0.5), "positive integer"),
+        (lambda d: d["sets"].__setitem__(0, [3, 1]), "sorted set"),
+        (lambda d: d["sets"].__setitem__(0, [1, 9]), "sorted set"),
+        (lambda d: d["sets"].__setitem__(0, []), "sorted set"),
+        (lambda d: d["sets"].__setitem__(0, d["sets"][1]), "no set twice"),
+        (lambda d: d["sets"].reverse(), "must be the full one"),
+        (lambda d: d["certificate"].__setitem__("bound", 99.0), "below its own lower bound"),
+        (lambda d: d["certificate"].__setitem__("bound", -1.0), "lower bound is -1"),
+        (lambda d: d.__setitem__("lag", -1), "lag is -1"),
+        (lambda d: d.__setitem__("lag", True), "lag is True"),
+        (lambda d: d.__setitem__("lengths", [1.0]), "1 lengths were given"),
+        (lambda d: d["matrix"].__setitem__(0, [0.5, 0.1, 0.1, 0.1]), "sums to"),
+        (lambda d: d.pop("sets"), "sets"),
+        (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
+        (lambda d: d["certificate"].__setitem__("bound", d["certificate"]["bound"] * (1 + 5e-10)), "proves only"),
+        (lambda d: d["certificate"].__setitem__("kind", 7), "not a kind"),
+        (lambda d: d["certificate"].__setitem__("bound", 10**400), "checks"),
+        (lambda d: d.__setitem__("scheme", "foo"), "not a scheme"),
+        (lambda d: d.__setitem__("lag", 10**25), "lag is"),
+        (lambda d: d.__setitem__("lengths", [10**400] * 4), "sequence of numbers"),
+    ],
+)
+def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
+    file = tmp_path / "plan.json"
+    plan(random_chain("dense", 4, 2), 1, "optimal").save(file)
+    file.write_text(damaged(json.loads(file.read_text()), change))
+    with pytest.raises(PlanError, match=words):
+        Plan.load(file)
+
+
+@pytest.mark.parametrize(
+    ("chain", "kind"), [(Chain.symmetric(6, 0.05), "sizes"), (random_chain("symmetric", 5, 1), "cuts")]
+)
+def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain, kind):
+    made = plan(chain, 1, lengths=None if kind == "sizes" else [1.0, 2.0, 1.0, 3.0, 1.0])
+    if kind == "cuts" and made.certificate.kind != "cuts":
+        made = plan(Chain.symmetric(5, 0.02), 1, lengths=[1.0, 1.0, 1.0, 1.0, 1.0000001])
+    assert made.certificate.kind == kind
+    file = tmp_path / "plan.json"
+    made.save(file)
+    assert Plan.load(file) == made
+
+    def forge(data):
+        data["certificate"]["bound"] = made.cost * (1 - 1e-12)
+        data["certificate"]["weights"] = [w // 2 for w in data["certificate"]["weights"]]
+
+    file.write_text(damaged(json.loads(file.read_text()), forge))
+    with pytest.raises(PlanError, match="proves only"):
+        Plan.load(file)
+
+
+def test_every_damaged_byte_is_noticed(tmp_path):
+    file = tmp_path / "plan.json"
+    plan(Chain.symmetric(3, 0.2), 1).save(file)
+    whole = file.read_bytes()
+    for position in range(0, len(whole), 7):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        try:
+            same = json.loads(file.read_bytes()) == json.loads(whole)
+        except ValueError:
+            same = False
+        if not same:
+            with pytest.raises(PlanError):
+                Plan.load(file)
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(PlanError, match="not a plan file"):
+        Plan.load(file)
+    with pytest.raises(PlanError, match="cannot be read"):
+        Plan.load(tmp_path / "none.json")
+    file.write_text('{"format": "onoff-plan", "version": 99}')
+    with pytest.raises(PlanError, match="version 99"):
+        Plan.load(file)
+    file.write_text("[]")
+    with pytest.raises(PlanError, match="format"):
+        Plan.load(file)
+
+
+def test_a_race_with_an_impossible_cost_is_refused():
+    with pytest.raises(PlanError, match="interval"):
+        RacePlan(Chain.symmetric(3, 0.5), 1, cost=2.0, interval=(2.5, 3.0), lower_bound=1.0)

@@ -1,0 +1,39 @@
+"""A flow decides whether a law can be drawn from in a context."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lawkit import random_law, realisable_by_hall, seeds
+from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.realisation.network import Network, supplies
+
+
+@given(st.integers(2, 6), seeds)
+def test_a_flow_decides_halls_condition_and_its_cuts_are_violated(n, seed):
+    law = quantised(*random_law(n, 6, seed), DENOMINATOR)
+    row = np.random.default_rng(seed + 1).dirichlet(np.full(n, 0.5))
+    network = Network(law.member, law.mass)
+    supply = supplies(row, law.total)
+    short = int(supply.sum()) - network.ship(supply)
+    assert (short == 0) == realisable_by_hall(law, row)
+    assert (network.edges() >= 0).all()
+    assert network.shipped().sum() == network.filled().sum() == supply.sum() - short
+    if short:
+        for cut in (network.cut(), network.largest_cut()):
+            met = int(law.mass[law.member[:, cut].any(axis=1)].sum())
+            assert int(supply[cut].sum()) - met == short
+
+
+@given(st.integers(2, 30), seeds)
+def test_supplies_never_exceed_their_row_or_their_total(n, seed):
+    row = np.random.default_rng(seed).dirichlet(np.full(n, 0.3))
+    row /= row.sum()
+    units = supplies(row, DENOMINATOR)
+    assert int(units.sum()) <= DENOMINATOR
+    assert all(int(u) <= Fraction(p) * DENOMINATOR for u, p in zip(units, row.tolist(), strict=True))
+    assert DENOMINATOR - int(units.sum()) <= n + 2
