@@ -35,6 +35,11 @@ class Table:
     units: Units
     _totals: dict[int, Units] = field(default_factory=dict, repr=False)
 
+    def same(self, other: Table) -> bool:
+        """Whether both have the same units, in whatever order they stand."""
+        mine, others = (np.stack([table.request, table.column, table.units]) for table in (self, other))
+        return mine.shape == others.shape and bool((mine[:, np.lexsort(mine)] == others[:, np.lexsort(others)]).all())
+
     def totals(self, n: int) -> Units:
         """The units of every request, of n sources."""
         if n not in self._totals:
@@ -149,6 +154,15 @@ def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> La
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LogError(f"a damaged law in a record: {error!r}") from None
     return Law(sets, masses, denominator, rounding, lower, tables, *homes, charge)
+
+
+def same_law(one: Law, other: Law) -> bool:
+    """Whether two laws are the same to the unit: sets, masses, encoders, and where contexts come from."""
+    return (
+        (one.sets, one.masses, one.place, one.joined) == (other.sets, other.masses, other.place, other.joined)
+        and one.tables.keys() == other.tables.keys()
+        and all(one.tables[context].same(other.tables[context]) for context in one.tables)
+    )
 
 
 def _table(parts: Any, sets: int, most: int) -> Table:
