@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.everyday.record import Law, Query, Seen
+from onoff.audit.everyday.record import Law, Seen
 from onoff.audit.setting import start_law
 from onoff.model.chain import Chain
 from onoff.model.powers import times
-from onoff.types import Floats
+from onoff.types import Floats, Query
 
 BLOCK = 64  # steps between what is kept of the way forward; the rest is computed again on the way back
 Whole = NDArray[np.intp]

@@ -22,10 +22,11 @@ from onoff.audit.real import secondorder
 from onoff.audit.real.auditing import clients_of
 from onoff.audit.real.people import Split
 from onoff.audit.real.replay import Estimate, Rules, estimates, hits
-from onoff.audit.real.secondorder import Floats, Path, SecondOrder
+from onoff.audit.real.secondorder import Path, SecondOrder
 from onoff.audit.real.views import Client, Everyday, Openly, View, beliefs
-from onoff.audit.setting import Progress, lags_of, silent
+from onoff.audit.setting import lags_of
 from onoff.errors import OnoffError
+from onoff.types import Floats, Progress, silent
 
 if TYPE_CHECKING:
     from onoff.plans.base import Plan

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.everyday.beliefs import chances_of, contexts_of
-from onoff.audit.everyday.record import Law, Query, law_of
-from onoff.audit.real.secondorder import Floats, Path, SecondOrder
+from onoff.audit.everyday.record import Law, law_of
+from onoff.audit.real.secondorder import Path, SecondOrder
 from onoff.model.powers import times
+from onoff.types import Floats, Query
 
 KEPT = 1500  # public states whose laws are kept; most streams begin alike
 DEPTH = 3  # steps since the last ON step up to which they are kept
