@@ -13,7 +13,7 @@ import pytest
 
 from onoff import Chain, Client, OnoffTransport
 from onoff.audit.transcript import read_evidence
-from onoff.audit.transcript.everyday import audit_everyday, read_laws
+from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.errors import PendingRequest, Unavailable
 from onoff.everyday import Everyday, Step
 from recordingserver import LoggingOrigin, RecordingServer, reply
@@ -68,7 +68,7 @@ def lived(directory, steps, seed=1):
     origin.write_log(directory / "log")
     evidence = read_evidence(CHAIN, directory / "log", journal=directory / "journal")
     laws = read_laws(directory / "record", evidence.notes.stream)
-    return audit_everyday(evidence, laws, engine=Everyday.start)
+    return audit_everyday_transcript(evidence, laws, engine=Everyday.start)
 
 
 def test_the_honest_client_passes(tmp_path):
