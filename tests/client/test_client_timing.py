@@ -105,7 +105,7 @@ def test_the_query_leaves_at_the_same_time_in_every_context(the_plan, in_memory,
 
 
 def caught(directory, measured):
-    """Whether a planted mistake is seen. Where a busy machine hides what it adds, four and sixteen times that is tried."""
+    """Whether a planted mistake is seen. Where a busy machine hides what it adds, 4 and 16 times that is tried."""
     for factor in (1, 4, 16):
         place = directory / str(factor)
         place.mkdir()
