@@ -15,7 +15,7 @@ from onoff.audit.everyday.beliefs import attack, divergence
 from onoff.audit.everyday.checks import check
 from onoff.audit.everyday.pasts import Pasts
 from onoff.audit.everyday.record import Seen, Table, law_of, recorded
-from onoff.audit.everyday.walk import repeated, walk
+from onoff.audit.everyday.walk import walk
 from onoff.errors import LogError
 from onoff.everyday import Everyday
 from oracles import random_chain
@@ -263,23 +263,6 @@ def test_an_encoder_for_a_forgotten_past_may_be_off_by_what_its_merge_cost(recor
     off = check(pasts, swapped)
     assert "rows" in {fault.rule for fault in off.faults}
     assert "rows" not in {fault.rule for fault in check(pasts, swapped, charged=off.distance / 1e6).faults}
-
-
-def test_a_law_that_is_in_order_and_yet_another_one_is_told_apart(record):
-    """The law of all sets in one, the full set: private, but why was it chosen?"""
-    chain, seen, _ = record
-    assert repeated(Everyday.start(chain, (1,)), seen) == ()
-    law = seen[4].law
-    full = tuple(range(4))
-    tables = {
-        c: Table(np.flatnonzero(table.totals(4)), np.zeros(np.count_nonzero(table.totals(4)), int),
-                 table.totals(4)[table.totals(4) > 0])
-        for c, table in law.tables.items()
-    }  # fmt: skip
-    chosen = replace(law, sets=(full,), masses=(law.denominator,), tables=tables)
-    steps = [*seen[:4], Seen(False, full, chosen)]
-    assert walk(chain, (1,), steps).faults == ()
-    assert repeated(Everyday.start(chain, (1,)), steps) == (4,)
 
 
 def test_a_missing_law_is_a_fault_and_silences_the_stream_until_the_full_set(record):
