@@ -20,9 +20,11 @@ from clikit import call
 from onoff import Chain, connect
 from onoff.client import ahead, past, record
 from onoff.client.grid import Grid
-from onoff.client.journal import Journal, Stored, snapshot
+from onoff.client.journal import Journal
 from onoff.client.session import finish
 from onoff.client.settings import Settings
+from onoff.client.snapshot import snapshot
+from onoff.client.stored import Stored
 from onoff.errors import ChainError, ContextError, JournalError, OnoffError, PendingRequest, SessionError, Unavailable
 from onoff.everyday import Everyday
 from oracles import random_chain
