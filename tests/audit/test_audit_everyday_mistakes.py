@@ -1,8 +1,8 @@
 """Clients of the everyday mode with one planted mistake: each is caught in its log, and the honest one passes.
 
 What a record shows to be wrong leaves no doubt. Mistakes in drawing are found by a bet whose false alarms are at most 1
-in 10,000, and choices by a test with 1 in 1,000; seeds are fixed. Each statistical mistake below was found in 40 logs
-of 40 with other seeds and half of the steps.
+in 10,000, and choices by a test with 1 in 1,000; seeds are fixed. With ten other seeds every mistake in drawing was
+found in ten logs of ten, each with p below 1e-8.
 """
 
 from __future__ import annotations

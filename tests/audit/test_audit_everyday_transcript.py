@@ -11,7 +11,7 @@ from clikit import call
 from everydaylogs import STREAM, everyday_log, write_everyday_files, write_lines
 from onoff import OnoffError
 from onoff.audit.transcript import Exhibits, audit_transcript
-from onoff.audit.transcript.everyday import audit_everyday, read_laws
+from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.audit.transcript.reading import read_notes
 from onoff.errors import LogError
 from onoff.logs.following import follows
@@ -76,8 +76,8 @@ def test_requests_that_refute_the_chain_leave_no_verdict():
     log = some_log()
     evidence, laws = log.evidence(), log.laws()
     following = replace(follows(CHAIN, evidence.requests), found_at=7)
-    assert audit_everyday(evidence, laws).passed
-    assert not audit_everyday(evidence, laws, following=following).passed
+    assert audit_everyday_transcript(evidence, laws).passed
+    assert not audit_everyday_transcript(evidence, laws, following=following).passed
 
 
 def test_a_journal_of_the_everyday_mode_needs_its_record_and_no_other_does(files, tmp_path):
@@ -89,7 +89,7 @@ def test_a_journal_of_the_everyday_mode_needs_its_record_and_no_other_does(files
         audit_transcript(log.evidence(), Exhibits((), None))
     announced = replace(log.evidence(), notes=replace(log.evidence().notes, promise="both"))
     with pytest.raises(OnoffError, match="not a journal of the everyday mode"):
-        audit_everyday(announced, log.laws())
+        audit_everyday_transcript(announced, log.laws())
     (tmp_path / "statuses").write_text("1")
     done = call(*files[:5], "--statuses", "1" + "0" * 39, "--record", tmp_path / "record")
     assert done.returncode == 2
@@ -120,7 +120,7 @@ def test_a_law_that_was_recorded_twice_counts_once_and_two_that_differ_are_repor
     found = read_laws(tmp_path / "record", STREAM)
     assert found.by_step[first].charge == 0
     assert found.findings == (f"step {first}: different laws were recorded for it, the last in line 2",)
-    assert not audit_everyday(log.evidence(), found).passed
+    assert not audit_everyday_transcript(log.evidence(), found).passed
 
 
 def test_a_line_that_was_torn_is_noted_and_its_step_needs_another_one(tmp_path):
@@ -130,10 +130,10 @@ def test_a_line_that_was_torn_is_noted_and_its_step_needs_another_one(tmp_path):
     (tmp_path / "record").write_text(text + last[: len(last) // 2] + "\n" + last + "\n")
     laws = read_laws(tmp_path / "record", STREAM)
     assert len(laws.damaged) == 1
-    assert audit_everyday(log.evidence(), laws).passed
+    assert audit_everyday_transcript(log.evidence(), laws).passed
     (tmp_path / "record").write_text(text.removesuffix(last + "\n") + last[: len(last) // 2] + "\n")
     laws = read_laws(tmp_path / "record", STREAM)
-    found = audit_everyday(log.evidence(), laws)
+    found = audit_everyday_transcript(log.evidence(), laws)
     assert {breach.rule for breach in found.rules.breaches} == {"record"}
     assert not found.passed
 

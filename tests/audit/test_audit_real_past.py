@@ -1,4 +1,4 @@
-"""`onoff audit real --promise past`: exact beliefs of a second-order server, before and after private requests."""
+"""`onoff audit real --promise past`: exact beliefs of a server of the second order, before and after a request."""
 
 from __future__ import annotations
 

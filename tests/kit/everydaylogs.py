@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.audit.everyday.record import law_of
-from onoff.audit.transcript.everyday import Laws, audit_everyday
+from onoff.audit.transcript.everyday import Laws, audit_everyday_transcript
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.reading import Line, Log, Notes, Step
 from onoff.client.journal import Journal
@@ -77,7 +77,7 @@ class EverydayLog:
         return Laws(by_step)
 
     def audit(self, engine=Everyday.start, **options):
-        return audit_everyday(self.evidence(), self.laws(), engine=engine, **options)
+        return audit_everyday_transcript(self.evidence(), self.laws(), engine=engine, **options)
 
 
 def everyday_log(count, seed, reader=None, chain=CHAIN, sensitive=SENSITIVE, private=0.05, below=None):

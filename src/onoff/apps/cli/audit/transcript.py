@@ -124,7 +124,7 @@ def _everyday(
     """Audit a log of the everyday mode, and print what was found."""
     from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
     from onoff.apps.terminal import progress
-    from onoff.audit.transcript.everyday import audit_everyday, read_laws
+    from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
     from onoff.audit.transcript.reading import read_journal, read_notes
     from onoff.everyday import Everyday
     from onoff.logs.following import follows
@@ -135,7 +135,7 @@ def _everyday(
             "without them nothing can be said of its queries"
         )
     chain = evidence.chain
-    found = audit_everyday(
+    found = audit_everyday_transcript(
         evidence,
         read_laws(record, evidence.notes.stream),
         engine=Everyday.start,

@@ -65,7 +65,7 @@ class EverydayAudit:
         return attacked and not self.findings and self.rules.kept and not refuted
 
 
-def audit_everyday(
+def audit_everyday_transcript(
     evidence: Evidence,
     laws: Laws,
     *,
