@@ -13,7 +13,7 @@ from everydayaudit import paths, seen_law, stream
 from onoff import Chain, OnoffError
 from onoff.audit.everyday.beliefs import attack, divergence
 from onoff.audit.everyday.checks import check
-from onoff.audit.everyday.pasts import Pasts
+from onoff.audit.everyday.pasts import LOST, Pasts
 from onoff.audit.everyday.record import Seen, Table, law_of, recorded
 from onoff.audit.everyday.walk import walk
 from onoff.errors import LogError
@@ -90,6 +90,30 @@ def test_rows_given_the_last_hidden_thing_are_those_of_all_paths(chain, sensitiv
         }
         assert set(kept) == set(weights)
         assert all(kept[key] == pytest.approx(float(p), rel=1e-12) for key, p in weights.items())
+
+
+def test_the_error_of_a_row_counts_every_step_since_its_thing():
+    """The full set is asked for at every OFF step, so that no row is ever known."""
+    chain = random_chain("dense", 4, 2)
+    state, pasts = Everyday.start(chain), Pasts.begin(chain, (), uniform(chain)).on()
+    for steps in range(4):
+        assert pasts.ages.tolist() == [steps] * 4
+        assert (pasts.errors >= 2 * 12 * 2.0**-53 * (steps + 1)).all()
+        step = state.prepare()
+        pasts = pasts.off(step.sets[-1], seen_law(state, step))
+        state = state.advance(step, step.sets[-1])
+    assert pasts.on().ages.tolist() == [0] * 4
+
+
+def test_a_place_that_the_record_does_not_have_is_lost():
+    chain = random_chain("dense", 3, 1)
+    state = Everyday.start(chain)
+    law = seen_law(state, state.prepare())
+    pasts = Pasts.begin(chain, (), uniform(chain)).on()
+    assert pasts.homes(law).tolist() == list(state.joined)
+    assert pasts.homes(replace(law, joined=law.joined[:2])).tolist() == [*state.joined[:2], LOST]
+    later = replace(pasts, step=2, contexts=np.array([-1, 0, 7]))
+    assert later.homes(replace(law, place=(2, 1))).tolist() == [LOST, 2, LOST]
 
 
 @pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
