@@ -4,7 +4,7 @@
 
 `--msnbc` takes the MSNBC page-view sequences (UCI) as a zip or text file. `--power` prints only how many logs with a
 planted mistake are found, beside the learning gamblers alone, which were the whole test before mistakes had names;
-`--full` does so with the numbers of logs that are in docs/how-to/audit.md.
+`--full` does so with the numbers of logs that are in docs/explanation/audit-transcripts.md.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ from scipy.stats import rankdata
 from common import show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
 from onoff.client.grid import Grid
-from onoff.client.journal import Stored
 from onoff.client.session import State
+from onoff.client.stored import Stored
 from onoff.wire import Catalogue, Frame
 
 NAMES = ("first", "second")

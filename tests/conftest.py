@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
 from functools import cache
@@ -32,6 +33,9 @@ settings.load_profile("onoff")
 
 # The certificates, which no test needs, take 30 ms to load: once is enough.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
+
+# httpcore looks for this module at every request, which takes long where it is not and pytest looks, too.
+sys.modules.setdefault("sniffio", None)
 
 # A file is run by one worker, which starts its server, browser, cluster or JVM once (`--dist loadfile`). The files that
 # take longest come first, so that no worker has to wait for the other at the end.

@@ -13,9 +13,9 @@ from everydayaudit import paths, seen_law, stream
 from onoff import Chain, OnoffError
 from onoff.audit.everyday.beliefs import attack, divergence
 from onoff.audit.everyday.checks import check
-from onoff.audit.everyday.pasts import Pasts
+from onoff.audit.everyday.pasts import LOST, Pasts
 from onoff.audit.everyday.record import Seen, Table, law_of, recorded
-from onoff.audit.everyday.walk import repeated, walk
+from onoff.audit.everyday.walk import walk
 from onoff.errors import LogError
 from onoff.everyday import Everyday
 from oracles import random_chain
@@ -90,6 +90,30 @@ def test_rows_given_the_last_hidden_thing_are_those_of_all_paths(chain, sensitiv
         }
         assert set(kept) == set(weights)
         assert all(kept[key] == pytest.approx(float(p), rel=1e-12) for key, p in weights.items())
+
+
+def test_the_error_of_a_row_counts_every_step_since_its_thing():
+    """The full set is asked for at every OFF step, so that no row is ever known."""
+    chain = random_chain("dense", 4, 2)
+    state, pasts = Everyday.start(chain), Pasts.begin(chain, (), uniform(chain)).on()
+    for steps in range(4):
+        assert pasts.ages.tolist() == [steps] * 4
+        assert (pasts.errors >= 2 * 12 * 2.0**-53 * (steps + 1)).all()
+        step = state.prepare()
+        pasts = pasts.off(step.sets[-1], seen_law(state, step))
+        state = state.advance(step, step.sets[-1])
+    assert pasts.on().ages.tolist() == [0] * 4
+
+
+def test_a_place_that_the_record_does_not_have_is_lost():
+    chain = random_chain("dense", 3, 1)
+    state = Everyday.start(chain)
+    law = seen_law(state, state.prepare())
+    pasts = Pasts.begin(chain, (), uniform(chain)).on()
+    assert pasts.homes(law).tolist() == list(state.joined)
+    assert pasts.homes(replace(law, joined=law.joined[:2])).tolist() == [*state.joined[:2], LOST]
+    later = replace(pasts, step=2, contexts=np.array([-1, 0, 7]))
+    assert later.homes(replace(law, place=(2, 1))).tolist() == [LOST, 2, LOST]
 
 
 @pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
@@ -263,23 +287,6 @@ def test_an_encoder_for_a_forgotten_past_may_be_off_by_what_its_merge_cost(recor
     off = check(pasts, swapped)
     assert "rows" in {fault.rule for fault in off.faults}
     assert "rows" not in {fault.rule for fault in check(pasts, swapped, charged=off.distance / 1e6).faults}
-
-
-def test_a_law_that_is_in_order_and_yet_another_one_is_told_apart(record):
-    """The law of all sets in one, the full set: private, but why was it chosen?"""
-    chain, seen, _ = record
-    assert repeated(Everyday.start(chain, (1,)), seen) == ()
-    law = seen[4].law
-    full = tuple(range(4))
-    tables = {
-        c: Table(np.flatnonzero(table.totals(4)), np.zeros(np.count_nonzero(table.totals(4)), int),
-                 table.totals(4)[table.totals(4) > 0])
-        for c, table in law.tables.items()
-    }  # fmt: skip
-    chosen = replace(law, sets=(full,), masses=(law.denominator,), tables=tables)
-    steps = [*seen[:4], Seen(False, full, chosen)]
-    assert walk(chain, (1,), steps).faults == ()
-    assert repeated(Everyday.start(chain, (1,)), steps) == (4,)
 
 
 def test_a_missing_law_is_a_fault_and_silences_the_stream_until_the_full_set(record):

@@ -372,3 +372,7 @@ def test_merging_unequal_rows_is_within_what_is_charged_and_without_a_charge_it_
     silent = audited(NEAR, (), "1000")
     assert not silent.holds
     assert any(step.average > 1000 * step.stated for step in silent.steps if step.average is not None)
+    monkeypatch.setattr("onoff.everyday.merging._charge", lambda *parts: 1e-15)
+    understated = audited(NEAR, (), "1000")
+    assert not understated.holds
+    assert understated.faults == ()

@@ -274,7 +274,7 @@ def test_a_race_whose_past_is_drawn_without_the_request_is_found_by_plan_and_joi
     race().save(tmp_path / "race.plan.json")
     audit_plan = "audit", "plan", tmp_path / "chain.json", tmp_path / "race.plan.json", "--draws", "8000"
     audit_joint = "audit", "joint", tmp_path / "chain.json", "--statuses", "100", "--scheme", "race"
-    small = "--draws", "20", "--tried", "8000"
+    small = "--draws", "100", "--tried", "8000"
     assert call(*audit_plan).returncode == 0
     assert call(*audit_joint, *small).returncode == 0
     monkeypatch.setattr(RacePlan, "_earlier", without_request)

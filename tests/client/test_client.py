@@ -21,10 +21,12 @@ from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps import terminal as report
 from onoff.client import playing
-from onoff.client.journal import Journal, Snapshot, Totals, snapshot
+from onoff.client.journal import Journal
 from onoff.client.playing import read_items
 from onoff.client.session import Pending, State
+from onoff.client.snapshot import Snapshot, snapshot
 from onoff.client.standing import Standing
+from onoff.client.stored import Totals
 from onoff.errors import Announced, CatalogueError, ChainError, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.model.bounds import outer_bound
 from onoff.plans.planner import compute

@@ -17,8 +17,9 @@ from onoff import Chain, wire
 from onoff.client import journalfile
 from onoff.client.client import Client
 from onoff.client.grid import Grid
-from onoff.client.journal import Journal, Stored
+from onoff.client.journal import Journal
 from onoff.client.session import begin, finish
+from onoff.client.stored import Stored
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame

@@ -10,8 +10,9 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import connect
-from onoff.client.journal import StepRow, snapshot
+from onoff.client.snapshot import snapshot
 from onoff.client.standing import standing
+from onoff.client.stored import StepRow
 from onoff.errors import ChainError, OnoffError, PlanError
 from onoff.plans.planner import Planner
 

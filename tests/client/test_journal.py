@@ -19,8 +19,10 @@ import pytest
 
 from onoff import Chain
 from onoff.client import journalfile
-from onoff.client.journal import Journal, Stored, snapshot
+from onoff.client.journal import Journal
 from onoff.client.session import State, begin, finish
+from onoff.client.snapshot import snapshot
+from onoff.client.stored import Stored
 from onoff.errors import JournalError, JournalLocked
 
 CHAIN = Chain.symmetric(3, 0.2)

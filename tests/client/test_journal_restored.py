@@ -14,8 +14,9 @@ import pytest
 import onoff.client.witness
 from clientkit import Told
 from onoff import Chain, Client, OnoffTransport
-from onoff.client.journal import Journal, Stored
+from onoff.client.journal import Journal
 from onoff.client.session import begin, finish
+from onoff.client.stored import Stored
 from onoff.client.witness import Witness
 from onoff.errors import JournalError, StaleStep
 from onoff.files import cache_directory

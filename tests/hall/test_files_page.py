@@ -12,8 +12,8 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
-from onoff.client.journal import snapshot
 from onoff.client.playing import read_items
+from onoff.client.snapshot import snapshot
 from onoff.plans.lengths import read_lengths
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript

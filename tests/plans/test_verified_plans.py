@@ -236,7 +236,7 @@ def test_that_plans_of_others_wait_for_the_background_is_said(chain, honest, tmp
     hand_over(store, honest)
     chain.save(tmp_path / "chain.json")
     common = ["--journal", tmp_path / "j", "--chain", tmp_path / "chain.json", "--plans", tmp_path / "plans"]
-    words = ["get", chain.names[0], "--server", "http://127.0.0.1:1", *common, "--no-background"]
+    words = ["get", chain.names[0], "--server", "http://127.0.0.1:1", "--promise", "both", *common, "--no-background"]
     assert "not used before they were verified" in call(*words).stderr
     store.verify()
     assert "verified" not in call(*words).stderr

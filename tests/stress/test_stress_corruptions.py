@@ -140,7 +140,8 @@ def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, tem
 def words_of(place):
     """What all commands of a client are told, and the command that plays its file."""
     common = ["--journal", str(place / "journal"), "--plans", str(place / "plans")]
-    return common, ["play", str(place / "requests"), *common, "--out", str(place / "out"), "--delay", "0.001"]
+    promise = ["--promise", "past" if place.name[-1] in "13579" else "both"]
+    return common, ["play", str(place / "requests"), *common, *promise, "--out", str(place / "out"), "--delay", "0.001"]
 
 
 def warm_up(place, template, reach, driver):

@@ -56,6 +56,7 @@ def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver,
                 (tmp_path / "requests").write_text("".join(lines))
                 words = ["play", str(tmp_path / "requests"), "--journal", str(disk.place / "journal")]
                 words += ["--plans", str(where), "--out", str(disk.place / "out"), *reach]
+                words += ["--promise", rng.choice(("past", "both"))]
                 order = {"log": str(tmp_path / "log"), "command": words}
                 full = {} if disk.mounted else {"largest": pages * PAGE}
                 server.reset()

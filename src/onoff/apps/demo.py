@@ -16,7 +16,7 @@ import numpy as np
 
 from onoff.audit.transcript.attack import Audit, audit_stream, noted
 from onoff.audit.transcript.reading import Line, read_journal, read_log
-from onoff.client.journal import snapshot
+from onoff.client.snapshot import snapshot
 from onoff.errors import OnoffError
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain

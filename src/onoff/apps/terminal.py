@@ -39,8 +39,8 @@ from onoff.types import Advance, Bar
 if TYPE_CHECKING:
     from onoff.apps.demo import Demonstration
     from onoff.audit.transcript.attack import Audit
-    from onoff.client.journal import Totals
     from onoff.client.standing import Standing
+    from onoff.client.stored import Totals
     from onoff.plans.base import Plan
 
 BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may

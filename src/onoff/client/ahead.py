@@ -43,6 +43,7 @@ class Ahead:
     def begin(self, rows: Everyday, number: int) -> asyncio.Future[Prepared]:
         """Begin to prepare step `number`, unless that was begun before."""
         if self._made is None or self._number != number:
+            self._forget()
             self._number = number
             self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
         return self._made
@@ -57,5 +58,12 @@ class Ahead:
             await asyncio.wait({self._made}, timeout=HELD)
 
     def close(self) -> None:
-        """Begin nothing more. What runs in the thread ends by itself."""
+        """Begin nothing more. What runs in the thread ends by itself, and nobody is told."""
+        self._forget()
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self) -> None:
+        """Let go of what was begun: the loop may be closed when the thread is done, and an error is for nobody."""
+        if self._made is not None and not self._made.cancel() and not self._made.cancelled():
+            self._made.exception()
+        self._made = None

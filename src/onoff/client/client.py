@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
-from onoff.client.journal import Journal, Stored
+from onoff.client.journal import Journal
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
+from onoff.client.stored import Stored
 from onoff.client.transport import Transport
 from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
 from onoff.foreign import plain

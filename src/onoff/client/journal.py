@@ -12,72 +12,21 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onoff.client import journalfile
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
+from onoff.client.snapshot import check_promise, promise_in
+from onoff.client.stored import StepRow, Stored, Totals, step_rows, totals_of
 from onoff.client.witness import Witness
 from onoff.errors import AFRESH, JournalError, JournalLocked
-
-COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, bytes, attempts"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What an answer had for one source, as it lies on disk."""
-
-    step: int
-    source: int
-    status: int
-    round: int | None
-    body: bytes
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One step as the journal has it; `bytes` and `attempts` are None until it is answered."""
-
-    step: int
-    private: bool
-    asked_private: bool
-    lag: int
-    plan: str
-    query: tuple[int, ...]
-    request: int
-    next: int | None
-    cost: float
-    bytes: int | None
-    attempts: int | None
-
-    @property
-    def made_private(self) -> bool:
-        """Whether it was asked OFF but made ON."""
-        return self.private and not self.asked_private
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the finished steps; `lags` is how many steps each lag had.
-
-    `downloaded` is what their queries held and `cost` what their plans expected: messages, or the unit of the lengths.
-    """
-
-    steps: int
-    private: int
-    bytes: int
-    downloaded: float
-    cost: float
-    attempts: int
-    lags: dict[int, int]
 
 
 class Journal:
@@ -118,7 +67,7 @@ class Journal:
                 if meta["version"] != str(VERSION):
                     journalfile.bring_up_to_date(self._database, meta)
                 self.state = State.from_dict(json.loads(meta["state"]))
-                self.promise, self.sensitive = _promise(meta)
+                self.promise, self.sensitive = promise_in(meta)
                 self.rows = journalfile.read_rows(self._database, meta)
                 self.stream = meta["identity"]  # the random name under which its queries go out
             except BaseException:
@@ -167,15 +116,12 @@ class Journal:
     def steps(self, since: int = 0) -> Iterator[StepRow]:
         """The steps from `since` on, oldest first."""
         with self._open() as database:
-            cursor = database.execute(f"SELECT {COLUMNS} FROM steps WHERE step >= ? ORDER BY step", (since,))
-            for step, private, asked, lag, plan, query, request, *rest in cursor:
-                checked = _checked_query(step, query, request)
-                yield StepRow(step, bool(private), bool(asked), lag, plan, checked, request, *rest)
+            yield from step_rows(database, since)
 
     def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
         """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
         with self._open() as database:
-            return _totals(database, lengths, since)
+            return totals_of(database, lengths, since)
 
     def recall(self, key: str) -> str | None:
         """A note made by `note`."""
@@ -296,7 +242,7 @@ class Journal:
                 if meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
                     raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-            check_promise(self.path, _promise(meta), promise, sensitive)
+            check_promise(self.path, promise_in(meta), promise, sensitive)
             return meta
 
     def _check_newest(self, meta: dict[str, str]) -> None:
@@ -308,24 +254,6 @@ class Journal:
         if max(number, remembered) > int(meta["transaction"]):
             raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
         self._seal(int(meta["transaction"]), identity)  # a process may have been killed between the two
-
-
-def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
-    """Refuse another promise, or other sensitive sources, than the journal was `made` for."""
-    if promise is not None and promise != made[0]:
-        raise JournalError(
-            f"{path}: was made for the promise {made[0]!r} and keeps it: leave the promise out, or name another journal"
-        )
-    if sensitive and tuple(sensitive) != made[1]:
-        raise JournalError(
-            f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
-            "leave them out, or name another journal"
-        )
-
-
-def _promise(meta: dict[str, str]) -> tuple[str, tuple[int, ...]]:
-    """The promise of a journal and its sensitive sources. Older versions knew one promise."""
-    return meta.get("promise", "both"), tuple(json.loads(meta.get("sensitive", "[]")))
 
 
 def _state_text(state: State) -> str:
@@ -343,64 +271,3 @@ def _pad(request: int, following: int | None) -> str:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
 
     return " " * (8 - needed(request) - needed(following))
-
-
-def _checked_query(step: int, text: str, request: int) -> tuple[int, ...]:
-    """The set of a step; a row that no client can have written is damage."""
-    query = json.loads(text)
-    if not isinstance(query, list) or any(type(source) is not int for source in query) or sorted({*query}) != query:
-        raise DamagedError(f"step {step} has no set")
-    if request not in query or min(query) < 0:
-        raise DamagedError(f"the set of step {step} does not hold its request")
-    return tuple(query)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a journal says, read without opening it for use: another process may be at it.
-
-    `chain` is the fingerprint of its chain. `rows` are those after the newest query.
-    """
-
-    state: State
-    totals: Totals
-    notes: dict[str, str]
-    chain: str = ""
-    promise: str = "both"
-    sensitive: tuple[int, ...] = ()
-    rows: dict[str, Any] | None = None
-
-
-def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
-    """Read a journal without locking or changing it; `lengths` and `since` are those of `Journal.totals`."""
-    file = Path(path)
-    if not file.exists():
-        raise JournalError(f"{file}: there is no journal; the first request makes one")
-    with explained(file):
-        journalfile.check_is_journal(file)
-        database = journalfile.connect_to_read(file)
-        try:
-            database.execute("BEGIN")  # one state, though another process may be writing
-            meta = journalfile.read_meta(database)
-            journalfile.check_version(file, meta)
-            journalfile.check_sums(meta)
-            totals = _totals(database, lengths, since)
-            rows = journalfile.read_rows(database, meta)
-        finally:
-            database.close()
-        state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
-        return Snapshot(state, totals, notes, meta["chain"], *_promise(meta), rows)
-
-
-def _totals(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:
-    held = "json_array_length"
-    if lengths is not None:
-        held = "held"
-        database.create_function(held, 1, lambda query: math.fsum(lengths[source] for source in json.loads(query)))
-    finished = "FROM steps WHERE bytes IS NOT NULL AND step >= ?"
-    row = database.execute(
-        f"SELECT COUNT(*), SUM(private), SUM(bytes), SUM({held}(query)), SUM(cost), SUM(attempts) {finished}", (since,)
-    ).fetchone()
-    lags = database.execute(f"SELECT lag, COUNT(*) {finished} GROUP BY lag", (since,))
-    steps, private, size, downloaded, cost, attempts = (value or 0 for value in row)
-    return Totals(steps, private, size, downloaded, cost, attempts, dict(lags))

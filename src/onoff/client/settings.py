@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.client.journal import Journal, check_promise, snapshot
+from onoff.client.journal import Journal
 from onoff.client.promises import checked_promise
+from onoff.client.snapshot import check_promise, snapshot
 from onoff.errors import OnoffError
 from onoff.foreign import plain
 from onoff.model.chain import Chain

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onoff.client.journal import Snapshot, snapshot
 from onoff.client.journalfile import explained
 from onoff.client.settings import SINCE, lengths_from, loaded, remembered_chain, since_from
+from onoff.client.snapshot import Snapshot, snapshot
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday, Step
 from onoff.model.chain import Chain

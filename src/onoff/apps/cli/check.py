@@ -46,8 +46,8 @@ def check(
 
     Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
-    from onoff.client.journal import snapshot
     from onoff.client.settings import default_journal, remembered_chain
+    from onoff.client.snapshot import snapshot
     from onoff.logs.following import follows
     from onoff.logs.requests import is_journal, of_journal, of_log
     from onoff.model.chain import Chain

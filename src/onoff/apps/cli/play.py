@@ -28,8 +28,8 @@ from onoff.apps.cli.telling import explained, note, note_new, note_planner
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
-    from onoff.client.journal import Totals
     from onoff.client.playing import Delivery
+    from onoff.client.stored import Totals
 
 
 def register(app: typer.Typer) -> None:

@@ -25,7 +25,7 @@ def explained(client: Client, advice: str) -> Iterator[None]:
     """
     import sqlite3
 
-    from onoff.client.journal import snapshot
+    from onoff.client.snapshot import snapshot
 
     try:
         yield

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from onoff.audit.everyday.checks import Checked, check
 from onoff.audit.everyday.pasts import Impossible, Pasts
-from onoff.audit.everyday.record import Fault, Seen, law_of, same_law
+from onoff.audit.everyday.record import Fault, Seen
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -76,23 +75,3 @@ def walk(
             steps.append(found)
         advance()
     return Walk(tuple(steps), stated, tuple(silent))
-
-
-def repeated(engine: Any, seen: Sequence[Seen]) -> tuple[int, ...]:
-    """The OFF steps whose recorded law is not the one that the engine prepares after the same queries.
-
-    A law may be in order and yet have been chosen among several because of the request: only one that follows from
-    public things cannot. `engine` is the state after an ON step. Another version of the engine, or of the libraries it
-    computes with, may prepare other laws that are as good; such a step is a question, not a fault.
-    """
-    different, state = [], None
-    for t, step in enumerate(seen):
-        if step.private:
-            state = engine
-        elif state is not None and step.law is not None:
-            ready = state.prepare()
-            law = law_of(ready.as_dict(), state.place, state.joined, state.charge)
-            if not same_law(law, step.law):
-                different.append(t)
-            state = state.advance(ready, step.query) if step.query in law.sets else None
-    return tuple(different)
