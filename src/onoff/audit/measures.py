@@ -73,7 +73,10 @@ def information(joint: Joint) -> float:
 
 
 def total_variation(joint: Joint) -> Fraction | float:
-    """Between the joint law and the product of its marginals; a fraction if the weights are integers."""
+    """The total variation between the joint law and the product of its marginals.
+
+    It is a fraction if the weights are integers.
+    """
     total = joint.sum()
     distance = sum(np.abs(excess).sum() for _, excess in _blocks(joint))
     return Fraction(distance, 2 * total * total) if joint.dtype == object else float(distance / (2 * total * total))

@@ -38,7 +38,7 @@ def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan | None:
 
 
 def required(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
-    """As `serving`; an error if there is none."""
+    """As `serving`, but raises `OnoffError` if there is none."""
     found = serving(plans, lag)
     if found is None:
         raise OnoffError(f"there is no plan for lag {lag} or less: give one, or make it")

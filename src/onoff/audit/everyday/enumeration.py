@@ -71,7 +71,7 @@ def by_enumeration(
     sensitive: tuple[int, ...],
     start: NDArray[np.float64],
 ) -> Streams:
-    """Every step exactly; `TooLarge` if there are more than MOST entries."""
+    """Every step exactly. Raises `TooLarge` if there are more than MOST entries."""
     tree, P = _Tree(client), fixed_matrix(chain)
     moves = [[(y, int(p)) for y, p in enumerate(row) if p] for row in P]
     total = sum(map(Fraction, start.tolist()))

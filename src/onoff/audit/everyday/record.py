@@ -125,7 +125,7 @@ class Seen:
 
 
 def recorded(line: Mapping[str, Any]) -> Recorded:
-    """A line of a record; `LogError` if it is none."""
+    """A line of a record. Raises `LogError` if it is not one."""
     if line.get("format") != FORMAT or line.get("version") != VERSION:
         raise LogError(f"not a line of a record of laws: it does not say {FORMAT!r}, version {VERSION}")
     try:
@@ -140,7 +140,7 @@ def recorded(line: Mapping[str, Any]) -> Recorded:
 
 
 def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> Law:
-    """A law from its dictionary as recorded, read without trust in its numbers; `LogError` if it is not one."""
+    """A law from its dictionary as recorded, read without trust in its numbers. Raises `LogError` if it is not one."""
     try:
         sets = tuple(tuple(map(_whole, query)) for query in law["sets"])
         masses = tuple(map(_whole, law["masses"]))

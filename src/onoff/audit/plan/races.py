@@ -1,10 +1,10 @@
 """Races have no table: their draws are tested, with a stated error rate.
 
-Contexts are drawn under the chain, the request from its exact posterior, and the query from the plan. If the law is
-the same in all contexts then, for every event A of the query, the number of draws with A in one context, or in all
-contexts of one lag, is hypergeometric given the number in all of them (Fisher's exact test). Events are "q meets C" for
-many C, and "q has at least s sources". A race serves larger lags by first drawing where the reader may have been: what
-is wrong there is wrong in all contexts of a lag, so that the lags are compared as wholes, too.
+Contexts are drawn under the chain, the request from its exact posterior, and the query from the plan. If the law is the
+same in all contexts then, for every event A of the query, the number of draws with A in one context, or in all contexts
+of one lag, is hypergeometric given the number in all of them (Fisher's exact test). Events are "q meets C" for many C,
+and "q has at least s sources". A race serves larger lags by first drawing where the reader may have been. A mistake
+there is the same in all contexts of a lag, so lags are compared as wholes as well.
 """
 
 from __future__ import annotations

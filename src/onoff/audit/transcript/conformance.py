@@ -205,7 +205,7 @@ class _Laws:
         self._sets: dict[str, frozenset[Query]] = {}
 
     def allow(self, step: Step, owed: Due) -> bool:
-        """Whether the plan has this set; of races, and contexts that never happen, yes."""
+        """Whether the plan has this set. Races and contexts that never happen allow every set."""
         if step.plan not in self._sets:
             if step.plan not in self._models or step.next is None:
                 return True

@@ -44,9 +44,9 @@ def others(
     models: Iterable[Planned] = (),
     journals: Sequence[Sequence[Query]] = (),
 ) -> Others:
-    """Look at the streams of a log beside `stream`, whose journal has so many `steps`; `models` are its plans.
+    """Look at the streams of a log other than `stream`, whose journal has `steps` steps. `models` are its plans.
 
-    A stream that is, query by query, that of one of the other `journals` needs no guessing.
+    A stream that equals one of the other `journals`, query by query, is known to be that one.
     """
     chances = likeliest(models)
     present = {line.step for line in stream}

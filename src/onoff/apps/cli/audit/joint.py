@@ -53,7 +53,7 @@ def joint(
         str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
     ] = None,
 ) -> None:
-    """The information between the hidden requests and all queries so far, at every step, for each scheme.
+    """Compute the information between the hidden requests and all queries so far, at every step, for each scheme.
 
     Hidden are the requests made while ON and all future ones. Exit code 1 if a scheme tells more than it states. With
     --promise past: what each query of the everyday client tells about requests made ON, and about sensitive ones.

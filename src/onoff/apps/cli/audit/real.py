@@ -52,7 +52,7 @@ def real(
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """How much leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
+    """Measure what leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
 
     The server knows habits of the second order, from other people than those it attacks. Ctrl-C prints what it has.
     """

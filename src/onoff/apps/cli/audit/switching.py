@@ -20,7 +20,7 @@ def switching(
     steps: Annotated[int, typer.Option(min=2, max=20, help="Requests of a stream; all streams are enumerated.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """What the server learns of each private request of a user who goes ON exactly for sensitive sources.
+    """Compute what the server learns about a user who goes ON exactly for sensitive sources.
 
     Beside it: a user who goes ON as often, but by chance. The client is ours; the promise covers the second user only.
     """
