@@ -91,7 +91,7 @@ class Pasts:
         return result
 
     def likelihood(self, query: Query, law: Law) -> Floats:
-        """p(query | last thing, X_t = x) by the recorded law. Raises `Impossible` if the query is not one of its sets."""
+        """p(query | last thing, X_t = x) by the recorded law. Raises `Impossible` if it does not have the query."""
         index = law.index(query)
         if index is None:
             raise Impossible(f"step {self.step}: {query} is not a set of the recorded law")

@@ -107,7 +107,7 @@ def audit_mistaken(
 
 
 def true_chain(chain: Chain, true: Chain) -> Chain:
-    """The chain `true` with the sources in the order of `chain`. Raises `OnoffError` if it has others, or does not fit."""
+    """The chain `true` with the sources in the order of `chain`. Raises `OnoffError` if it does not fit."""
     true = aligned(true, chain)
     check(true, chain)
     return true

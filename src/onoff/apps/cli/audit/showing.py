@@ -41,7 +41,7 @@ def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
 
 
 def print_audit(audit: Audit, following: Following | None = None) -> None:
-    """Print what the server gained from our client and from a naive one, and the verdict if the requests fit the chain."""
+    """Print what the server gained from our client and a naive one, and the verdict if requests fit the chain."""
     log, verdict = audit.log, audit.log.verdict
     columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
     for kind, gains in (
