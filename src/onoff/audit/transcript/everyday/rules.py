@@ -32,7 +32,8 @@ def conformance(
 ) -> tuple[Breach, ...]:
     """Every breach of a rule in one client's streams, in the journal of the last one, or in the laws that it recorded.
 
-    `steps` are the journal of the last stream, and `walked` has checked its laws. Earlier streams, whose journals were lost, are checked as far as the log goes.
+    `steps` are the journal of the last stream, and `walked` has checked its laws. Earlier streams, whose journals were
+    lost, are checked as far as the log goes.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
