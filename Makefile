@@ -24,7 +24,8 @@ page: $(RUNTIME)
 	@$(BIN)/onoff page
 
 test: $(DEVELOPMENT)
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not timing'
+	$(BIN)/pytest -m timing
 
 stress: $(DEVELOPMENT)
 	ONOFF_STRESS=$(SHARE) $(BIN)/pytest -m stress -n 2 --dist load

@@ -19,7 +19,7 @@ from onoff.apps.cli.app import app
 
 SOURCE = Path(__file__).parents[1] / "src" / "onoff"
 FLOORS = {
-    "": "The hall",
+    "": "The ground floor",
     "model": "The chain and what it implies (Sections II to IV of the paper)",
     "schemes": "How to choose sets: laws, bounds and their proofs",
     "plans": "Laws made ready to draw from, and kept in files",

@@ -41,7 +41,7 @@ sys.modules.setdefault("sniffio", None)
 # take longest come first, so that no worker has to wait for the other at the end.
 SLOWEST = (
     "test_client_crashes", "test_server_load", "test_docs", "test_page", "test_fit_spark", "test_server_faults",
-    "test_client_timing", "test_server_streams", "test_audit_mistakes", "test_audit_leaks", "test_public",
+    "test_server_streams", "test_audit_mistakes", "test_audit_leaks", "test_public",
     "test_audit_draws", "test_page_app", "test_client", "test_sweep", "test_page_world", "test_audit_joint",
     "test_stress_kills", "test_stress_corruptions", "test_stress_disks", "test_everyday_streams", "test_planning",
     "test_cli", "test_base", "test_cells", "test_plan_command", "test_race",
@@ -79,6 +79,7 @@ def in_memory(tmp_path):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "timing: statistics of time, which `make test` runs alone, after all others")
     config.addinivalue_line("markers", "stress: a campaign of many random runs; ONOFF_STRESS is the share of it")
 
 

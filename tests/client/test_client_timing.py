@@ -24,6 +24,8 @@ from onoff.client.transport import Answer, Content
 from onoff.client.transport.own import OnoffTransport
 from recordingserver import OnoffOrigin, RecordingServer
 
+pytestmark = pytest.mark.timing
+
 N = 60
 LEVEL = 1e-7  # the rate of false alarms of each test
 SAMPLES = 40

@@ -134,7 +134,7 @@ def _step(journal: Path) -> int:
 
 
 def _compared(directory: Path, items: list[tuple[str, bool]], killed_at: int) -> Demonstration:
-    """The journal, the messages and the server's transcript, side by side with the alternatives."""
+    """What the run delivered and downloaded, beside download-all, the paper's scheme and the bound, with the audit."""
     chain, totals = reader(), snapshot(directory / "journal").totals
     queries: dict[int, set[tuple[int, ...]]] = {}
     lines = read_log(directory / "transcript", chain)

@@ -51,8 +51,9 @@ def connect(
 
     - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
     believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
-    whether any is. They are fixed with the journal. - "both": no query tells anything about requests made while ON or
-    about requests to come. An OFF request needs the next one.
+    whether any is. They are fixed with the journal.
+    - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
+    the next one.
 
     For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
     secret. A client that makes one request only does without `ahead`.

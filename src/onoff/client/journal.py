@@ -6,6 +6,8 @@ never of the wanted source. A lock keeps a second process out. Beside it, `NAME.
 and the number of its newest transaction, and so does a witness in the user's cache: a journal that is older than one
 of them was restored from a backup, and one that has no such lock, or lives in another inode than it was made in, was
 copied. They would ask again for what was already asked: they are refused.
+
+After a crash `Client.resume` goes on from here: it finishes the pending request with the same query.
 """
 
 from __future__ import annotations

@@ -90,10 +90,10 @@ class Both:
 
 
 class Past:
-    """Private and sensitive requests of the past are hidden; nothing is announced. Each step has a law of its own.
+    """The side of the client that keeps the promise `past`. Each step has a law of its own, and nothing is announced.
 
-    With `ahead` the next step is prepared while the answer is on its way. Without, it is prepared when an OFF request
-    is made: for a client that makes one request.
+    It hides earlier private and sensitive requests. With `ahead` the next step is prepared while the answer is on its
+    way. Without `ahead` it is prepared when an OFF request is made, which suits a client that makes only one.
     """
 
     def __init__(

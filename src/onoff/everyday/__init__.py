@@ -1,7 +1,8 @@
 """The everyday promise: past private requests and sensitive sources stay hidden, and nothing has to be announced.
 
 Everything here except `Step.draw` is a function of public things: the chain, the sensitive set, the statuses and the
-queries so far. The server could compute it too. There is no I/O; states and steps are frozen.
+queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
+step, with what is secret, is `onoff.client.past`.
 
     state = Everyday.start(chain, sensitive)          after a step that was made ON
     context = state.context(request, None, private=True)

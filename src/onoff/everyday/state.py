@@ -1,4 +1,7 @@
-"""The state between two steps: which contexts there may be, and what public things tell in each of them."""
+"""The state between two steps: which contexts there may be, and what public things tell in each of them.
+
+All of it is public. The reader's side of a step, with what is secret, is `onoff.client.past`.
+"""
 
 from __future__ import annotations
 

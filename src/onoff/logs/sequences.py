@@ -18,7 +18,7 @@ from onoff.files import only_member, reading
 
 
 def read(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The sequences of a file as lists of names. A word that is no name may be the number of one, counted from 1.
+    """The sequences of a file as lists of names. A word may also be the number of a name, counted from 1.
 
     The names are those of the file's header; without a header, `names`; without either, the words themselves.
     """

@@ -64,7 +64,7 @@ def plan(
 
 
 def _auto(task: Task) -> Proposal:
-    """The best that this number of sources allows."""
+    """What the best scheme for this number of sources proposes."""
     n = task.posterior.n
     if COMB_LIMIT >= n > OPTIMAL_LIMIT:
         from onoff.schemes.optimum.sizes import propose

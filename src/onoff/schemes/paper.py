@@ -130,6 +130,7 @@ def paper(posterior: Posterior | ExactPosterior) -> PaperScheme:
                 for value, others in _cut(line[excepted], position[excepted], mass, last_positive[excepted]):
                     atoms.append(Atom(value, x, others, excepted))
                 position[excepted] += mass  # equation 39
+    # Step 5: the mass that no atom has taken goes to the full set (equation 49).
     remainder = np.diff(np.maximum(line, position[:, None]), axis=1, prepend=position[:, None])
     return PaperScheme(posterior, tuple(atoms), remainder, _at_least_zero(1 - thresholds[-1].sum()))
 

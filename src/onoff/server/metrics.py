@@ -15,7 +15,7 @@ _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 
 
 class Metrics:
-    """The counters of one application, added up over the worker processes when they share a directory."""
+    """The counters of one application. Those of worker processes that share a directory are added up."""
 
     def __init__(self) -> None:
         mine = self._registry = CollectorRegistry()

@@ -108,10 +108,11 @@ def streams(
 ) -> tuple[tuple[Line, ...], ...]:
     """The log taken apart into streams, in the order in which they began; of all clients, or just one.
 
-    Lines that name their stream are told apart by that name alone. Of the others, a stream begins at step 0. Several of
-    one address may take turns (two readers behind it, or two journals): a line belongs to the newest one whose last
-    query it repeats, else to one whose next step it is; if there is none it breaks a rule, and is left to the newest.
-    Of several whose next step it is, what a journal `noted` decides.
+    Lines that name their stream are told apart by that name alone, the others by their address. Several streams of one
+    address may take turns (two readers behind it, or two journals). The *newest* is the one that had the last line. A
+    line that repeats the last query of the newest stream belongs to it. Another line at step 0 begins a stream, unless
+    the newest is itself at step 0. Any other line goes to a stream whose next step it is. If there is none, the line
+    breaks a rule and is left to the newest. If there are several, the queries in `noted` (from a journal) decide.
     """
     of_client: dict[str | None, list[list[Line]]] = {}
     of_stream: dict[str, list[Line]] = {}

@@ -66,7 +66,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
 async def read(
     http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None = None
 ) -> tuple[int, bytes]:
-    """Status and body, read to its end; a body beyond the limit, or a broken connection, is `Unavailable`.
+    """The status and the whole body. Raises `Unavailable` if the body exceeds the limit or the connection breaks.
 
     `problem_limit`, if there is one, is the limit for a body that comes with another status than 200.
     """

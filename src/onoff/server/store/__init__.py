@@ -1,4 +1,8 @@
-"""Where the server keeps the latest message of every source: SQLite, or Redis when one machine is not enough."""
+"""Where the server keeps the latest message of every source: SQLite, or Redis when one machine is not enough.
+
+A new store is a class with the methods of `Store`, and the beginning of its address in `open_store`. The last step of
+each stream is kept apart from the messages: `streams` (a file) and `redisstreams`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ class Store(Protocol):
 
 
 def open_store(target: str, catalogue: Catalogue | None = None) -> Store:
-    """The store at a path (SQLite) or at a redis:// or rediss:// URL.
+    """The store at a path (SQLite) or at a redis://, rediss:// or unix:// URL (Redis).
 
     Without a catalogue the store must have one already. A new store takes the catalogue given.
     """

@@ -30,9 +30,10 @@ def conformance(
     sensitive: Sequence[int],
     walked: Walk,
 ) -> tuple[Breach, ...]:
-    """Every breach in the streams of one client, the journal of the last, and the laws that it recorded.
+    """Every breach of a rule in one client's streams, in the journal of the last one, or in the laws that it recorded.
 
-    Earlier streams, whose journals were lost, are checked as far as the log goes.
+    `steps` are the journal of the last stream, and `walked` has checked its laws. Earlier streams, whose journals were
+    lost, are checked as far as the log goes.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
