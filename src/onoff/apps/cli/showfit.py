@@ -8,6 +8,7 @@ from onoff.apps.plots import save_costs
 from onoff.apps.terminal import print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
+from onoff.logs.quality import too_few
 
 WIDTH = 40
 
@@ -24,6 +25,8 @@ def print_fit(report: Report) -> None:
         around = "" if row.low is None else f"  {row.low:.3f} to {row.high:.3f}"
         print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}{around}")
     print(report.verdict)
+    if too_few(report.transitions, report.n):
+        return
     print("The promise past usually costs less: `onoff rates CHAIN --promise past` says how much.")
     if any(row.bound >= 1 for row in report.misfit):
         print(

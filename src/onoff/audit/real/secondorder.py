@@ -81,7 +81,7 @@ class SecondOrder:
         others[list(sources)] = 0.0
         pair = (self.start * others)[:, None] * self.first * others
         for _ in range(steps - 2):
-            pair = np.einsum("ab,abc->bc", pair, self.second) * others
+            pair = contracted("ab,abc->bc", pair, self.second) * others
         return float(pair.sum())
 
     def simulate(self, steps: int, rng: np.random.Generator) -> Path:
