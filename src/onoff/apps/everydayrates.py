@@ -119,7 +119,7 @@ def _margin(values: Floats) -> float:
 def print_everyday_rates(found: EverydayRates) -> None:
     """Print the costs as a table, and the long run in a sentence."""
     title = f"messages per request, steps after ON, mean of {found.streams} simulated streams (± 95 %)"
-    headings = ["step", "asking openly", "everyday", "lower bound", "announced mode", "everything"]
+    headings = ["step", "asking openly", "past", "lower bound", "both", "everything"]
     rows = [
         [str(row.step), str(row.openly), f"{row.past:.2f} ± {row.margin:.2f}", f"{row.bound:.2f}",
          "" if row.announced is None else f"{row.announced:.2f}", str(row.everything)]
@@ -132,7 +132,7 @@ def print_everyday_rates(found: EverydayRates) -> None:
             f"with {', '.join(found.sensitive)} always hidden: {mean:.2f} ± {margin:.2f} messages per request in the "
             f"long run (steps {SETTLED} to {LONG}), never ON again"
         )
-        print("(the announced mode hides no source that is asked for OFF)")
+        print("(the promise both hides no source that is asked for OFF)")
 
 
 def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
@@ -147,9 +147,9 @@ def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
     axes.plot(steps, [row.everything for row in found.rows], color="gray", linestyle=":", label="everything")
     if all(row.announced is not None for row in found.rows):
         announced = [float(row.announced or 0.0) for row in found.rows]
-        axes.plot(steps, announced, color="#0072bd", marker="s", markersize=4, label="announced mode")
+        axes.plot(steps, announced, color="#0072bd", marker="s", markersize=4, label="promise both")
     costs, margins = [row.past for row in found.rows], [row.margin for row in found.rows]
-    axes.errorbar(steps, costs, margins, color="#228b22", marker="o", markersize=4, capsize=2, label="everyday")
+    axes.errorbar(steps, costs, margins, color="#228b22", marker="o", markersize=4, capsize=2, label="promise past")
     if found.long_run is not None:
         axes.axhline(found.long_run[0], color="#228b22", alpha=0.4, linewidth=4, label="everyday, long run")
     axes.plot(steps, [row.openly for row in found.rows], color="black", linestyle="--", label="asking openly")

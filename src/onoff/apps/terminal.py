@@ -242,7 +242,7 @@ def print_status(found: Standing) -> None:
     if state.pending is not None:
         held = counted(len(state.pending.query), "source")
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
-        print("`onoff resume` sends the same set again. What follows counts it as answered")
+        print("`onoff resume` sends the same set again. Lag and costs below count it as answered, the totals do not")
     if after.last is None:
         left = counted(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")

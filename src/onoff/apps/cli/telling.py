@@ -25,6 +25,7 @@ def explained(client: Client, advice: str) -> Iterator[None]:
     """
     import sqlite3
 
+    from onoff.client.settings import default_journal
     from onoff.client.snapshot import snapshot
 
     try:
@@ -43,6 +44,8 @@ def explained(client: Client, advice: str) -> Iterator[None]:
             raise
         words = told(error) if isinstance(error, OSError) else str(error)
         kind = OnoffError if isinstance(error, OSError) else type(error)
+        if advice == RESUME and client.path != default_journal():
+            advice += ". Give it the same --journal"
         if isinstance(error, RefusedByServer):
             advice = f"once the server takes it, {advice}"
         wanted = client.chain.names[pending.request]

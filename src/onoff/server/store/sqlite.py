@@ -106,7 +106,7 @@ class SqliteStore:
         if catalogue is not None and found != catalogue:
             raise StoreError(
                 f"{self._path}: holds the catalogue {found.fingerprint[:12]}… ({found.n} sources of {found.length} "
-                f"bytes), not {catalogue.fingerprint[:12]}…; name another file, readers pin the catalogue"
+                f"bytes), not {catalogue.fingerprint[:12]}…; give another file (--store): readers pin the catalogue"
             )
         return found
 
