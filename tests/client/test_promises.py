@@ -354,6 +354,32 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     assert queries_of(own.directory / "journal")[-1] == before.state.pending.query
 
 
+def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_written(own):
+    """The transaction is there and the lock beside it fails: the same client resumes, and draws from the rows on disk."""
+
+    async def run():
+        where = {**at(own), "journal": own.directory / "journal"}
+        async with connect(CHAIN, **where, delay=0.001, sensitive=["weather"], first_ever=True) as client:
+            await client.get("news", private=ON)
+            sound = os.dup(client.journal._lock)
+            unwritable = os.open(own.directory / "journal.lock", os.O_RDONLY)
+            os.dup2(unwritable, client.journal._lock)
+            with pytest.raises(JournalError, match="cannot be used"):
+                await client.get("sports", private=OFF)
+            os.dup2(sound, client.journal._lock)
+            os.close(sound)
+            os.close(unwritable)
+            assert (await client.resume()).body == BODIES["sports"]
+            kept = snapshot(own.directory / "journal").rows
+            assert client.journal.rows == kept
+            await client.get("news", private=OFF)
+            return kept
+
+    state = Everyday.from_dict(CHAIN, asyncio.run(run()))
+    moved = state.advance(state.prepare(), queries_of(own.directory / "journal")[-1])
+    assert moved.as_dict() == snapshot(own.directory / "journal").rows
+
+
 # What is on disk.
 
 WIDE = Chain.symmetric(150, 0.5)

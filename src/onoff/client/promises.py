@@ -130,8 +130,13 @@ class Past:
         request = self._chain.index(source)
         made = past.begin(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
         cost = float(self._chain.n) if step is None else step.cost
-        self._journal.begin(made.state, made.pending, cost, None if made.rows is None else made.rows.as_dict())
-        self._rows, self._ready = made.rows, None
+        try:
+            self._journal.begin(made.state, made.pending, cost, None if made.rows is None else made.rows.as_dict())
+        finally:
+            # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
+            # rows that are older than the context would tell something about the context.
+            if self._journal.state is made.state:
+                self._rows, self._ready = made.rows, None
         return made.pending
 
     def look_ahead(self) -> None:
