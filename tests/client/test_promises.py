@@ -485,26 +485,44 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
 
 def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
     file = tmp_path / "record"
-    record.append(file, b"one\n")
+    one, two, three, four = (record.HEAD + word + b"\n" for word in (b"1}", b"22}", b"333}", b"too long to fit}"))
+    record.append(file, one)
     with file.open("ab") as stream:
         stream.write(b"half a li")  # what a crash may leave
-    record.append(file, b"two\n")
-    assert file.read_bytes() == b"one\ntwo\n"
+    record.append(file, two)
+    assert file.read_bytes() == one + two
     with file.open("ab") as stream:
         stream.write(b"x" * (3 * record.BLOCK))
-    record.append(file, b"three\n")
-    assert file.read_bytes() == b"one\ntwo\nthree\n"
+    record.append(file, three)
+    assert file.read_bytes() == one + two + three
 
     def full(descriptor, data, place, honest=os.pwrite):
-        if place >= 18:
+        if place >= len(one + two + three) + 4:
             raise OSError(28, "No space left on device")
         return honest(descriptor, data[:4], place)
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OnoffError, match=r"nothing was asked: .*no space left"):
-        record.append(file, b"a line that does not fit\n")
+        record.append(file, four)
     monkeypatch.undo()
-    assert file.read_bytes() == b"one\ntwo\nthree\n"
+    assert file.read_bytes() == one + two + three
+    file.write_bytes(one[:9])  # all that there is of the first line
+    record.append(file, two)
+    assert file.read_bytes() == two
+
+
+def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
+    """What stands behind the last line of a record is cut off: of a file of others that may be all of it."""
+    chain, journal = own.directory / "chain.json", own.directory / "journal"
+    chain.write_text(json.dumps(CHAIN.as_dict()))
+    read(own, [("news", ON)] * 2)
+    for file in (chain, journal, own.directory / "journal.lock"):
+        before = file.read_bytes()
+        unchanged(
+            own, journal, lambda file=file: read(own, [("news", OFF)], record=file), OnoffError, "is not a record of laws"
+        )
+        assert file.read_bytes() == before
+    read(own, [("news", OFF)])
 
 
 def test_a_law_that_cannot_be_recorded_stops_the_request_before_it_is_drawn(own):
