@@ -355,7 +355,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
 
 
 def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_written(own):
-    """The transaction is there and the lock beside it fails: the same client resumes, and draws from the rows on disk."""
+    """The transaction is there and the lock beside it fails: the client resumes, and draws from the rows on disk."""
 
     async def run():
         where = {**at(own), "journal": own.directory / "journal"}
@@ -519,10 +519,31 @@ def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
     for file in (chain, journal, own.directory / "journal.lock"):
         before = file.read_bytes()
         unchanged(
-            own, journal, lambda file=file: read(own, [("news", OFF)], record=file), OnoffError, "is not a record of laws"
+            own, journal, lambda f=file: read(own, [("news", OFF)], record=f), OnoffError, "is not a record of laws"
         )
         assert file.read_bytes() == before
     read(own, [("news", OFF)])
+
+
+def test_a_request_counts_as_made_before_its_law_is_recorded(own, monkeypatch):
+    """A slow disk does not add to what the caller took: only together with the draw must it be quicker than a delay."""
+    recorded, called = [], []
+    after_call = Grid.after_call
+
+    def slow(file, line, honest=record.append):
+        recorded.append(time.monotonic())  # the clock of the loop
+        honest(file, line)
+
+    async def watched(self, moment, delay):
+        called.append(moment)
+        await after_call(self, moment, delay)
+
+    read(own, [("news", ON)] * 2)
+    monkeypatch.setattr("onoff.client.promises.append", slow)
+    monkeypatch.setattr(Grid, "after_call", watched)
+    read(own, [("news", OFF), ("sports", OFF)], record=own.directory / "record")
+    assert len(recorded) == 2
+    assert all(before <= after for before, after in zip(called, recorded, strict=True))
 
 
 def test_a_law_that_cannot_be_recorded_stops_the_request_before_it_is_drawn(own):
