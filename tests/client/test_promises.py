@@ -608,3 +608,15 @@ def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, p
     more = [word for word in words if word not in ("--next", "sports")]
     call("play", tmp_path / "requests", *more, *given, "--journal", tmp_path / "p", "--plans", tmp_path, check=True)
     assert snapshot(tmp_path / "p").promise == ("past" if not more else promise)
+
+
+def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path):
+    """To stop in its middle would tell the server where the request stands."""
+    Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES).save(tmp_path / "chain.json")
+    (tmp_path / "requests").write_text("on news\non sports\noff news\noff weather\n")
+    own.server.reset()
+    words = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0"]
+    found = call("play", tmp_path / "requests", *words, "--journal", tmp_path / "j")
+    assert found.returncode == 2
+    assert "impossible to ask for 'weather' right after 'news'" in found.stderr
+    assert not own.queries()
