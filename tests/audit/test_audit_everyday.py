@@ -266,9 +266,20 @@ def test_a_merge_of_rows_that_are_not_near_is_found_unless_it_is_charged(monkeyp
     law = seen_law(state, state.prepare())
     pasts = Pasts.begin(chain, (), uniform(chain)).on()
     assert {fault.rule for fault in check(pasts, law).faults} == {"coarse"}
-    for charge in (0.0, 0.019):
+    for charge, faults in ((0.0, {"merge"}), (0.019, {"merge", "charge"})):
         lie = replace(law, charge=charge, rounding=1e-14)
-        assert {fault.rule for fault in check(pasts, lie).faults} == {"merge"}
+        assert {fault.rule for fault in check(pasts, lie).faults} == faults
+
+
+def test_a_charge_that_is_not_in_the_stated_rounding_is_found(monkeypatch):
+    """It would excuse any merge, and the sum of roundings that the attack is judged by would not know of it."""
+    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    chain = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
+    state = Everyday.start(chain)
+    law = seen_law(state, state.prepare())
+    pasts = Pasts.begin(chain, (), uniform(chain)).on()
+    for charge in (0.05, 1.0, float("inf")):
+        assert [fault.rule for fault in check(pasts, replace(law, charge=charge, rounding=1e-14)).faults] == ["charge"]
 
 
 def test_a_merge_of_an_earlier_step_is_no_fault_of_a_later_one(monkeypatch):
@@ -372,6 +383,7 @@ def test_a_line_of_a_record_is_read_back():
         {"law": line()["law"] | {"encoders": {"0": [[0], [99], [1]]}}},
         {"law": line()["law"] | {"encoders": {"0": [[0], [0, 0], [1]]}}},
         {"law": line()["law"] | {"encoders": {"0": [[-1], [0], [1]]}}},
+        {"law": line()["law"] | {"encoders": {"-1": [[0], [0], [1]]}}},  # the context of a reader who has none
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_refused(changes):

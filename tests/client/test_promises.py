@@ -354,6 +354,32 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     assert queries_of(own.directory / "journal")[-1] == before.state.pending.query
 
 
+def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_written(own):
+    """The transaction is there and the lock beside it fails: the client resumes, and draws from the rows on disk."""
+
+    async def run():
+        where = {**at(own), "journal": own.directory / "journal"}
+        async with connect(CHAIN, **where, delay=0.001, sensitive=["weather"], first_ever=True) as client:
+            await client.get("news", private=ON)
+            sound = os.dup(client.journal._lock)
+            unwritable = os.open(own.directory / "journal.lock", os.O_RDONLY)
+            os.dup2(unwritable, client.journal._lock)
+            with pytest.raises(JournalError, match="cannot be used"):
+                await client.get("sports", private=OFF)
+            os.dup2(sound, client.journal._lock)
+            os.close(sound)
+            os.close(unwritable)
+            assert (await client.resume()).body == BODIES["sports"]
+            kept = snapshot(own.directory / "journal").rows
+            assert client.journal.rows == kept
+            await client.get("news", private=OFF)
+            return kept
+
+    state = Everyday.from_dict(CHAIN, asyncio.run(run()))
+    moved = state.advance(state.prepare(), queries_of(own.directory / "journal")[-1])
+    assert moved.as_dict() == snapshot(own.directory / "journal").rows
+
+
 # What is on disk.
 
 WIDE = Chain.symmetric(150, 0.5)
@@ -459,26 +485,65 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
 
 def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
     file = tmp_path / "record"
-    record.append(file, b"one\n")
+    one, two, three, four = (record.HEAD + word + b"\n" for word in (b"1}", b"22}", b"333}", b"too long to fit}"))
+    record.append(file, one)
     with file.open("ab") as stream:
         stream.write(b"half a li")  # what a crash may leave
-    record.append(file, b"two\n")
-    assert file.read_bytes() == b"one\ntwo\n"
+    record.append(file, two)
+    assert file.read_bytes() == one + two
     with file.open("ab") as stream:
         stream.write(b"x" * (3 * record.BLOCK))
-    record.append(file, b"three\n")
-    assert file.read_bytes() == b"one\ntwo\nthree\n"
+    record.append(file, three)
+    assert file.read_bytes() == one + two + three
 
     def full(descriptor, data, place, honest=os.pwrite):
-        if place >= 18:
+        if place >= len(one + two + three) + 4:
             raise OSError(28, "No space left on device")
         return honest(descriptor, data[:4], place)
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OnoffError, match=r"nothing was asked: .*no space left"):
-        record.append(file, b"a line that does not fit\n")
+        record.append(file, four)
     monkeypatch.undo()
-    assert file.read_bytes() == b"one\ntwo\nthree\n"
+    assert file.read_bytes() == one + two + three
+    file.write_bytes(one[:9])  # all that there is of the first line
+    record.append(file, two)
+    assert file.read_bytes() == two
+
+
+def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
+    """What stands behind the last line of a record is cut off: of a file of others that may be all of it."""
+    chain, journal = own.directory / "chain.json", own.directory / "journal"
+    chain.write_text(json.dumps(CHAIN.as_dict()))
+    read(own, [("news", ON)] * 2)
+    for file in (chain, journal, own.directory / "journal.lock"):
+        before = file.read_bytes()
+        unchanged(
+            own, journal, lambda f=file: read(own, [("news", OFF)], record=f), OnoffError, "is not a record of laws"
+        )
+        assert file.read_bytes() == before
+    read(own, [("news", OFF)])
+
+
+def test_a_request_counts_as_made_before_its_law_is_recorded(own, monkeypatch):
+    """A slow disk does not add to what the caller took: only together with the draw must it be quicker than a delay."""
+    recorded, called = [], []
+    after_call = Grid.after_call
+
+    def slow(file, line, honest=record.append):
+        recorded.append(time.monotonic())  # the clock of the loop
+        honest(file, line)
+
+    async def watched(self, moment, delay):
+        called.append(moment)
+        await after_call(self, moment, delay)
+
+    read(own, [("news", ON)] * 2)
+    monkeypatch.setattr("onoff.client.promises.append", slow)
+    monkeypatch.setattr(Grid, "after_call", watched)
+    read(own, [("news", OFF), ("sports", OFF)], record=own.directory / "record")
+    assert len(recorded) == 2
+    assert all(before <= after for before, after in zip(called, recorded, strict=True))
 
 
 def test_a_law_that_cannot_be_recorded_stops_the_request_before_it_is_drawn(own):
@@ -543,3 +608,15 @@ def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, p
     more = [word for word in words if word not in ("--next", "sports")]
     call("play", tmp_path / "requests", *more, *given, "--journal", tmp_path / "p", "--plans", tmp_path, check=True)
     assert snapshot(tmp_path / "p").promise == ("past" if not more else promise)
+
+
+def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path):
+    """To stop in its middle would tell the server where the request stands."""
+    Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES).save(tmp_path / "chain.json")
+    (tmp_path / "requests").write_text("on news\non sports\noff news\noff weather\n")
+    own.server.reset()
+    words = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0"]
+    found = call("play", tmp_path / "requests", *words, "--journal", tmp_path / "j")
+    assert found.returncode == 2
+    assert "impossible to ask for 'weather' right after 'news'" in found.stderr
+    assert not own.queries()

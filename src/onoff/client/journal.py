@@ -82,17 +82,20 @@ class Journal:
             *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
             *(json.dumps(pending.query), pending.request, pending.next, cost, _pad(pending.request, pending.next)),
         )
-        with self._transaction(state) as database:
-            database.execute(
-                "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, pad) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            if rows is not None:
-                text = json.dumps(rows)
-                database.execute("INSERT OR REPLACE INTO everyday VALUES (1, ?)", (text,))
-                database.execute("UPDATE meta SET value = ? WHERE key = 'rows'", (journalfile.rows_digest(text),))
-        self.rows = self.rows if rows is None else rows
+        try:
+            with self._transaction(state) as database:
+                database.execute(
+                    "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, pad) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    row,
+                )
+                if rows is not None:
+                    text = json.dumps(rows)
+                    database.execute("INSERT OR REPLACE INTO everyday VALUES (1, ?)", (text,))
+                    database.execute("UPDATE meta SET value = ? WHERE key = 'rows'", (journalfile.rows_digest(text),))
+        finally:
+            if rows is not None and self.state is state:  # on disk, though what comes after that may have failed
+                self.rows = rows
 
     def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.

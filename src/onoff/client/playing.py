@@ -11,12 +11,12 @@ import json
 import shlex
 from collections.abc import Awaitable, Collection
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from onoff.client.client import Client, Message
 from onoff.client.settings import MOST, parsed
-from onoff.errors import Announced, OnoffError, PendingRequest, SourceError
+from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar, is_whole
 
@@ -27,6 +27,7 @@ async def play_file(
     """Make the requests of a file, which are `items`, from where it was left; what there is to say, if anything."""
     played = Played(client, items, file, restart)
     begun = 0 if restart else played.begun()
+    _check_possible(client, file, [source for source, _ in items[max(0, begun - 1) :]])
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
     delivery.open()
@@ -214,6 +215,17 @@ def _made_on(client: Client, first: int, count: int) -> str | None:
     reasons = [f"{early} at the start, since the first two requests of a journal always are"] if early else []
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
+
+
+def _check_possible(client: Client, file: Path, sources: list[str]) -> None:
+    """Refuse a file with a request that the chain calls impossible at once: to stop there would show it."""
+    chain = client.chain
+    for before, after in pairwise(sources):
+        last, following = chain.index(before), chain.index(after)
+        if chain.P[last, following] == 0:
+            words = f"{file}: the chain calls it impossible to ask for {after!r} right after {before!r}"
+            words += ", and nothing was asked: smooth the chain if it can happen"
+            raise ContextError(words, last=last, next=following)
 
 
 def _check_free_to_begin(client: Client, file: Path, first: str) -> None:

@@ -117,8 +117,6 @@ class Past:
         if self._rows is None or past.is_full(self._rows, private) or state.pending is not None:
             return
         self._ready = await self._ahead.prepared(self._rows, state.step)
-        if self._ready.line is not None and self._record is not None:
-            append(self._record, self._ready.line)
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
@@ -126,12 +124,21 @@ class Past:
                 f"{self._journal.path}: was made for the promise 'past', which needs no next request and does not hide "
                 "it: leave the next request out, or make another journal for the promise 'both'"
             )
+        if self._ready is not None and self._ready.line is not None and self._record is not None:
+            # Before the source is looked at, but after the call counts as made: the disk's time would otherwise be
+            # added to the caller's, and carry what took less than a delay across a point of the grid.
+            append(self._record, self._ready.line)
         step = None if self._ready is None else self._ready.step
         request = self._chain.index(source)
         made = past.begin(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
         cost = float(self._chain.n) if step is None else step.cost
-        self._journal.begin(made.state, made.pending, cost, None if made.rows is None else made.rows.as_dict())
-        self._rows, self._ready = made.rows, None
+        try:
+            self._journal.begin(made.state, made.pending, cost, None if made.rows is None else made.rows.as_dict())
+        finally:
+            # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
+            # rows that are older than the context would tell something about the context.
+            if self._journal.state is made.state:
+                self._rows, self._ready = made.rows, None
         return made.pending
 
     def look_ahead(self) -> None:

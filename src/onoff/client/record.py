@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onoff.everyday import Step
 
 BLOCK = 1 << 16
+HEAD = b'{"format": "onoff-law", '  # how every line begins
 
 
 def law_line(stream: str, number: int, step: Step) -> bytes:
@@ -44,11 +45,17 @@ def law_line(stream: str, number: int, step: Step) -> bytes:
 
 
 def append(file: Path, line: bytes) -> None:
-    """Append a line, whole or not at all; it is on disk afterwards. Half a line that a crash has left is cut off."""
+    """Append a line, whole or not at all; it is on disk afterwards. Half a line that a crash has left is cut off.
+
+    A file that is not a record, such as a chain or the journal itself, is refused and stays as it is.
+    """
     try:
         descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            begin = os.pread(descriptor, len(HEAD), 0)
+            if begin != HEAD[: len(begin)]:
+                raise OnoffError(f"{file}: is not a record of laws, and nothing was asked: name another file")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # only now: the lock of the journal itself is never free
             end = _end_of_lines(descriptor)
             try:
                 written = 0

@@ -46,6 +46,9 @@ def check(pasts: Pasts, law: Law, charged: float = 0.0) -> Checked:
     if law.rounding > COARSE:
         message = f"a rounding of {law.rounding:.1e} is stated: too much for one step"
         faults.append(Fault("coarse", message, law.rounding))
+    if law.rounding < law.charge:  # a charge excuses distances: it must be in the sum that is judged
+        message = f"a rounding of {law.rounding:.1e} is stated, but merging alone is charged with {law.charge:.1e}"
+        faults.append(Fault("charge", message, law.charge))
     laws, chances, used = query_laws(pasts, law)
     if not len(laws):
         return Checked(tuple(faults), 0.0, 0.0, 0.0, 0.0)

@@ -149,7 +149,8 @@ def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> La
         fits = 0 < denominator <= MOST_UNITS and len(masses) == len(sets) and sets
         if not (fits and rounding >= 0 and charge >= 0):
             raise ValueError("its numbers do not fit together")
-        tables = {int(context): _table(parts, len(sets), denominator) for context, parts in law["encoders"].items()}
+        encoders = {_whole(int(context)): parts for context, parts in law["encoders"].items()}
+        tables = {context: _table(parts, len(sets), denominator) for context, parts in encoders.items()}
         homes = tuple(_whole(c, -1) for c in place), tuple(_whole(c, -1) for c in joined)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LogError(f"a damaged law in a record: {error!r}") from None
