@@ -138,6 +138,18 @@ def test_a_line_that_was_torn_is_noted_and_its_step_needs_another_one(tmp_path):
     assert not found.passed
 
 
+@pytest.mark.parametrize("sensitive", [(), (1,)])
+def test_a_record_that_begins_late_leaves_no_verdict_and_accuses_no_draw(tmp_path, sensitive):
+    log = some_log(sensitive=sensitive)
+    done = call(*write_everyday_files(tmp_path, replace(log, record=log.record[1:])))
+    assert done.returncode == 1
+    assert "this log: NO VERDICT" in done.stdout
+    assert "tells nothing" not in done.stdout
+    assert "rule broken (record)" in done.stdout
+    assert "drawn as the recorded laws say" in done.stdout
+    assert "NOT drawn" not in done.stdout
+
+
 def test_laws_of_other_streams_are_not_looked_at_and_what_is_no_law_is_an_error(tmp_path):
     log = some_log()
     write_lines(tmp_path / "record", [*log.record, {**log.record[0], "stream": "ab" * 16}])

@@ -71,21 +71,24 @@ def _words(found: EverydayAudit) -> str:
     verdict = found.verdict
     if found.following is not None and found.following.refuted and not verdict.succeeded:
         return "NO VERDICT: a server that knows these habits better than the chain may learn more"
-    words = _outcome(verdict)
-    if verdict.silent:
-        words += f"; {len(verdict.silent)} OFF steps could NOT be attacked: their laws are missing or impossible"
-    return words
+    if verdict.silent and verdict.conclusive and not verdict.succeeded:
+        steps = f"{len(verdict.silent)} OFF steps could NOT be attacked: their laws are missing or impossible"
+        return f"NO VERDICT: {steps}; with the others {_changes(verdict)}"
+    return _outcome(verdict)
 
 
 def _outcome(verdict: Verdict) -> str:
-    most = max(verdict.variation, verdict.happening)
-    tests = f"beliefs changed by {most:.1e} on average, {verdict.allowed:.1e} is allowed"
     outcome = "tells nothing about private requests, at them or after them"
     if not verdict.conclusive:
         outcome = "SAYS NOTHING: an allowance of 1 or more would let any leak pass"
     elif verdict.succeeded:
         outcome = "BETRAYS private requests"
-    return f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
+    return f"{outcome} ({_changes(verdict)}; false alarms at most {100 * verdict.false_alarms:g} %)"
+
+
+def _changes(verdict: Verdict) -> str:
+    most = max(verdict.variation, verdict.happening)
+    return f"beliefs changed by {most:.1e} on average, {verdict.allowed:.1e} is allowed"
 
 
 def everyday_as_dict(found: EverydayAudit, chain: Chain) -> dict[str, Any]:

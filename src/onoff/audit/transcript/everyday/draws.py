@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.everyday.record import Law
 from onoff.audit.transcript.draws import FALSE_ALARM, Bets, DrawTest, wager
-from onoff.audit.transcript.everyday.laws import NOWHERE, contexts_of, unjoined_contexts, unmoved_contexts
+from onoff.audit.transcript.everyday.laws import NOWHERE, UNKNOWN, contexts_of, unjoined_contexts, unmoved_contexts
 from onoff.audit.transcript.gambling import Drawn, Gambler, Leaning
 from onoff.audit.transcript.mistakes import (
     Memory,
@@ -71,7 +71,7 @@ def everyday_draws(
 def drawn_sets(
     steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], n: int, sensitive: Sequence[int]
 ) -> Iterator[Drawn | int | None]:
-    """The draw of every OFF step; None where no law was recorded, the step's number where nobody can have drawn it."""
+    """The draw of every OFF step; None where law or context is not on record, its number where nobody can have drawn it."""
     before, previous = 0, -1
     for step, owed, context in zip(steps, dues, contexts_of(steps, dues, laws, sensitive), strict=True):
         if owed.lag:
@@ -92,8 +92,8 @@ def _drawn(
     before: int,
     previous: int,
 ) -> Drawn | int | None:
-    if law is None:
-        return None
+    if law is None or (context == UNKNOWN and step.request not in sensitive):
+        return None  # a missing law is a broken rule; what follows from it is not held against the draws
     sets = law.sets
 
     def row(context: int) -> NDArray[np.int64] | None:

@@ -13,6 +13,7 @@ from onoff.audit.transcript.rules import Due
 from onoff.errors import LogError
 
 NOWHERE = -1  # the context of a reader for whom the record has none
+UNKNOWN = -2  # that of a reader after a step whose law is missing, until something hidden is asked for
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ def read_laws(file: Path, stream: str | None) -> Laws:
 def contexts_of(
     steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], sensitive: Sequence[int]
 ) -> list[int]:
-    """The context of the reader at every step, as the recorded moves of contexts say; NOWHERE while ON, or lost."""
+    """The context of the reader at every step, as the recorded moves of contexts say; NOWHERE while ON, or lost.
+
+    After a step whose law is missing it is UNKNOWN, until something hidden is asked for.
+    """
     return _followed(steps, dues, laws, frozenset(sensitive))
 
 
@@ -79,11 +83,13 @@ def _followed(steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law
     found, context, before = [], NOWHERE, None
     for step, owed in zip(steps, dues, strict=True):
         law = laws.get(step.step)
-        if owed.lag == 0 or law is None or before is None:
+        if owed.lag == 0 or before is None:
             context = NOWHERE
+        elif law is None:
+            context = UNKNOWN
         elif before[1] or before[0] in hidden:
             context = law.joined[before[0]] if before[0] < len(law.joined) else NOWHERE
-        else:
+        elif context != UNKNOWN:
             context = law.place[context] if 0 <= context < len(law.place) else NOWHERE
         found.append(context)
         before = step.request, owed.lag == 0
