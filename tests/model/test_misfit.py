@@ -255,7 +255,7 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     assert 0 < rows[0]["estimate"] < rows[0]["bound"] < 1
     assert f"an OFF step at lag 1 is within {rows[0]['bound']:.3f} of private" in done.stdout
     assert "leaves the habits uncertain" not in done.stdout
-    (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 3)
+    (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
     done = call("fit", "few.txt", "-o", "few.json", "--held-out", "0", cwd=tmp_path, check=True)
     assert "an OFF step at lag 1 has no proved bound: too few transitions" in done.stdout
     assert "That is about cost. As for privacy, this log leaves the habits uncertain" in done.stdout

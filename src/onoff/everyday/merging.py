@@ -18,7 +18,7 @@ from onoff.everyday.filter import FLOOR, error_of
 from onoff.types import Floats, Mask
 
 ALIKE = 2.0**-42  # rows this near are merged whenever they are met
-SPARE = 32  # contexts beyond the number of sources; above, the nearest rows are merged however far they are
+SPARE = 512  # contexts beyond the number of sources; above, the nearest rows are merged however far they are
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,7 +71,7 @@ def everyday_draws(
 def drawn_sets(
     steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], n: int, sensitive: Sequence[int]
 ) -> Iterator[Drawn | int | None]:
-    """The draw of every OFF step; None where law or context is not on record, its number where nobody can have drawn it."""
+    """The draw of every OFF step; None where law or context is not on record, its number where nobody can draw it."""
     before, previous = 0, -1
     for step, owed, context in zip(steps, dues, contexts_of(steps, dues, laws, sensitive), strict=True):
         if owed.lag:
