@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,7 +104,7 @@ def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
     Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
     """
     target = Path(os.path.realpath(file))
-    temporary = target.with_name(f".{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{os.urandom(8).hex()}")
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -73,6 +72,8 @@ def get(
     background: Background = True,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout."""
+    import asyncio
+
     from onoff.client.connecting import connect
 
     client = connect(
@@ -115,6 +116,8 @@ def resume(
     deadline: Deadline = None,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
+    import asyncio
+
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
 
@@ -187,6 +190,8 @@ def measure(
     deadline: Deadline = None,
 ) -> None:
     """Fetch every URL once and write down how long each body is, to plan with real lengths."""
+    import asyncio
+
     from onoff.client.transport.web import HttpTransport
     from onoff.files import check_file, write_atomically
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +59,7 @@ def play(
 
     A file that was played to its end is not played again unless --restart says so.
     """
+    import asyncio
     import os
 
     from onoff.apps import terminal
