@@ -58,6 +58,15 @@ def test_a_log_that_is_not_private_is_exit_code_1_with_what_is_wrong(tmp_path):
     assert "rule broken (coarse)" in done.stdout
 
 
+def test_a_rounding_that_is_stated_too_large_is_found_though_it_may_be_certified(tmp_path):
+    """It would buy a larger allowance for the attack."""
+    log = some_log()
+    record = tuple({**line, "law": {**line["law"], "rounding": 2.0**-31}} for line in log.record)
+    done = call(*write_everyday_files(tmp_path, replace(log, record=record)))
+    assert done.returncode == 1
+    assert "states a rounding of 4.7e-10, and the law has" in done.stdout + done.stderr
+
+
 def test_encoders_of_exchanged_contexts_betray_requests_to_the_attack():
     """The attack takes the record for what the client does: the more is wrong in it, the more the log tells."""
     log = some_log(120, sensitive=())

@@ -19,6 +19,7 @@ from clientkit import BODIES, NAMES, OFF, ON, scene
 from clikit import call
 from onoff import Chain, connect
 from onoff.client import ahead, past, record
+from onoff.client.ahead import Ahead
 from onoff.client.grid import Grid
 from onoff.client.journal import Journal
 from onoff.client.session import finish
@@ -620,3 +621,25 @@ def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(o
     assert found.returncode == 2
     assert "impossible to ask for 'weather' right after 'news'" in found.stderr
     assert not own.queries()
+
+
+def test_a_preparation_that_failed_is_tried_again():
+    tries = []
+
+    def prepare(rows, number):
+        tries.append(number)
+        if len(tries) == 1:
+            raise MemoryError("for once")
+        return rows
+
+    async def twice():
+        ahead = Ahead(prepare)
+        with pytest.raises(MemoryError):
+            await ahead.prepared("rows", 7)
+        found = await ahead.prepared("rows", 7)
+        assert await ahead.prepared("rows", 7) is found
+        ahead.close()
+        return found
+
+    assert asyncio.run(twice()) == "rows"
+    assert tries == [7, 7]

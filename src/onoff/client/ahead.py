@@ -41,8 +41,8 @@ class Ahead:
         self._made: asyncio.Future[Prepared] | None = None
 
     def begin(self, rows: Everyday, number: int) -> asyncio.Future[Prepared]:
-        """Begin to prepare step `number`, unless that was begun before."""
-        if self._made is None or self._number != number:
+        """Begin to prepare step `number`, unless that was begun before. What failed is tried again."""
+        if self._made is None or self._number != number or _failed(self._made):
             self._forget()
             self._number = number
             self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
@@ -67,3 +67,7 @@ class Ahead:
         if self._made is not None and not self._made.cancel() and not self._made.cancelled():
             self._made.exception()
         self._made = None
+
+
+def _failed(made: asyncio.Future[Prepared]) -> bool:
+    return made.done() and (made.cancelled() or made.exception() is not None)

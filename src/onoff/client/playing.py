@@ -51,7 +51,7 @@ async def play_file(
 
 @dataclass(frozen=True)
 class Progress:
-    """The file that was played last: a hash of its requests, the step of the first, its name, and how many it has."""
+    """The file that was played last: name, hash of its requests, how many there are, and the step of the first."""
 
     digest: str
     first: int

@@ -39,7 +39,7 @@ def periodic(n: int) -> st.SearchStrategy[Chain]:
 
 
 def near_deterministic(n: int) -> st.SearchStrategy[Chain]:
-    """A permutation, left with a small probability; with probability 0 it is deterministic."""
+    """Chains that follow a permutation and leave it with a small probability, which may be 0."""
 
     def build(order: list[int], slip: float) -> Chain:
         P = np.full((n, n), slip / n)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Engine = Callable[["Chain", Sequence[int]], Any]  # makes laws, as an exhibit: `onoff.everyday.Everyday.start`
 
+SLACK = 2  # by which factor a stated rounding may exceed that of the law made again: machines differ in last digits
+
 
 @dataclass(frozen=True)
 class EverydayAudit:
@@ -137,7 +139,7 @@ def seen_steps(
 
 
 def _remade(start: Any, seen: Sequence[Seen], advance: Callable[[], None]) -> tuple[int, list[str]]:
-    """How many laws are those of the engine, and the steps at which another one was recorded.
+    """How many laws are those of the engine, and the steps at which another one, or more rounding, was recorded.
 
     What follows another law cannot be compared before the next ON step.
     """
@@ -159,6 +161,11 @@ def _remade(start: Any, seen: Sequence[Seen], advance: Callable[[], None]) -> tu
                 state = None
             else:
                 same += 1
+                if step.law.rounding > SLACK * made.rounding:
+                    unlike.append(
+                        f"step {t}: states a rounding of {step.law.rounding:.1e}, and the law has {made.rounding:.1e}: "
+                        "what is stated is what the attack allows"
+                    )
                 state = state.advance(ready, step.query) if step.query in ready.sets else None
     return same, unlike
 
