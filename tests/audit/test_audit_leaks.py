@@ -336,7 +336,7 @@ def early_abort(patch):
     """The client hangs up as soon as it has the wanted frame."""
     telling_the_transport(patch)
 
-    async def fetch(self, stream, step, sources, held):
+    async def fetch(self, stream, step, sources, held):  # noqa: ARG001
         catalogue, place = self.catalogue, sources.index(self.wanted)
         size, body = catalogue.frame_length, b""
         query = Query(catalogue.fingerprint, stream, step, sources).encode()

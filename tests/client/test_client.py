@@ -278,8 +278,8 @@ def amounts(told):
     [
         ({"a": "http://x/1"}, "at least 2"),
         ({"a": "http://x/1", "b": "http://x/1"}, "same URL"),
-        ({"a": "http://x/1", "b": "http://y/2"}, "one origin"),
-        ({"a": "http://x/1", "b": "https://x/2"}, "one origin"),
+        ({"a": "http://x/1", "b": "HTTP://X:80/1"}, "'a' and 'b' have the same URL"),
+        ({"a": "https://x", "b": "http://x", "c": "https://x:443/"}, "'a' and 'c' have the same URL"),
         ({"a": "ftp://x/1", "b": "ftp://x/2"}, r"http\(s\)"),
         ({"a": "http://u:p@x/1", "b": "http://u:p@x/2"}, r"http\(s\)"),
         ({"a": "http://x/1#top", "b": "http://x/2"}, r"http\(s\)"),

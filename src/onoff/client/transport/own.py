@@ -6,7 +6,7 @@ import httpx
 
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_server, checked_token
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
 from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, Query, Unchanged, decode_answer
@@ -30,7 +30,7 @@ class OnoffTransport:
     ) -> None:
         self.url = checked_server(url)
         headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
-        self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
+        self._http: httpx.AsyncClient = open_connections([self.url], timeout, headers)
         self._catalogue: Catalogue | None = None
         self._given_deadline = None if deadline is None else checked_deadline(deadline)
 
