@@ -10,6 +10,7 @@ import typer
 from onoff.apps.cli.options import (
     TOKEN,
     Background,
+    Cache,
     ChainFile,
     Deadline,
     Delay,
@@ -46,6 +47,7 @@ def play(
     record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
+    cache: Cache = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
         bool,
@@ -68,7 +70,8 @@ def play(
 
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        record=record, plans=plans, lengths=lengths, cache=cache,
+        token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
         background=background, lasting=True,
     )  # fmt: skip
     items, delivery = read_items(file, client.chain.names), Delivery(out)
