@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 from onoff.wire import Catalogue, Frame, Unchanged, parse_query
 
@@ -183,6 +184,29 @@ class Origin:
 
     def urls(self, server: RecordingServer) -> dict[str, str]:
         return {name: f"{server.url}/{name}" for name in self.bodies}
+
+
+class VersionedOrigin(Origin):
+    """A web server that says of each body which version it is, and sends it only if it is newer than the reader's.
+
+    `dated` has it speak of dates, else of entity tags.
+    """
+
+    LATEST = "Last-Modified: Sat, 03 Oct 2026 08:00:00 GMT"
+    SENT = "Date: Sat, 03 Oct 2026 08:00:01 GMT"
+
+    def __init__(self, bodies: dict[str, bytes], dated: bool = False) -> None:
+        super().__init__(bodies)
+        self.dated = dated
+
+    def __call__(self, request: Request) -> Reply:
+        body = self.bodies[request.path.removeprefix("/")]
+        tag = f'"{crc32(body):08x}"'
+        version = [self.LATEST, self.SENT] if self.dated else [f"ETag: {tag}"]
+        asked = {name.lower(): value for name, value in request.headers}
+        if asked.get("if-none-match") == tag or asked.get("if-modified-since") == self.LATEST.partition(": ")[2]:
+            return Reply([("\r\n".join(["HTTP/1.1 304 Not Modified", *version, "", ""])).encode()])
+        return reply(body, headers=["Content-Type: text/plain", *version])
 
 
 class OnoffOrigin:
