@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
+from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep, urls
 from onoff.apps.cli.options import parse_lags, parse_sources
 from onoff.errors import OnoffError
 
@@ -33,6 +33,7 @@ plan.register(app)
 play.register(app)
 serve.register(app)
 sweep.register(app)
+urls.register(app)
 
 ChainFile = Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")]
 
