@@ -124,8 +124,8 @@ def test_play_looks_one_ahead_ends_on_and_keeps_its_announcement_when_left(chain
 
 def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chain, plans, server, tmp_path):
     class Broken(OnoffTransport):
-        async def fetch(self, stream, step, sources):
-            seen.append((stream, step, sources))
+        async def fetch(self, stream, step, sources, held):
+            seen.append((stream, step, sources, held))
             raise Unavailable("no network")
 
     seen = []
@@ -146,7 +146,7 @@ def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chai
             return first, again
 
     asyncio.run(fail())
-    assert seen == [(seen[0][0], 0, (0, 1, 2, 3))] * 3
+    assert seen == [(seen[0][0], 0, (0, 1, 2, 3), (None,) * 4)] * 3
     before = len(server.transcript())
     first, again = asyncio.run(recover())
     assert first.body == again.body == b"latest of sports"

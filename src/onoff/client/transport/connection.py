@@ -81,10 +81,11 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
 async def read(
     http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None = None
-) -> tuple[int, bytes]:
-    """The status and the whole body. Raises `Unavailable` if the body exceeds the limit or the connection breaks.
+) -> tuple[int, bytes, httpx.Headers]:
+    """The status, the whole body and the headers.
 
-    `problem_limit`, if there is one, is the limit for a body that comes with another status than 200.
+    Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one, is the
+    limit for a body that comes with another status than 200.
     """
     try:
         response = await http.send(request, stream=True)
@@ -95,7 +96,7 @@ async def read(
                 body += chunk
                 if len(body) > most:
                     raise Unavailable(f"{request.url.path}: the body is longer than {most} bytes")
-            return response.status_code, bytes(body)
+            return response.status_code, bytes(body), response.headers
         finally:
             await response.aclose()
     except httpx.HTTPError as error:

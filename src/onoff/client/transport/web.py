@@ -17,6 +17,7 @@ import httpx
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_url, masked, origin_of, request_of
 from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
+from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import CatalogueError, SourceError
 from onoff.files import told
 from onoff.foreign import plain
@@ -73,15 +74,22 @@ class HttpTransport:
     async def connect(self) -> None:
         """Do nothing: the catalogue is the client's own."""
 
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
+    async def fetch(
+        self,
+        stream: str,  # noqa: ARG002 (the protocol's)
+        step: int,  # noqa: ARG002
+        sources: tuple[int, ...],
+        held: tuple[str | None, ...] = (),
+    ) -> Answer:
         """GET every URL of the set in its order, each body to its end, whatever the statuses are."""
         urls = list(self._sources.values())
         contents, size = [], 0
         async with within(self._deadline):
-            for source in sources:
+            for source, version in zip(sources, held or (None,) * len(sources), strict=True):
                 limit = min(self._limit, self._answer_limit - size)
-                status, body = await read(self._http, self._http.build_request("GET", urls[source]), limit)
-                contents.append(Content(status, body))
+                request = self._http.build_request("GET", urls[source], headers=condition(version))
+                status, body, headers = await read(self._http, request, limit)
+                contents.append(_content(status, body, headers, version))
                 size += len(body)
         return Answer(tuple(contents), size)
 
@@ -99,6 +107,14 @@ class HttpTransport:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+def _content(status: int, body: bytes, headers: httpx.Headers, held: str | None) -> Content:
+    """What a server has for one URL. "Not modified" is a message like any other status, unless it was asked for."""
+    if status == 304 and held is not None:
+        return Content(200, b"", unchanged=True)
+    version = version_of(headers) if status == 200 else None
+    return Content(status, body, None, type_of(headers), version, size=len(body))
 
 
 def _origins(sources: dict[str, str]) -> list[str]:
