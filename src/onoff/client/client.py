@@ -269,7 +269,7 @@ class Client:
         name = self.chain.names[stored.source]
         error = None
         if stored.status != 200:
-            words = f"the server answered {stored.status} for {name!r}"
+            words = f"the server answered {stored.status} for {name!r}; the request counts as made, with its query"
             error = SourceError(words, status=stored.status, body=stored.body)
         names = tuple(self.chain.names[i] for i in query)
         return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error)
