@@ -110,11 +110,11 @@ class LogError(OnoffError, ValueError):
 class SessionError(OnoffError):
     """The client was asked for something that its rules forbid."""
 
-    exit_code = RULES
-
 
 class PendingRequest(SessionError):
     """A request is pending, and another one was made (or none is, and one was to be finished)."""
+
+    exit_code = RULES
 
     def __init__(self, message: str, *, step: int) -> None:
         super().__init__(message)
@@ -123,6 +123,8 @@ class PendingRequest(SessionError):
 
 class Announced(SessionError):
     """Another request than the announced one was made after a query that depends on the announcement."""
+
+    exit_code = RULES
 
     def __init__(self, message: str, *, announced: int) -> None:
         super().__init__(message)

@@ -26,7 +26,17 @@ from onoff.client.session import finish
 from onoff.client.settings import Settings
 from onoff.client.snapshot import snapshot
 from onoff.client.stored import Stored
-from onoff.errors import ChainError, ContextError, JournalError, OnoffError, PendingRequest, SessionError, Unavailable
+from onoff.errors import (
+    JOURNAL,
+    USAGE,
+    ChainError,
+    ContextError,
+    JournalError,
+    OnoffError,
+    PendingRequest,
+    SessionError,
+    Unavailable,
+)
 from onoff.everyday import Everyday
 from oracles import random_chain
 
@@ -585,13 +595,13 @@ def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
     assert "7 requests, privacy ON for 3" in played.stdout
     assert "made ON" not in played.stderr
     assert len((tmp_path / "laws").read_text().splitlines()) == 3
-    for words, told in (
-        (["--promise", "both"], "was made for the promise 'past'"),
-        (["--sensitive", "news"], "was made for other sensitive sources"),
-        (["--next", "news"], "leave the next request out"),
+    for words, told, code in (
+        (["--promise", "both"], "was made for the promise 'past'", JOURNAL),
+        (["--sensitive", "news"], "was made for other sensitive sources", JOURNAL),
+        (["--next", "news"], "leave the next request out", USAGE),
     ):
         refused = call("get", "news", *here, *words)
-        assert (refused.returncode, refused.stdout) == (2, "")
+        assert (refused.returncode, refused.stdout) == (code, "")
         assert told in refused.stderr
     assert snapshot(tmp_path / "j").state.step == 7
 

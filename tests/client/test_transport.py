@@ -15,7 +15,7 @@ from onoff import HttpTransport, OnoffTransport
 from onoff.client.client import Client
 from onoff.client.transport import connection
 from onoff.client.transport import own as onoff
-from onoff.errors import CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.errors import UNREACHABLE, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.wire import Catalogue
 from recordingserver import Reply, reply
 
@@ -134,7 +134,7 @@ def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypa
         commands.append(["measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json"])
     for command in commands:
         done = call(*command, "--deadline", DEADLINE)
-        assert done.returncode == 2
+        assert done.returncode == UNREACHABLE
         assert "not whole after 0.4 seconds" in done.stderr
     for wrong in ("0", "-1", "nan", "inf"):
         assert "a deadline is a number of seconds above 0" in call(*commands[-1], "--deadline", wrong).stderr

@@ -255,13 +255,13 @@ def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
 
 
 def print_status(found: Standing, following: Following | None = None, journal: Path | None = None) -> None:
-    """Print how a client stands, and whether its requests follow the chain; loudly and first if they do not.
+    """Print how a client stands, and at the end whether its requests follow the chain; at the top, too, if they do not.
 
     `journal` is named in what there is to do, if it is not the usual one.
     """
     if following is not None and following.refuted:
-        print(f"WARNING: {following.words()}")
-        print("A server may learn more than is promised below, which is relative to the chain (docs/how-to/check.md).")
+        print("WARNING: the requests of this journal DO NOT FOLLOW its chain. All that is promised is relative to it.")
+        print("A server may learn more than is said below: see the last line, and docs/how-to/check.md.")
     state, chain, plan, lengths = found.journal.state, found.chain, found.plan, found.lengths
     names = chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], chain.n)
@@ -296,7 +296,7 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
-    if following is not None and not following.refuted:
+    if following is not None:
         print(following.words())
 
 

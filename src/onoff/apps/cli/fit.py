@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
 from onoff.apps.tone import aside, note
 from onoff.errors import LogError
@@ -102,7 +103,7 @@ def fit(
     if report is not None:
         write_atomically(report, result.to_json().encode() + b"\n")
     if as_json:
-        print(result.to_json())
+        print_json(result.report)
     else:
         showing.print_fit(result.report)
     if plot is not None:
