@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -344,7 +345,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
 
 
 def test_play_goes_on_after_a_kill(chain_file, plans, server, tmp_path):
-    items = [(NAMES[(i * 7) % 4], i % 3 == 0) for i in range(100)]
+    items = [(NAMES[(i * 7) % 4], i % 3 == 0) for i in range(40)]
     (tmp_path / "requests").write_text("# a comment\n\n" + "".join(f"{'on' if p else 'off'} {s}\n" for s, p in items))
     command = [ONOFF, "play", tmp_path / "requests", "--server", server.url, "--chain", chain_file]
     command += ["--journal", tmp_path / "j", "--plans", plans, "--out", tmp_path / "got", "--delay", "0.02"]
@@ -357,17 +358,18 @@ def test_play_goes_on_after_a_kill(chain_file, plans, server, tmp_path):
                 if snapshot(tmp_path / "j").state.step >= stop_at:
                     break
             except OnoffError:
-                continue  # not there yet
+                time.sleep(0.05)  # not there yet
+            time.sleep(0.01)
         process.kill()
         process.wait()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "100 requests" in done.stdout
+    assert "40 requests" in done.stdout
     for step, (source, _) in enumerate(items):
         assert (tmp_path / "got" / f"{step:06d}").read_bytes() == f"latest of {source}".encode()
     queries = {}
     for line in server.transcript()[before:]:
         queries.setdefault(line["step"], set()).add(tuple(line["sources"]))
-    assert sorted(queries) == list(range(100))
+    assert sorted(queries) == list(range(40))
     assert all(len(sets) == 1 for sets in queries.values())
 
 

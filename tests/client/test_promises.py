@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import json
 import os
@@ -520,6 +521,18 @@ def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
     file.write_bytes(one[:9])  # all that there is of the first line
     record.append(file, two)
     assert file.read_bytes() == two
+
+
+def test_a_record_that_another_program_keeps_locked_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    file, line = tmp_path / "record", record.HEAD + b"1}\n"
+    record.append(file, line)
+    monkeypatch.setattr(record, "PATIENCE", 0.05)
+    with file.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OnoffError, match="keeps it locked, and nothing was asked"):
+            record.append(file, line)
+    record.append(file, line)
+    assert file.read_bytes() == line * 2
 
 
 def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):

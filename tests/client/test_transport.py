@@ -11,8 +11,7 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, TRANSPORTS, World, faulty
 from clikit import call
-from onoff import HttpTransport, OnoffTransport
-from onoff.client.client import Client
+from onoff import HttpTransport, OnoffTransport, connect
 from onoff.client.transport import connection
 from onoff.client.transport import own as onoff
 from onoff.errors import UNREACHABLE, CatalogueError, RefusedByServer, StaleStep, Unavailable
@@ -116,7 +115,7 @@ def test_after_the_deadline_the_next_attempt_is_a_new_one(world):
 
 def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypatch):
     """Also to finish what was left pending, and to measure."""
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "attempts", 1)
+    monkeypatch.setitem(connect.__kwdefaults__, "attempts", 1)
     world.server.respond = faulty(
         world.origin, lambda request, _: SLOW["body"]() if request.path in ("/v1/query", f"/{NAMES[1]}") else None
     )

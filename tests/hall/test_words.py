@@ -304,7 +304,7 @@ ODD_NOTES = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_NOTES)
+@pytest.mark.parametrize("odd", [*ODD_NOTES[:3], *(pytest.param(odd, marks=pytest.mark.long) for odd in ODD_NOTES[3:])])
 def test_notes_that_cannot_be_read_are_errors_that_say_how_to_go_on(chain_file, tmp_path, odd):
     """As after an accident, or from another version; every one can be got over without a new journal."""
     (tmp_path / "requests").write_text("on news\non sports\n")
