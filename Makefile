@@ -25,7 +25,7 @@ page: $(RUNTIME)
 
 test: $(DEVELOPMENT)
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not timing'
-	$(BIN)/pytest -m timing
+	$(BIN)/pytest -m timing tests/client/test_client_timing.py
 
 stress: $(DEVELOPMENT)
 	ONOFF_STRESS=$(SHARE) $(BIN)/pytest -m stress -n 2 --dist load

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import READ
 from onoff.errors import OnoffError
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff urls feeds.opml -o urls.json")(urls)
+    app.command(rich_help_panel=READ, epilog="Example: onoff urls feeds.opml -o urls.json")(urls)
 
 
 def urls(
@@ -22,6 +25,7 @@ def urls(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="JSON {name: URL}, for --urls.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out if it is there.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make the file of URLs from an OPML file or a list: ask for every URL once and follow its redirects.
 
@@ -38,6 +42,9 @@ def urls(
         raise OnoffError(f"{out}: exists already: give another name, or --force to overwrite it")
     found = asyncio.run(find_urls(feeds, bar=progress("asking")))
     write_atomically(out, json.dumps(dict(found.urls), indent=2, ensure_ascii=False).encode() + b"\n")
+    if as_json:
+        print_json(found)
+        return
     for name, url in found.redirected.items():
         print(f"{name}: {url} leads to {found.urls[name]}")
     print(f"{len(found.urls)} sources at {found.origins} web server{'s' if found.origins > 1 else ''}")
