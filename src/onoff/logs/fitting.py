@@ -26,6 +26,7 @@ from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
+from onoff.model.misfit import too_few
 from onoff.types import Progress, is_whole, silent
 
 OTHER = "other"
@@ -254,7 +255,7 @@ def _fitted(
     if (word := quality.smoothing_note(counts, smoothing)) is not None:
         notes.append(word)
     n = len(names)
-    if quality.too_few(counts.sum(), n):
+    if too_few(counts.sum(), n):
         notes.append(f"{counts.sum()} transitions are few for {n} sources: do not rely on this chain")
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0

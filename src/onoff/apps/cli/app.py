@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, serve, sweep
+from onoff.apps.cli import audit, check, client, fit, normalise, page, plan, play, proxy, serve, sweep
 from onoff.apps.cli.options import parse_lags, parse_sources
 from onoff.errors import OnoffError
 
@@ -31,6 +31,7 @@ normalise.register(app)
 page.register(app)
 plan.register(app)
 play.register(app)
+proxy.register(app)
 serve.register(app)
 sweep.register(app)
 
