@@ -173,12 +173,19 @@ def status(
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.apps import terminal
+    from onoff.client.learning import NOTE, Learned
     from onoff.client.settings import default_journal
+    from onoff.client.snapshot import snapshot
     from onoff.client.standing import standing
     from onoff.logs.following import follows
+    from onoff.logs.journals import noted
     from onoff.logs.requests import of_journal
 
     path = journal or default_journal()
+    if chain is None and NOTE in snapshot(path).notes:
+        kept = noted(path)
+        print(Learned(len(kept.names or ()), len(kept.requests), kept.private.count(False)).words())
+        return
     found = standing(path, chain, plans)
     terminal.print_status(found)
     print(follows(found.chain, of_journal(path, found.chain).indices).words())

@@ -82,13 +82,13 @@ class Application:
             case "GET" | "HEAD":
                 return Response("on\n" if self._line.private else "off\n", 200, page.HEADERS, "text/plain")
             case "PUT":
-                self._line.switch(_wanted(await _body(request)))
+                self._line.switch(wanted(await _body(request)))
                 return Response(status_code=204)
             case "POST":
                 form = parse_qs((await _body(request)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):
                     return said(403, "use the switch on the proxy's page, or PUT")
-                self._line.switch(_wanted(form.get("privacy", [""])[0].encode()))
+                self._line.switch(wanted(form.get("privacy", [""])[0].encode()))
                 return RedirectResponse("/", 303, page.HEADERS)
         return said(405, "GET, PUT or POST it", {"allow": "GET, HEAD, PUT, POST"})
 
@@ -107,7 +107,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _wanted(body: bytes) -> bool:
+def wanted(body: bytes) -> bool:
     """`on` or `off`, as text or as JSON ("on", or {"privacy": "on"})."""
     text = body.strip().lower()
     if text[:1] in (b'"', b"{"):
