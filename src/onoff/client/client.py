@@ -13,19 +13,20 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
+from onoff.client.held import CACHE, cache_size
 from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.stored import Stored
-from onoff.client.transport import Transport
+from onoff.client.transport import Content, Transport
 from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+NOT_HELD = ", which says that it is unchanged, but of another message than the one that is held: ask again"
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
 
@@ -44,8 +46,10 @@ DELAY = 0.05  # seconds between two points of the grid: longer than any draw and
 class Message:
     """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
 
-    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `error`
-    is set if a web server answered something else than 200 for the source; `body` is then what it said.
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
+    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
+    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
+    from the disk.
     """
 
     source: str
@@ -56,6 +60,9 @@ class Message:
     query: tuple[str, ...]
     round: int | None
     error: SourceError | None = None
+    status: int = 200
+    content_type: str | None = None
+    unchanged: bool = False
 
 
 class Client:
@@ -70,6 +77,9 @@ class Client:
     promise it is made for "both" if there is a planner, which that needs, and else for "past". With `record` the laws
     of OFF steps of "past" are noted in a file for auditors. `ahead` says whether the next one is prepared while an
     answer is on its way.
+
+    Members of answers, wanted or not, are held on disk in at most `cache` bytes (0 switches that off). A query asks for
+    what is held only if it is newer.
 
     `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
     be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
@@ -93,6 +103,7 @@ class Client:
         sensitive: Sequence[int | str] = (),
         record: str | Path | None = None,
         ahead: bool = True,
+        cache: int = CACHE,
         randbelow: RandBelow = secrets.randbelow,
         settings: Settings | None = None,
         ends_planner: bool = False,
@@ -112,6 +123,7 @@ class Client:
         self._record, self._ahead = None if record is None else Path(record), ahead
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self._cache = cache_size(cache)
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
@@ -128,7 +140,7 @@ class Client:
             self._on_wire = self._places(self.transport.names)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
-                promise=self._promise, sensitive=self._sensitive,
+                promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
             check_learning(self._opened, self._learns, self.chain.names)
             self._drawing = self._kept_promise(self._opened)
@@ -264,10 +276,12 @@ class Client:
         journal, drawing = self.journal, self._drawing
         assert drawing is not None
         drawing.look_ahead()
-        step = journal.state.step
-        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
+        step, versions = journal.state.step, dict(zip(pending.query, pending.held, strict=True))
+        named = tuple(versions[source] for source in query)
+        held = journal.held(pending)  # all of it is checked before anything leaves, and not only what is wanted
+        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire, named))
         members = [
-            Stored(step, source, content.status, content.round, content.body)
+            _member(step, source, content, held.get(source))
             for source, content in zip(query, answer.contents, strict=True)
         ]
         journal.finish(session.finish(journal.state), members, answer.size, attempts)
@@ -292,9 +306,22 @@ class Client:
         error = None
         if stored.status != 200:
             words = f"the server answered {stored.status} for {name!r}"
-            error = SourceError(words, status=stored.status, body=stored.body)
+            words += NOT_HELD if stored.status == 304 else ""
+            error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
         names = tuple(self.chain.names[i] for i in query)
-        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error)
+        about = (stored.status, stored.content_type, stored.unchanged)
+        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error, *about)
+
+
+def _member(step: int, source: int, content: Content, held: Stored | None) -> Stored:
+    """What an answer has for a source, taken from what is held if that is unchanged."""
+    if content.unchanged and held is not None:
+        return replace(held, step=step, unchanged=True, size=content.size)
+    # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
+    status = 304 if content.unchanged else content.status
+    version = content.version if status == 200 else None
+    about = (content.body, content.content_type, version)
+    return Stored(step, source, status, content.round, *about, size=content.size)
 
 
 def _delivered(message: Message) -> Message:

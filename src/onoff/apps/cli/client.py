@@ -192,7 +192,7 @@ def status(
 
 
 def measure(
-    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
+    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL}.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
     deadline: Deadline = None,
 ) -> None:
