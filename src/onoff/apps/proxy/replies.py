@@ -34,12 +34,12 @@ GUARD = {
 
 async def answered(message: Message, method: str, held: list[str]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
-    status = 200 if message.error is None else message.error.status
+    status = message.status
     if message.round == 0:
         return said(404, "nothing has been published for this source yet; the step was made")
     if not 200 <= status < 600:
         return said(502, f"the origin answered {status}, which is no status of an answer; the step was made")
-    stated = getattr(message, "content_type", None)
+    stated = message.content_type
     kind = stated if stated is not None and TYPE.fullmatch(stated) else None
     tag = await _tag(status, kind, message.body)
     headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": _word(message.private)}
