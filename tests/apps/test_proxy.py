@@ -6,14 +6,17 @@ import asyncio
 import re
 
 import pytest
+from starlette.datastructures import Headers
 
-from clientkit import BODIES, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES, scene
+from onoff import Chain
+from onoff.apps.proxy.app import wanted
 from onoff.apps.proxy.door import refusal
 from onoff.apps.proxy.naming import Naming
+from onoff.client.client import Client
 from onoff.errors import OnoffError
 from proxykit import proxied
 from recordingserver import reply
-from starlette.datastructures import Headers
 
 OWN = {"host": "127.0.0.1:8800"}
 
@@ -26,24 +29,18 @@ def world(tmp_path):
 
 def through(world, ask, **options):
     """What `ask` gives, called with the local program's side and the line."""
-    wanted = {"promise": "past", "planner": None, **options}
-    kept = {key: wanted.pop(key) for key in ("longest", "metrics") if key in wanted}
+    kept = {key: options.pop(key) for key in ("longest", "metrics") if key in options}
 
     async def run():
-        async with proxied(everyday(world, **wanted), **kept) as (http, line):
+        async with proxied(everyday(world, **options), **kept) as (http, line):
             return await ask(http, line)
 
     return asyncio.run(run())
 
 
-def everyday(world, planner=None, **options):
-    from onoff.client.client import Client
-
-    chain = options.pop("chain", world.chain if hasattr(world, "chain") else None)
-    from clientkit import CHAIN
-
+def everyday(world, chain=CHAIN, **options):
     settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
-    return Client(chain or CHAIN, world.transport(), world.directory / "journal", planner, **settings)
+    return Client(chain, world.transport(), world.directory / "journal", promise="past", **settings)
 
 
 def steps(line):
@@ -85,18 +82,17 @@ def test_head_is_a_step_too_and_has_no_body(world):
 
 
 def test_a_local_etag_saves_the_body_but_not_the_step(world):
+    honest = world.server.respond
+
     async def ask(http, line):
         first = await http.get("/news")
         tag = first.headers["etag"]
         held = [await http.get("/news", headers={"if-none-match": value}) for value in (tag, f'"x", W/{tag}', "*")]
         other = await http.get("/news", headers={"if-none-match": '"x"'})
-        world.origin.bodies["news"] = b"newer"
+        world.server.respond = lambda request: reply(b"newer") if request.path == "/news" else honest(request)
         return held, other, await http.get("/news", headers={"if-none-match": tag}), steps(line)
 
-    try:
-        held, other, newer, made = through(world, ask)
-    finally:
-        world.origin.bodies["news"] = BODIES["news"] = b"the latest about news"
+    held, other, newer, made = through(world, ask)
     assert [(answer.status_code, answer.content) for answer in held] == [(304, b"")] * 3
     assert (other.status_code, other.content) == (200, BODIES["news"])
     assert (newer.status_code, newer.content) == (200, b"newer")
@@ -247,8 +243,6 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
 
 
 def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
-    from onoff import Chain
-
     strong = Chain([[0.96 if x == y else 0.01 for y in range(5)] for x in range(5)], NAMES)
 
     async def ask(http, _):
@@ -318,8 +312,6 @@ def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(worl
 
 
 def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):
-    from onoff import Chain
-
     round_trip = Chain([[float(y == (x + 1) % 5) for y in range(5)] for x in range(5)], NAMES)
 
     async def ask(http, line):
@@ -391,8 +383,6 @@ def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
 
 
 def test_the_switch_refuses_words_that_mean_nothing():
-    from onoff.apps.proxy.app import wanted
-
     assert wanted(b" On\n")
     with pytest.raises(OnoffError, match="on or off"):
         wanted(b'{"privacy": {"on": 1}}')

@@ -1,4 +1,4 @@
-"""Proxies for tests: the application in this process, a real `onoff proxy`, and plain web servers with logs behind them.
+"""Proxies for tests: the application in this process, a real `onoff proxy`, and plain web servers behind them.
 
 async with proxied(client) as (http, line): ...         # the application, asked without a socket
 with ProxyProcess(tmp_path, urls, chain) as proxy: ...  # the command; proxy.kill() is kill -9
@@ -92,8 +92,6 @@ class PlainOrigin:
         log = self.log
 
         class Handler(http.server.SimpleHTTPRequestHandler):
-            extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, ".xml": "application/rss+xml"}
-
             def log_request(self, *_: object) -> None:
                 log.append(self.path)
 
