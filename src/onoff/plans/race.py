@@ -26,6 +26,7 @@ from onoff.types import Floats, Lengths, Query, RandBelow
 GRID = 60  # binary digits of the clocks that the race looks at
 WEIGHT_BITS = 160  # to which posterior weights are taken as integers
 DRAWS = 300  # behind the estimate of the cost
+FIRST_DRAWS = 16  # behind a first estimate
 NEAR = 1e-3  # a table within this share of the bound is not left for a race
 
 
@@ -62,7 +63,12 @@ class RacePlan(Plan):
 
         And more than is proved for all schemes: few draws may miss what is rare, and a table near the bound stays.
         """
-        return max(self.cost + 4 / 1.96 * (self.interval[1] - self.cost), self.lower_bound * (1 + NEAR))
+        return max(self.cost + 4 * self.standard_error, self.lower_bound * (1 + NEAR))
+
+    @property
+    def standard_error(self) -> float:
+        """That of the estimated cost."""
+        return (self.interval[1] - self.cost) / 1.96
 
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.

@@ -92,17 +92,19 @@ def _make(
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
-    tell = None if note is None else lambda cost, bound: _noted(note, cost, bound)
+    tell = None if note is None else lambda cost, bound: _noted(note, f"{cost} {bound}")
     try:
+        if note is not None:
+            _noted(note, "")
         return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
     finally:
         if note is not None:
             note.unlink(missing_ok=True)
 
 
-def _noted(note: Path, cost: float, bound: float) -> None:
+def _noted(note: Path, words: str) -> None:
     with suppress(OSError):  # the bar is gone; that is no reason to stop
-        note.write_text(f"{cost} {bound}")
+        note.write_text(words)
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
