@@ -97,16 +97,21 @@ class Posterior(Support):
 
     These are the rows (`rows.Rows`) of the announced promise. Lag 0 is the ON case: the request is `last` itself.
     A request below 2^-1075 has a float of 0: only `possible` tells it from an impossible one. Only P^lag, `walk`, is
-    kept; `rows` is built when asked for.
+    kept; it and `rows` are computed when they are first asked for.
     """
 
-    def __init__(self, chain: Chain, lag: int) -> None:
-        super().__init__(chain, lag)
-        self.walk = chain.power(self.lag)
-        self._wide: tuple[products.Wide, products.Wide] | None = None
-        smallest = self.walk[self.reached].min(initial=1.0) * chain.P[self.edges].min()
+    @cached_property
+    def walk(self) -> Floats:
+        """P^lag."""
+        return self.chain.power(self.lag)
+
+    @cached_property
+    def _wide(self) -> tuple[products.Wide, products.Wide] | None:
+        P = self.chain.P
+        smallest = self.walk[self.reached].min(initial=1.0) * P[self.edges].min()
         if self.lag and smallest < SAFE:
-            self._wide = products.wide_power(chain.P, self.lag), products.widen(chain.P.T)
+            return products.wide_power(P, self.lag), products.widen(P.T)
+        return None
 
     @property
     def scaled(self) -> bool:
@@ -122,7 +127,7 @@ class Posterior(Support):
         """
         if self.lag == 0:
             return 0.0
-        terms = self.n if self._wide else products.summands(self.n)
+        terms = self.n if self.scaled else products.summands(self.n)
         return 2.02 * products.gamma((self.lag - 1) * terms) + products.gamma(self.n + 3)
 
     @property

@@ -17,6 +17,7 @@ from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.rounding import sum_up
+from onoff.model.walks import Walks
 from onoff.plans.base import Plan
 from onoff.schemes import clocks
 from onoff.schemes.clocks import FINE
@@ -110,8 +111,8 @@ class RacePlan(Plan):
         return lru_cache(maxsize=4)(partial(Support, self.chain))
 
     @cached_property
-    def _power(self) -> Callable[[int], Floats]:
-        return lru_cache(maxsize=4)(self.chain.power)
+    def _walks(self) -> Walks:
+        return Walks(self.chain)
 
     def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
@@ -126,7 +127,7 @@ class RacePlan(Plan):
 
     def _earlier(self, request: int, last: int, lag: int, randbelow: RandBelow) -> int:
         """Where the reader may have been `self.lag` steps ago: never where they were, which would leak."""
-        ahead = self._power(lag - self.lag)[last] * self._walk[:, request]
+        ahead = self._walks.row(last, lag - self.lag) * self._walk[:, request]
         weights = _integers(ahead)
         if not sum(weights):  # all underflow: any source that the graph allows
             before = self._support(lag - self.lag).reached[last] & self._support(self.lag).reached[:, request]
