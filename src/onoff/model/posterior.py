@@ -100,6 +100,9 @@ class Posterior(Support):
     kept; it and `rows` are computed when they are first asked for.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Posterior, (self.chain, self.lag)  # the rest is computed again where it is needed
+
     @cached_property
     def walk(self) -> Floats:
         """P^lag."""

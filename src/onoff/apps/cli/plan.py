@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onoff.plans.base import Plan
     from onoff.plans.store import PlanStore
 
+DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers of a cluster busy
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
@@ -56,11 +58,12 @@ def plan(
                 if (found := _kept(store, lag, gap, scheme)) is not None:
                     plans[lag] = found
                     shown.done(lag, found)
-            notes = shown.notes if dask is None else None
+            large = loaded.n >= DIVIDE_FROM
+            notes = shown.notes if dask is None or large else None
             cells = {
                 lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
             }
-            with closing(compute(_make, cells, jobs, dask)) as results:
+            with closing(compute(_make, cells, jobs, dask, divide=large)) as results:
                 for lag, made in results:
                     if isinstance(made, Failed):
                         failed[lag] = made.error
