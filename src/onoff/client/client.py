@@ -305,8 +305,8 @@ class Client:
         name = self.chain.names[stored.source]
         error = None
         if stored.status != 200:
-            words = f"the server answered {stored.status} for {name!r}"
-            words += NOT_HELD if stored.status == 304 else ""
+            words = f"the server answered {stored.status} for {name!r}" + (NOT_HELD if stored.status == 304 else "")
+            words += "; the request counts as made, with its query"
             error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
         names = tuple(self.chain.names[i] for i in query)
         about = (stored.status, stored.content_type, stored.unchanged)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onoff.apps.cli.options import TOKEN, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
+from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import note, note_new
 from onoff.errors import OnoffError
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff proxy --urls urls.json --chain habits.json --sensitive health,politics")(proxy)
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff proxy --urls urls.json --chain habits.json --sensitive health,politics",
+    )(proxy)
 
 
 def proxy(
