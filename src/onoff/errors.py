@@ -167,14 +167,18 @@ class StaleStep(RefusedByServer):
 
 
 class SourceError(OnoffError):
-    """The server has no message for the wanted source; the step is finished. `status` and `body` are what it said."""
+    """The server has no message for the wanted source; the step is finished.
+
+    `status`, `body` and `content_type` are what it said.
+    """
 
     exit_code = NO_MESSAGE
 
-    def __init__(self, message: str, *, status: int, body: bytes) -> None:
+    def __init__(self, message: str, *, status: int, body: bytes, content_type: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.body = body
+        self.content_type = content_type
 
 
 class WireError(OnoffError, ValueError):

@@ -313,12 +313,12 @@ def retry_only_if_the_wanted_frame_was_bad(patch):
     telling_the_transport(patch)
     fetch = OnoffTransport.fetch
 
-    async def content_with_one(self, stream, step, sources):
+    async def content_with_one(self, stream, step, sources, held):
         place = sources.index(self.wanted)
 
-        def lenient(catalogue, sources, body):
+        def lenient(catalogue, sources, body, held):
             try:
-                return decode_answer(catalogue, sources, body)
+                return decode_answer(catalogue, sources, body, held)
             except AnswerError as error:
                 if place in dict(error.faults) or not error.faults:
                     raise
@@ -327,7 +327,7 @@ def retry_only_if_the_wanted_frame_was_bad(patch):
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(own_transport, "decode_answer", lenient)
-            return await fetch(self, stream, step, sources)
+            return await fetch(self, stream, step, sources, held)
 
     patch.setattr(OnoffTransport, "fetch", content_with_one)
 
@@ -336,7 +336,7 @@ def early_abort(patch):
     """The client hangs up as soon as it has the wanted frame."""
     telling_the_transport(patch)
 
-    async def fetch(self, stream, step, sources):
+    async def fetch(self, stream, step, sources, held):  # noqa: ARG001
         catalogue, place = self.catalogue, sources.index(self.wanted)
         size, body = catalogue.frame_length, b""
         query = Query(catalogue.fingerprint, stream, step, sources).encode()
@@ -359,9 +359,9 @@ def wanted_source_first(patch):
     telling_the_transport(patch)
     fetch = OnoffTransport.fetch
 
-    async def ordered(self, stream, step, sources):
+    async def ordered(self, stream, step, sources, held):
         order = (self.wanted, *(source for source in sources if source != self.wanted))
-        answer = await fetch(self, stream, step, order)
+        answer = await fetch(self, stream, step, order, tuple(held[sources.index(source)] for source in order))
         return Answer(tuple(answer.contents[order.index(source)] for source in sources), answer.size)
 
     patch.setattr(OnoffTransport, "fetch", ordered)

@@ -139,8 +139,8 @@ def test_play_looks_one_ahead_ends_on_and_keeps_its_announcement_when_left(chain
 
 def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chain, plans, server, tmp_path):
     class Broken(OnoffTransport):
-        async def fetch(self, stream, step, sources):
-            seen.append((stream, step, sources))
+        async def fetch(self, stream, step, sources, held):
+            seen.append((stream, step, sources, held))
             raise Unavailable("no network")
 
     seen = []
@@ -161,7 +161,7 @@ def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chai
             return first, again
 
     asyncio.run(fail())
-    assert seen == [(seen[0][0], 0, (0, 1, 2, 3))] * 3
+    assert seen == [(seen[0][0], 0, (0, 1, 2, 3), (None,) * 4)] * 3
     before = len(server.transcript())
     first, again = asyncio.run(recover())
     assert first.body == again.body == b"latest of sports"
@@ -293,8 +293,8 @@ def amounts(told):
     [
         ({"a": "http://x/1"}, "at least 2"),
         ({"a": "http://x/1", "b": "http://x/1"}, "same URL"),
-        ({"a": "http://x/1", "b": "http://y/2"}, "one origin"),
-        ({"a": "http://x/1", "b": "https://x/2"}, "one origin"),
+        ({"a": "http://x/1", "b": "HTTP://X:80/1"}, "'a' and 'b' have the same URL"),
+        ({"a": "https://x", "b": "http://x", "c": "https://x:443/"}, "'a' and 'c' have the same URL"),
         ({"a": "ftp://x/1", "b": "ftp://x/2"}, r"http\(s\)"),
         ({"a": "http://u:p@x/1", "b": "http://u:p@x/2"}, r"http\(s\)"),
         ({"a": "http://x/1#top", "b": "http://x/2"}, r"http\(s\)"),

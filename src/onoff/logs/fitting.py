@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from onoff.logs.region import Misfit, misfits
 from onoff.logs.resampling import FEWEST, Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
+from onoff.model.misfit import too_few
 from onoff.types import Mask, Progress, is_whole, silent
 
 OTHER = "other"
@@ -47,7 +48,8 @@ class FitOptions:
 
     `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
     `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
-    `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it.
+    `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it. `open_only` leaves out what was
+    asked ON, which the journal of a client knows.
 
     A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
     kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
@@ -62,6 +64,7 @@ class FitOptions:
     one_user: bool = False
     time_format: str | None = None
     kind: str | None = None
+    open_only: bool = False
     gap: float | None = None
     top: int = 100
     min_count: int = 1
@@ -166,8 +169,8 @@ class Fit:
 def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any) -> Fit:
     """Fit a chain to a log: CSV, JSON lines or Parquet with columns of users, times and sources, or text sequences.
 
-    Logs of web servers are read, too (`onoff.logs.access`). `options` are the fields of `FitOptions`. One user alone is
-    never held out. `progress` shows each part of the work.
+    Logs of web servers (`onoff.logs.access`) and journals (`onoff.logs.journals`) are read, too.
+    `options` are the fields of `FitOptions`. One user alone is never held out. `progress` shows each part of the work.
     """
     told = FitOptions(**options)
     need("spark" if told.engine == "spark" else "logs", "fitting a chain to a log")
@@ -178,14 +181,14 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
     with TemporaryDirectory(prefix="onoff-fit-") as name:
         directory = Path(name)
         with progress("reading")(None):
-            ready = opened(file, told.kind, directory)
+            ready = opened(file, told.kind, directory, told.open_only)
             notes = list(ready.notes)
             chosen: Engine = DuckDB(told.memory, directory) if told.engine == "duckdb" else Spark(told.spark)
         with closing(chosen), chosen.explained(file):
             wanted, gap = {role: getattr(told, role) for role in ("user", "time", "source")}, told.gap
             columns, samples, guesses = columns_of(ready, chosen, wanted, told.one_user, told.time_format)
             notes += guesses
-            if gap is not None and (columns.time is None or ready.kind == "text"):
+            if gap is not None and (columns.time is None or ready.kind in ("text", "journal")):
                 raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
             if gap is not None and columns.time is not None and columns.time in samples and told.time_format is None:
                 refuse_dates_as_numbers(columns.time, samples[columns.time])
@@ -199,6 +202,8 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
                     held[:] = False
                     notes.append("one user: nobody is held out, so how well the chain predicts is not known")
                     sources = count_sources(table, set(), told.top, told.min_count)
+            if ready.names is not None and len(ready.names) <= MOST:
+                sources = replace(sources, kept=ready.names, merged=0, merged_events=0)
             _check_rows(file, sources, columns)
             names, other = _names(file, sources)
             with progress("sorting by users")(None):
@@ -283,7 +288,7 @@ def _fitted(
     if (word := quality.smoothing_note(counts, smoothing)) is not None:
         notes.append(word)
     n = len(names)
-    if quality.too_few(counts.sum(), n):
+    if too_few(counts.sum(), n):
         notes.append(f"{counts.sum()} transitions are few for {n} sources: do not rely on this chain")
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0

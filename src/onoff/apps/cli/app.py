@@ -10,7 +10,23 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, client, fit, measure, normalise, page, plan, play, rates, serve, study, sweep
+from onoff.apps.cli import (
+    audit,
+    check,
+    client,
+    fit,
+    measure,
+    normalise,
+    page,
+    plan,
+    play,
+    proxy,
+    rates,
+    serve,
+    study,
+    sweep,
+    urls,
+)
 from onoff.apps.cli.shape import App, Commands, Quiet, Verbose, chosen_tone
 from onoff.apps.tone import speaking
 
@@ -30,7 +46,9 @@ app = App(
 # In the order in which --help lists them.
 client.register(app)
 play.register(app)
+proxy.register(app)
 measure.register(app)
+urls.register(app)
 fit.register(app)
 normalise.register(app)
 check.register(app)

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def measure(
-    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
+    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL}.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="JSON {name: bytes}, for --lengths.")],
     deadline: Deadline = None,
     as_json: AsJson = False,

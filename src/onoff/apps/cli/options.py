@@ -36,7 +36,7 @@ JournalFile = Annotated[
 ]
 ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help="Needed once; then it is remembered.")]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
-Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web server; remembered.")]
+Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
 Lengths = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")

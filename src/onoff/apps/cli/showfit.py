@@ -9,7 +9,7 @@ from onoff.apps.plots import save_costs
 from onoff.apps.terminal import print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
-from onoff.logs.quality import too_few
+from onoff.model.misfit import too_few
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
