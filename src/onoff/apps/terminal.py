@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
     from onoff.logs.following import Following
+    from onoff.client.traffic import Traffic
     from onoff.plans.base import Plan
 
 LEAST = 1e-6  # the gap up to which a cost counts as the least possible
@@ -321,6 +322,20 @@ def print_status(found: Standing, following: Following | None = None, journal: P
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
     if following is not None:
         print(following.words())
+    if found.journal.traffic is not None:
+        print_traffic(found.journal.traffic)
+
+
+def print_traffic(traffic: Traffic) -> None:
+    """Print the bytes that were downloaded, and about how many other ways of reading would have downloaded."""
+    rows = [
+        ("downloaded", traffic.downloaded),
+        ("of which changed", traffic.changed),
+        ("about: asking openly for what was wanted, if changed", traffic.openly),
+        ("about: mirroring everything, changed only", traffic.mirrored),
+        ("about: downloading everything", traffic.everything),
+    ]
+    print_table("bytes", ("", "in all"), [(name, f"{amount:.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
