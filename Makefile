@@ -24,7 +24,7 @@ page: $(RUNTIME)
 	@$(BIN)/onoff page
 
 test: $(DEVELOPMENT)
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not timing'
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not timing'
 	$(BIN)/pytest -m timing tests/client/test_client_timing.py
 
 stress: $(DEVELOPMENT)

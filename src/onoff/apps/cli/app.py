@@ -20,6 +20,7 @@ from onoff.apps.cli import (
     page,
     plan,
     play,
+    proxy,
     rates,
     serve,
     study,
@@ -45,6 +46,7 @@ app = App(
 # In the order in which --help lists them.
 client.register(app)
 play.register(app)
+proxy.register(app)
 measure.register(app)
 urls.register(app)
 fit.register(app)

@@ -50,7 +50,8 @@ def check(
     from onoff.client.settings import default_journal, remembered_chain
     from onoff.client.snapshot import snapshot
     from onoff.logs.following import follows
-    from onoff.logs.requests import is_journal, of_journal, of_log
+    from onoff.logs.journals import is_journal
+    from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
 
     if requests is not None and journal is not None:

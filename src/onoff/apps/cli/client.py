@@ -187,12 +187,23 @@ def status(
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.apps.status import status_of
     from onoff.apps.terminal import print_status
+    from onoff.client.learning import NOTE, Learned
     from onoff.client.settings import default_journal
+    from onoff.client.snapshot import snapshot
     from onoff.client.standing import standing
     from onoff.logs.following import follows
+    from onoff.logs.journals import noted
     from onoff.logs.requests import of_journal
 
     path = journal or default_journal()
+    if chain is None and NOTE in snapshot(path).notes:
+        kept = noted(path)
+        learned = Learned(len(kept.names or ()), len(kept.requests), kept.private.count(False))
+        if as_json:
+            print_json(learned)
+        else:
+            print(learned.words())
+        return
     found = standing(path, chain, plans)
     following = follows(found.chain, of_journal(path, found.chain).indices)
     if as_json:

@@ -26,7 +26,10 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too.")
+        Path,
+        typer.Argument(
+            metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too; or a journal."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
     user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
@@ -39,6 +42,9 @@ def fit(
     kind: Annotated[
         str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
     ] = None,
+    open_only: Annotated[
+        bool, typer.Option("--open-only", help="Of a journal: use requests that were asked OFF alone.")
+    ] = False,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
     min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
@@ -84,6 +90,7 @@ def fit(
         one_user=one_user,
         time_format=time_format,
         kind=kind,
+        open_only=open_only,
         gap=pause,
         top=top,
         min_count=min_count,
