@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.attack import Audit
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
-    from onoff.logs.following import Following
     from onoff.client.traffic import Traffic
+    from onoff.logs.following import Following
     from onoff.plans.base import Plan
 
 LEAST = 1e-6  # the gap up to which a cost counts as the least possible
@@ -320,10 +320,10 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
-    if following is not None:
-        print(following.words())
     if found.journal.traffic is not None:
         print_traffic(found.journal.traffic)
+    if following is not None:
+        print(following.words())
 
 
 def print_traffic(traffic: Traffic) -> None:

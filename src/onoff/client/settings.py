@@ -56,8 +56,8 @@ class Settings:
         lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
         promise: str | None = None,
         sensitive: Sequence[int | str] = (),
-        learn: bool = False,
         cache: int | str | None = None,
+        learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
         limit = None if cache is None else cache_size(cache)
@@ -82,7 +82,7 @@ class Settings:
                 )
         limit = cache_size(notes.get("cache", CACHE)) if limit is None else limit
         if learn:
-            return cls(path, None, server, _absolute(urls), None, "past", cache=limit)
+            return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
         known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
         wanted, hidden = checked_promise(habits, promise, sensitive)
