@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.attack import Audit
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
+    from onoff.client.traffic import Traffic
     from onoff.logs.following import Following
     from onoff.plans.base import Plan
 
@@ -319,8 +320,22 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
+    if found.journal.traffic is not None:
+        print_traffic(found.journal.traffic)
     if following is not None:
         print(following.words())
+
+
+def print_traffic(traffic: Traffic) -> None:
+    """Print the bytes that were downloaded, and about how many other ways of reading would have downloaded."""
+    rows = [
+        ("downloaded", traffic.downloaded),
+        ("of which changed", traffic.changed),
+        ("about: asking openly for what was wanted, if changed", traffic.openly),
+        ("about: mirroring everything, changed only", traffic.mirrored),
+        ("about: downloading everything", traffic.everything),
+    ]
+    print_table("bytes", ("", "in all"), [(name, f"{amount:.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:

@@ -13,14 +13,14 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
-from onoff.client.held import CACHE, cache_size
+from onoff.client.held import CACHE, Entry, cache_size
 from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
@@ -313,15 +313,17 @@ class Client:
         return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error, *about)
 
 
-def _member(step: int, source: int, content: Content, held: Stored | None) -> Stored:
+def _member(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
     """What an answer has for a source, taken from what is held if that is unchanged."""
     if content.unchanged and held is not None:
-        return replace(held, step=step, unchanged=True, size=content.size)
+        was, body = held
+        return Stored(
+            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
+        )
     # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
     status = 304 if content.unchanged else content.status
     version = content.version if status == 200 else None
-    about = (content.body, content.content_type, version)
-    return Stored(step, source, status, content.round, *about, size=content.size)
+    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
 
 
 def _delivered(message: Message) -> Message:

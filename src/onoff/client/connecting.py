@@ -29,6 +29,7 @@ def connect(
     sensitive: Sequence[int | str] = (),
     record: str | Path | None = None,
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
+    cache: int | str | None = None,
     token: str | None = None,
     delay: float = DELAY,
     deadline: float | None = None,
@@ -66,6 +67,9 @@ def connect(
     With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
     to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
 
+    All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
+    newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
+
     `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     A caller must be ready for these errors of `onoff.errors`:
@@ -77,7 +81,7 @@ def connect(
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
-    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, learn)
+    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, learn, cache)
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
@@ -93,7 +97,8 @@ def connect(
     return Client(
         settings.chain, transport, settings.journal, planner,
         promise=settings.promise, sensitive=settings.sensitive, record=record, ahead=ahead, delay=delay,
-        attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=mine and not lasting,
+        cache=settings.cache, attempts=attempts, first_ever=first_ever, settings=settings,
+        ends_planner=mine and not lasting,
     )  # fmt: skip
 
 
