@@ -140,6 +140,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "since": "the step from which on `totals` count",
         "totals": "as in `status`, of the whole journal",
     },
+    "urls": {
+        "urls": "the URL of each source, by name",
+        "redirected": "the URLs in the list of sources that were redirected, by name",
+        "origins": "how many web servers there are",
+    },
     "measure": {
         "file": "where the lengths were written",
         "bytes": "of all sources together",
@@ -150,6 +155,14 @@ FIELDS: dict[str, dict[str, str]] = {
         **FOLLOWING,
         "refuted": "whether the requests speak against the chain",
         "unknown": "requests for no source of the chain, which were not tested",
+    },
+    "estimate": {
+        "sources": "sources of the chain",
+        "habits": "requests a day, the share of private ones, their runs, and how often a mirror fetches all",
+        "sensitive": "the sensitive sources",
+        "streams": "how many were simulated for each way",
+        "everything": "bytes of all sources together; null without --lengths",
+        "ways": "for each way: messages, bytes and changed bytes a day, with margins, and for whom it is right",
     },
     "rates": {
         "lag": "steps since privacy was last ON",
@@ -225,6 +238,7 @@ FIELDS: dict[str, dict[str, str]] = {
 # Commands that print no result, and what they print instead.
 WITHOUT = {
     "normalise": "a file, and a line about it",
+    "proxy": "a line of JSON when it is ready",
     "serve": "a line of JSON when it is ready",
     "token": "the token",
     "page": "the address of the page",

@@ -11,7 +11,8 @@ import typer
 
 from onoff.apps.cli.options import TOKEN, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
 from onoff.apps.cli.shape import READ
-from onoff.apps.cli.telling import note, note_new
+from onoff.apps.cli.telling import note_new
+from onoff.apps.tone import note
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
