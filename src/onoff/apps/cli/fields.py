@@ -222,7 +222,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "seen": "what the server sees",
         "steps": "what it learns about each request made ON",
     },
-    "audit transcript": {**TRANSCRIPT, "clean": "whether the attack on the log failed"},
+    "audit transcript": {
+        **TRANSCRIPT,
+        "clean": "whether the attack on the log failed and the requests do not speak against the chain",
+    },
     "audit transcript --promise past": {
         **TRANSCRIPT,
         "promise": "past",
