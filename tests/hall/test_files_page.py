@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import struct
 import time
 from pathlib import Path
 
@@ -137,6 +138,9 @@ def test_the_files_of_a_directory_of_plans(tmp_path, chain):
         planner.best(1)
         while planner.working:
             time.sleep(0.05)
-        files = {re.sub(r"\d+", "LAG", file.name) for file in planner.store.directory.iterdir()}
+        names = [file.name.replace(chain.fingerprint, "FINGERPRINT") for file in planner.store.directory.iterdir()]
+        files = {re.sub(r"\d+", "LAG", name) for name in names}
+        content = (planner.store.directory / f"{chain.fingerprint}.chain").read_bytes()
     told = SECTIONS["Plan"].split("| field |")[0]
-    assert files == set(re.findall(r"`([a-z]+\.json|lag-LAG\.plan\.json|lock|log)`", told))
+    assert files == set(re.findall(r"`([a-z]+\.json|lag-LAG\.plan\.json|FINGERPRINT\.chain|lock|log)`", told))
+    assert content == block("Plan").strip().encode() + b"\0" + b"".join(struct.pack("<3d", *row) for row in chain.P)

@@ -185,11 +185,12 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
     assert (tmp_path / "plans").is_dir()
 
 
-@pytest.mark.parametrize("name", ["chain.json", "lengths.json"])
+@pytest.mark.parametrize("name", ["*.chain", "lengths.json"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
 def test_a_damaged_description_is_written_anew(chain, tmp_path, name, damage):
     store = PlanStore(chain, tmp_path)
-    (store.directory / name).write_bytes(damage)
+    [file] = store.directory.glob(name)
+    file.write_bytes(damage)
     found = PlanStore.open(PlanStore(chain, tmp_path).directory)
     assert (found.chain, found.lengths) == (chain, None)
 

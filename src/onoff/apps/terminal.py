@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from onoff.apps.ticking import ticking
 from onoff.apps.tone import Tone, tone
 from onoff.foreign import plain
 from onoff.model.bounds import bounds, outer_bound
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.attack import Audit
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
+    from onoff.client.traffic import Traffic
     from onoff.logs.following import Following
     from onoff.plans.base import Plan
 
+LEAST = 1e-6  # the gap up to which a cost counts as the least possible
 BOUND_LIMIT = 300  # beyond it the outer bound takes longer than a status may
 
 
@@ -89,11 +92,16 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def progress(title: str) -> Bar:
-    """A progress bar on stderr, shown only on a terminal and gone when the work is done."""
+    """A progress bar on stderr, gone when the work is done; where that is no terminal, a line every few seconds."""
 
     @contextmanager
     def bar(total: int | None) -> Iterator[Advance]:
         console = _console(sys.stderr)
+        if not console.is_terminal:
+            done: list[None] = []
+            with ticking(title, lambda: f"{len(done)}" if total is None else f"{len(done)} of {total}"):
+                yield lambda: done.append(None)
+            return
         time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time)
         with Bars(*columns, console=console, transient=True, disable=not _watched(console)) as shown:
@@ -104,29 +112,36 @@ def progress(title: str) -> Bar:
 
 
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:
-    """The costs at each lag, with at most `time_limit` seconds for each optimum."""
-    rows = []
-    with bar(len(lags)) as advance:
-        for lag in lags:
-            posterior = chain.posterior(lag)
-            both = bounds(posterior)
-            cost = float(paper(posterior).cost) if chain.n <= PAPER_LIMIT else None
-            best = plan(chain, lag, time_limit=time_limit)
-            found = best.cost, best.gap, best.scheme
-            rows.append(Rate(lag, chain.n, cost, float(both.inner), *found, float(both.outer)))
-            advance()
+    """The costs at each lag, with at most `time_limit` seconds for each optimum. Ctrl-C shows what is finished."""
+    rows: list[Rate] = []
+    try:
+        with bar(len(lags)) as advance:
+            for lag in lags:
+                posterior = chain.posterior(lag)
+                both = bounds(posterior)
+                cost = float(paper(posterior).cost) if chain.n <= PAPER_LIMIT else None
+                best = plan(chain, lag, time_limit=time_limit)
+                found = best.cost, best.gap, best.scheme
+                rows.append(Rate(lag, chain.n, cost, float(both.inner), *found, float(both.outer)))
+                advance()
+    except KeyboardInterrupt:
+        if rows:
+            print_rates(rows, sys.stderr)  # not on stdout, where a program may expect all lags, or JSON
+        raise
     return rows
 
 
-def print_rates(rows: Sequence[Rate]) -> None:
+def print_rates(rows: Sequence[Rate], stream: TextIO | None = None) -> None:
+    """A table, on stdout if no stream is given. A cost that is not proved to be the least names its scheme."""
     table = Table(title="messages per request", title_justify="left")
     for heading in ("lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"):
         table.add_column(heading, justify="right")
     for row in rows:
         cost = f"<= {row.inner:.4f}" if row.paper is None else f"{row.paper:.4f}"
-        best = f"{row.optimum:.4f}" if SCHEMES[row.scheme].table else f"~ {row.optimum:.2f} ({row.scheme})"
+        best = f"{row.optimum:.4f}" if SCHEMES[row.scheme].table else f"~ {row.optimum:.2f}"
+        best += "" if SCHEMES[row.scheme].table and row.gap <= LEAST else f" ({row.scheme})"
         table.add_row(str(row.lag), str(row.everything), cost, best, percent(row.gap), f"{row.outer:.4f}")
-    _console(sys.stdout).print(table)
+    _console(stream or sys.stdout).print(table)
 
 
 def percent(gap: float) -> str:
@@ -138,44 +153,53 @@ class PlanProgress:
     """A bar of finished plans, with what is in work beside it.
 
     Plans are made in other processes: each may note its cost and bound in a file of the directory `notes`, which is
-    read whenever the bar is drawn. `notes` is None if nobody looks at the bar. On a cluster nothing is noted.
+    read whenever the bar is drawn, or a line printed. On a cluster nothing is noted.
     """
 
-    def __init__(self, bars: Bars, lags: Sequence[int], notes: Path | None) -> None:
+    def __init__(self, bars: Bars, lags: Sequence[int], notes: Path) -> None:
         self.notes = notes
-        self._bars = bars
-        self._task = bars.add_task("plans", total=len(lags), last="")
+        self._bars, self._lags = bars, len(lags)
+        self._finished, self._last = 0, ""
+        self._task = bars.add_task("plans", total=len(lags))
 
     def done(self, lag: int, plan: Plan) -> None:
-        self._bars.update(self._task, advance=1, last=f"lag {lag} gap {percent(plan.gap)}", refresh=True)
+        self._finished, self._last = self._finished + 1, f"lag {lag} gap {percent(plan.gap)}"
+        self._bars.update(self._task, advance=1, refresh=True)
 
+    def line(self) -> str:
+        """How many are finished, and `state`."""
+        return f"{self._finished} of {self._lags} ({self.state()})"
 
-class _InWork(ProgressColumn):
-    """The plan finished last with its gap, and those in work as far as they are known."""
-
-    def __init__(self, notes: Path) -> None:
-        super().__init__()
-        self._notes = notes
-
-    def render(self, task: Task) -> Text:
+    def state(self) -> str:
+        """The plan finished last with its gap, and those in work as far as they are known."""
         now = []
-        for file in sorted(self._notes.iterdir(), key=lambda file: int(file.name)):
+        for file in sorted(self.notes.iterdir(), key=lambda file: int(file.name)):
             with suppress(OSError, ValueError):  # finished, or being written
-                cost, bound = map(float, file.read_text().split())
-                now.append(f"lag {file.name} gap {percent(cost / bound - 1)}")
-        return Text(f"done: {task.fields['last']} | now: {', '.join(now)}")
+                found = [float(word) for word in file.read_text().split()]
+                now.append(f"lag {file.name}" + (f" gap {percent(found[0] / found[1] - 1)}" if found else ""))
+        return f"done: {self._last or 'none'}; now: {', '.join(now) or 'unknown'}"
+
+
+class _State(ProgressColumn):
+    """What `PlanProgress.state` says, beside the bar."""
+
+    told: PlanProgress | None = None
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002
+        return Text("" if self.told is None else self.told.state())
 
 
 @contextmanager
 def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
-    """Bars on stderr while plans are made, if it is a terminal."""
+    """Bars on stderr while plans are made; where that is no terminal, a line every few seconds."""
     console = _console(sys.stderr)
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
-        notes = Path(directory)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        shown = Bars(*columns, _InWork(notes), console=console, transient=True, disable=not _watched(console))
-        with shown as bars:
-            yield PlanProgress(bars, lags, notes if _watched(console) else None)
+        state = _State()
+        with Bars(*columns, state, console=console, transient=True, disable=not _watched(console)) as bars:
+            shown = state.told = PlanProgress(bars, lags, Path(directory))
+            with nullcontext() if console.is_terminal else ticking("plans", shown.line):
+                yield shown
 
 
 def unit(lengths: Sequence[float] | None) -> str:
@@ -296,8 +320,22 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
+    if found.journal.traffic is not None:
+        print_traffic(found.journal.traffic)
     if following is not None:
         print(following.words())
+
+
+def print_traffic(traffic: Traffic) -> None:
+    """Print the bytes that were downloaded, and about how many other ways of reading would have downloaded."""
+    rows = [
+        ("downloaded", traffic.downloaded),
+        ("of which changed", traffic.changed),
+        ("about: asking openly for what was wanted, if changed", traffic.openly),
+        ("about: mirroring everything, changed only", traffic.mirrored),
+        ("about: downloading everything", traffic.everything),
+    ]
+    print_table("bytes", ("", "in all"), [(name, f"{amount:.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:

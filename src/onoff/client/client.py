@@ -13,14 +13,14 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
-from onoff.client.held import CACHE, cache_size
+from onoff.client.held import CACHE, Entry, cache_size
 from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
@@ -112,7 +112,7 @@ class Client:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
-        self._chain, self._learns, self.transport = chain, chain is None, transport
+        self._chain, self.learns, self.transport = chain, chain is None, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
         if chain is None and (promise == "both" or sensitive or planner is not None):
@@ -142,7 +142,7 @@ class Client:
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
                 promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
-            check_learning(self._opened, self._learns, self.chain.names)
+            check_learning(self._opened, self.learns, self.chain.names)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -165,7 +165,7 @@ class Client:
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
-        if self._learns:
+        if self.learns:
             return Learning(self.chain, journal)
         if journal.promise == "past":
             return Past(self.chain, journal, self._randbelow, self._ahead, self._record)
@@ -201,7 +201,7 @@ class Client:
     @property
     def learned(self) -> Learned | None:
         """What was noted so far, if this client learns."""
-        return learned(self.journal) if self._learns else None
+        return learned(self.journal) if self.learns else None
 
     @property
     def lengths(self) -> tuple[float, ...] | None:
@@ -313,15 +313,17 @@ class Client:
         return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error, *about)
 
 
-def _member(step: int, source: int, content: Content, held: Stored | None) -> Stored:
+def _member(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
     """What an answer has for a source, taken from what is held if that is unchanged."""
     if content.unchanged and held is not None:
-        return replace(held, step=step, unchanged=True, size=content.size)
+        was, body = held
+        return Stored(
+            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
+        )
     # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
     status = 304 if content.unchanged else content.status
     version = content.version if status == 200 else None
-    about = (content.body, content.content_type, version)
-    return Stored(step, source, status, content.round, *about, size=content.size)
+    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
 
 
 def _delivered(message: Message) -> Message:

@@ -14,7 +14,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
+from zlib import crc32
 
 from onoff.client.journalfile import DamagedError
 from onoff.client.stored import Stored
@@ -25,8 +27,7 @@ UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "
 COLUMNS = "source, step, status, round, content_type, version, body"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A member on disk, without its body; `step` is the one in which it was received."""
 
     source: int
@@ -36,13 +37,13 @@ class Entry:
     content_type: str | None
     version: str | None
     length: int
-    digest: str  # SHA-256 of the body
+    sum: int  # CRC-32 of the body: it is damage that must be noticed, and for all members of every step
 
     @classmethod
     def of(cls, member: Stored) -> Entry:
         """The entry of a member that was received."""
         fields = (member.source, member.step, member.status, member.round, member.content_type, member.version)
-        return cls(*fields, len(member.body), hashlib.sha256(member.body).hexdigest())
+        return cls(*fields, len(member.body), crc32(member.body))
 
     @property
     def size(self) -> int:
@@ -51,6 +52,7 @@ class Entry:
 
 
 Entries = dict[int, Entry]  # by source
+Held = dict[int, tuple[Entry, bytes]]  # by source, with their bodies
 
 
 def cache_size(given: int | str) -> int:
@@ -63,13 +65,11 @@ def cache_size(given: int | str) -> int:
 
 def kept(entries: Iterable[Entry], limit: int) -> set[int]:
     """The sources that stay held: in the order of size, of equal ones in that of their numbers, while there is room."""
-    found, left = set(), limit
-    for entry in sorted((entry for entry in entries if entry.version is not None), key=lambda e: (e.size, e.source)):
-        left -= entry.size
-        if left < 0 or limit == 0:
-            break
-        found.add(entry.source)
-    return found
+    sizes = sorted((entry.size, entry.source) for entry in entries if entry.version is not None)
+    if limit == 0:
+        return set()
+    totals = accumulate(size for size, _ in sizes)
+    return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
 
 
 def named(entries: Entries) -> set[int]:
@@ -83,15 +83,16 @@ def read_all(database: sqlite3.Connection) -> Entries:
     return {entry.source: entry for entry in map(_entry, rows)}
 
 
-def read_bodies(database: sqlite3.Connection, entries: Entries, sources: Sequence[int]) -> dict[int, Stored]:
+def read_bodies(database: sqlite3.Connection, entries: Entries, sources: Sequence[int]) -> Held:
     """The held members of these sources, each of them checked. Raises `DamagedError` if one is not what it was."""
+    wanted = f"SELECT {COLUMNS} FROM members WHERE source IN (SELECT value FROM json_each(?))"
     found = {}
-    for source in sources:
-        row = database.execute(f"SELECT {COLUMNS} FROM members WHERE source = ?", (source,)).fetchone()
-        if row is None or _entry(row) != entries.get(source):
-            raise DamagedError("what it holds of earlier answers is not what was written")
-        number, step, status, round_, content_type, version, body = row
-        found[source] = Stored(step, number, status, round_, body, content_type, version)
+    for row in database.execute(wanted, (json.dumps(sources),)):
+        entry = _entry(row)
+        if entry == entries.get(entry.source):
+            found[entry.source] = entry, row[-1]
+    if len(found) != len(sources):
+        raise DamagedError("what it holds of earlier answers is not what was written")
     return found
 
 
@@ -106,7 +107,7 @@ def store(database: sqlite3.Connection, entries: Entries, members: Sequence[Stor
         if source in stay:
             after[source] = entry
         elif source in answered:
-            after[source] = replace(entry, version=None)
+            after[source] = entry._replace(version=None)
     _forget(database, entries, after, received)
     rows = [
         (m.source, m.step, m.status, m.round, m.content_type, after[m.source].version, m.body)
@@ -121,7 +122,7 @@ def shrink(database: sqlite3.Connection, entries: Entries, newest: Sequence[int]
     """Forget what does not fit a limit that has changed; `newest` is the set of the newest answer, which stays."""
     stay = kept(entries.values(), limit)
     after = {
-        source: entry if source in stay else replace(entry, version=None)
+        source: entry if source in stay else entry._replace(version=None)
         for source, entry in entries.items()
         if source in stay or source in newest
     }
@@ -143,9 +144,8 @@ def _forget(database: sqlite3.Connection, before: Entries, after: Entries, recei
 
 def entries_digest(entries: Entries) -> str:
     """A sum over all entries, bodies included."""
-    rows = [list(vars(entry).values()) for _, entry in sorted(entries.items())]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([entry for _, entry in sorted(entries.items())]).encode()).hexdigest()
 
 
 def _entry(row: tuple[int, int, int, int | None, str | None, str | None, bytes]) -> Entry:
-    return Entry(*row[:-1], len(row[-1]), hashlib.sha256(row[-1]).hexdigest())
+    return Entry(*row[:-1], len(row[-1]), crc32(row[-1]))

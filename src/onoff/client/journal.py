@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.client import held, journalfile, traffic
-from onoff.client.held import CACHE, Entries
+from onoff.client.held import CACHE, Entries, Held
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
@@ -77,7 +77,7 @@ class Journal:
                 self.rows = journalfile.read_rows(self._database, meta)
                 self.stream = meta["identity"]  # the random name under which its queries go out
                 self._entries = self._checked_held(meta)
-                self._sightings = traffic.read_sightings(self._database)
+                self._seen = traffic.read_seen(self._database)
                 self._shrink()
             except BaseException:
                 self.close()
@@ -90,7 +90,7 @@ class Journal:
         held = tuple(None if entry is None else entry.version for entry in entries)
         return replace(state, pending=replace(state.pending, held=held))
 
-    def held(self, pending: Pending) -> dict[int, Stored]:
+    def held(self, pending: Pending) -> Held:
         """What the pending query says is held. All of it is read and checked, before anything is sent."""
         sources = [source for source, version in zip(pending.query, pending.held, strict=True) if version is not None]
         with self._open() as database:
@@ -123,17 +123,20 @@ class Journal:
         All members are written, in the order of the answer, except those that are there unchanged. What else was held
         stays while there is room. Which member was wanted changes neither what is written nor whether it fits.
         """
-        entries, sightings = self._entries, self._sightings
+        entries, seen = self._entries, self._seen
         try:
             with self._transaction(state) as database:
                 entries = held.store(database, self._entries, members, self._limit)
-                self._sum_up(database, entries)
-                sightings, changed = traffic.see(database, self._sightings, members, entries)
-                row = (size, changed, attempts, state.step - 1)
-                database.execute("UPDATE steps SET bytes = ?, changed = ?, attempts = ? WHERE step = ?", row)
+                if entries != self._entries:
+                    self._sum_up(database, entries)
+                seen, changed, changed_bytes = traffic.see(database, self._seen, members, entries)
+                database.execute(
+                    "UPDATE steps SET bytes = ?, attempts = ?, changed = ?, changed_bytes = ? WHERE step = ?",
+                    (size, attempts, json.dumps(changed), changed_bytes, state.step - 1),
+                )
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
-                self._entries, self._sightings = entries, sightings
+                self._entries, self._seen = entries, seen
 
     def latest(self) -> Stored | None:
         """The wanted message of the last finished step."""

@@ -30,10 +30,9 @@ MEMBERS = """
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, content_type TEXT, version TEXT, body BLOB NOT NULL) STRICT;
 """
-# What was seen of each source, for `onoff status`: see `onoff.client.traffic`. It holds no secret.
-SIGHTINGS = """
-CREATE TABLE sightings (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, size INTEGER NOT NULL,
-    digest BLOB NOT NULL, visits INTEGER NOT NULL, gaps INTEGER NOT NULL, changes INTEGER NOT NULL) STRICT;
+# The last body of each source, as far as `onoff status` must know it: see `onoff.client.traffic`. It holds no secret.
+SEEN = """
+CREATE TABLE seen (source INTEGER PRIMARY KEY, size INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
 """
 # For the promise `past`: what queries so far tell in every context, after the newest one. One row; it holds no secret.
 EVERYDAY = """
@@ -44,11 +43,12 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
     plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
-    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT '', changed INTEGER
+    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT '', changed TEXT,
+    changed_bytes INTEGER
 ) STRICT;
 {MEMBERS}
 {EVERYDAY}
-{SIGHTINGS}
+{SEEN}
 """
 # Version 1 kept the wanted message alone, and did not sum up the notes.
 FROM_VERSION_1 = f"""
@@ -64,8 +64,9 @@ ALTER TABLE members RENAME TO older;
 {MEMBERS}
 INSERT INTO members SELECT source, step, status, round, NULL, NULL, body FROM older;
 DROP TABLE older;
-{SIGHTINGS}
-ALTER TABLE steps ADD COLUMN changed INTEGER;
+{SEEN}
+ALTER TABLE steps ADD COLUMN changed TEXT;
+ALTER TABLE steps ADD COLUMN changed_bytes INTEGER;
 """
 OLDER = {"1": FROM_VERSION_1 + FROM_VERSION_2 + FROM_VERSION_3, "2": FROM_VERSION_2 + FROM_VERSION_3}
 OLDER["3"] = FROM_VERSION_3

@@ -82,8 +82,8 @@ def _locked(descriptor: int, file: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > end:
                 raise OnoffError(
-                    f"{file}: another program keeps it locked, and nothing was asked: end that program, or name another "
-                    "file (--record)"
+                    f"{file}: another program keeps it locked, and nothing was asked: end that program, or name "
+                    "another file (--record)"
                 ) from None
             time.sleep(0.01)
 

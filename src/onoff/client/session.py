@@ -10,7 +10,7 @@ promise `past` has a `begin` of its own (`onoff.client.past`) and the same state
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onoff.errors import Announced, ContextError, PendingRequest, PlanError
@@ -68,7 +68,8 @@ class State:
         return self if self.pending is None else finish(self)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        pending = self.pending
+        return {**vars(self), "pending": None if pending is None else dict(vars(pending))}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> State:

@@ -14,6 +14,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     AsJson,
     Background,
+    Cache,
     ChainFile,
     Deadline,
     Delay,
@@ -78,6 +79,7 @@ def get(
     record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
+    cache: Cache = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
     background: Background = True,
@@ -96,7 +98,8 @@ def get(
         check_file(out)
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
-        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
+        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, cache=cache,
+        token=os.environ.get(TOKEN),
         delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):

@@ -12,6 +12,9 @@ def main() -> None:
     An error is one line on stderr and the exit code of its class (`onoff.errors`), Ctrl-C is exit code 130, and neither
     shows a traceback unless -v asks for it.
     """
+    import warnings
+
+    warnings.filterwarnings("ignore", module="joblib")  # what matters comes back as an error of ours
     try:
         code = _run()
     except KeyboardInterrupt:

@@ -68,6 +68,13 @@ Background = Annotated[
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
 ]
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Room for messages that are held, and asked for again only if newer: 64MiB if none; 0 switches it off.",
+    ),
+]
 Deadline = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),

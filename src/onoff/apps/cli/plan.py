@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from onoff.plans.base import Plan
     from onoff.plans.store import PlanStore
 
+DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers of a cluster busy
+
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
@@ -60,11 +62,12 @@ def plan(
                 if (found := _kept(store, lag, gap, scheme)) is not None:
                     plans[lag] = found
                     shown.done(lag, found)
-            notes = shown.notes if dask is None else None
+            large = loaded.n >= DIVIDE_FROM
+            notes = shown.notes if dask is None or large else None
             cells = {
                 lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
             }
-            with closing(compute(_make, cells, jobs, dask)) as results:
+            with closing(compute(_make, cells, jobs, dask, divide=large)) as results:
                 for lag, made in results:
                     if isinstance(made, Failed):
                         failed[lag] = made.error
@@ -118,17 +121,19 @@ def _make(
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
-    tell = None if note is None else lambda cost, bound: _noted(note, cost, bound)
+    tell = None if note is None else lambda cost, bound: _noted(note, f"{cost} {bound}")
     try:
+        if note is not None:
+            _noted(note, "")
         return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
     finally:
         if note is not None:
             note.unlink(missing_ok=True)
 
 
-def _noted(note: Path, cost: float, bound: float) -> None:
+def _noted(note: Path, words: str) -> None:
     with suppress(OSError):  # the bar is gone; that is no reason to stop
-        note.write_text(f"{cost} {bound}")
+        note.write_text(words)
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:

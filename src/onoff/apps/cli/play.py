@@ -14,6 +14,7 @@ from onoff.apps.cli.options import (
     TOKEN,
     AsJson,
     Background,
+    Cache,
     ChainFile,
     Deadline,
     Delay,
@@ -61,6 +62,7 @@ def play(
     record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
+    cache: Cache = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
         bool,
@@ -85,7 +87,8 @@ def play(
     given = None if file != STDIN else _standard_input()
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        record=record, plans=plans, lengths=lengths, cache=cache,
+        token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
         background=background, lasting=True,
     )  # fmt: skip
     names, where = client.chain.names, file.absolute() if given is None else Path("stdin")

@@ -15,7 +15,7 @@ from onoff.apps.tone import aside
 from onoff.errors import FOUND, ClusterError, OnoffError
 from onoff.extras import need
 from onoff.foreign import plain
-from onoff.schemes import SCHEMES, listed
+from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.apps.sweep import Row, Sweep
@@ -42,7 +42,7 @@ def sweep(
         list[str] | None, typer.Option(metavar="N:CONCENTRATION:SEED", help="Also a random chain with Dirichlet rows.")
     ] = None,
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
-    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(*SCHEMES)}; once for each.")] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(AUTO, *SCHEMES)}; once for each.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each cell.")] = None,

@@ -19,7 +19,7 @@ from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportErr
 from onoff.files import told
 
 RETRY_SECONDS = 5
-LARGE = 2**20  # bytes: to hash more takes a millisecond or longer, which the next query must not wait for
+LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
 BARE = (204, 205, 304)  # statuses whose answers have no body
 TYPE = re.compile(r"[\x20-\x7e]{1,200}")
 GUARD = {

@@ -84,8 +84,8 @@ async def read(
 ) -> tuple[int, bytes, httpx.Headers]:
     """The status, the whole body and the headers.
 
-    Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one, is the
-    limit for a body that comes with another status than 200.
+    Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one, is
+    the limit for a body that comes with another status than 200.
     """
     try:
         response = await http.send(request, stream=True)
