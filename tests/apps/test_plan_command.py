@@ -134,7 +134,7 @@ def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
     file.write_text(json.dumps(lengths))
     done = run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file)
     assert done.returncode == 0
-    assert "cost in units of --lengths per request" in done.stdout
+    assert "cost in bytes per request" in done.stdout
     store = PlanStore(Chain.load(chain_file), tmp_path, tuple(lengths.values()))
     assert store.load(2).cost == pytest.approx(plan(Chain.load(chain_file), 2, lengths=lengths.values()).cost, rel=1e-5)
 

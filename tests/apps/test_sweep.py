@@ -188,6 +188,7 @@ def test_bounds_that_fail_are_told_in_every_row_of_theirs(tmp_path):
     assert table(tmp_path / "a.parquet") == [row]
 
 
+@pytest.mark.long
 @needs_dask
 def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_path):
     cluster, out = DaskCluster(tmp_path, workers=2), tmp_path / "a.parquet"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onoff.wire import Catalogue, Frame
+from onoff.wire import Catalogue, Frame, Unchanged, parse_query
 
 _STREAM = re.compile(rb'"stream":"([0-9a-f]{32})"')
 
@@ -190,6 +190,7 @@ class OnoffOrigin:
 
     def __init__(self, bodies: dict[str, bytes], length: int = 64) -> None:
         self.bodies, self.catalogue = bodies, Catalogue(tuple(bodies), length)
+        self.rounds: dict[str, int] = {}  # 1 where none is said
 
     def __call__(self, request: Request) -> Reply:
         if request.path == "/v1/catalogue":
@@ -198,9 +199,15 @@ class OnoffOrigin:
 
     def frames(self, request: Request) -> list[bytes]:
         """The frames of an honest answer to a query."""
-        names = self.catalogue.names
-        sources = json.loads(request.body)["sources"]
-        return [Frame(i, 1, self.bodies[names[i]]).encode(self.catalogue.length) for i in sources]
+        query = parse_query(request.body, self.catalogue)
+        return [self.frame(source, held) for source, held in zip(query.sources, query.held, strict=True)]
+
+    def frame(self, source: int, held: int) -> bytes:
+        """The frame of a source for a client that holds this round: a whole one, unless it is the latest."""
+        name = self.catalogue.names[source]
+        number = self.rounds.get(name, 1)
+        whole = Frame(source, number, self.bodies[name]).encode(self.catalogue.length)
+        return Unchanged.of(whole).encode() if held == number else whole
 
 
 class LoggingOrigin(OnoffOrigin):

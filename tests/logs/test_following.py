@@ -82,6 +82,7 @@ def test_alarms_on_all_paths_together_are_as_rare_as_stated_and_a_cheat_would_be
     assert alarms(chain, 7 if n == 2 else 4, cheat, 0.8) > 0.8
 
 
+@pytest.mark.long
 def test_of_1000_simulated_readers_at_most_1_percent_are_called_wrong():
     """At a true rate of 1 % more than 22 of 1000 would be called so in 0.03 % of all seeds."""
     rng, wrong = np.random.default_rng(7), 0

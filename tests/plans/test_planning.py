@@ -36,7 +36,7 @@ KINDS = ("dense", "sparse", "periodic", "symmetric")
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, pytest.param(7, marks=pytest.mark.long)])
 def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     chain = random_chain(kind, n, seed=lag)
     found = plan(chain, lag, "optimal", gap=5e-8)
@@ -220,6 +220,7 @@ def test_an_encoder_refuses_what_its_rounding_does_not_cover():
     assert made.rounding < 2**-45
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lag", [3])
 def test_sparse_chains_above_fifty_sources_are_exact_in_every_context(lag):
     rng = np.random.default_rng(3)

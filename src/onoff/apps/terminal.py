@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onoff.apps.ticking import ticking
+from onoff.apps.tone import Tone, tone
 from onoff.foreign import plain
 from onoff.model.bounds import bounds, outer_bound
 from onoff.model.chain import Chain
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.attack import Audit
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
+    from onoff.client.traffic import Traffic
+    from onoff.logs.following import Following
     from onoff.plans.base import Plan
 
 LEAST = 1e-6  # the gap up to which a cost counts as the least possible
@@ -72,6 +76,11 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, force_terminal=None if stream.isatty() else False)
 
 
+def _watched(console: Console) -> bool:
+    """Whether somebody looks at the progress, and wants to."""
+    return console.is_terminal and tone() is not Tone.quiet
+
+
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; numbers stand to the right, the first column to the left."""
     table = Table(title=title, title_justify="left")
@@ -95,7 +104,7 @@ def progress(title: str) -> Bar:
             return
         time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time)
-        with Bars(*columns, console=console, transient=True) as shown:
+        with Bars(*columns, console=console, transient=True, disable=not _watched(console)) as shown:
             task = shown.add_task(title, total=total)
             yield lambda: shown.advance(task)
 
@@ -187,7 +196,7 @@ def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # a process may still be noting
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         state = _State()
-        with Bars(*columns, state, console=console, transient=True, disable=not console.is_terminal) as bars:
+        with Bars(*columns, state, console=console, transient=True, disable=not _watched(console)) as bars:
             shown = state.told = PlanProgress(bars, lags, Path(directory))
             with nullcontext() if console.is_terminal else ticking("plans", shown.line):
                 yield shown
@@ -195,7 +204,21 @@ def plan_progress(lags: Sequence[int]) -> Iterator[PlanProgress]:
 
 def unit(lengths: Sequence[float] | None) -> str:
     """What costs are counted in."""
-    return "messages" if lengths is None else "units of --lengths"
+    return "messages" if lengths is None else "bytes"
+
+
+def size(number: float) -> str:
+    """A number of bytes for people: with separators, and with a larger unit where there are many."""
+    exact = f"{number:,.0f} bytes" if number != 1 else "1 byte"
+    for power, name in ((9, "GB"), (6, "MB")):
+        if number >= 10**power:
+            return f"{exact} ({number / 10**power:,.1f} {name})"
+    return exact
+
+
+def amount(cost: float, lengths: Sequence[float] | None, digits: int = 3) -> str:
+    """A cost for people, without its unit: messages with digits, bytes with separators."""
+    return f"{cost:.{digits}f}" if lengths is None else f"{cost:,.{0 if cost >= 100 else 1}f}"
 
 
 def print_plans(plans: Sequence[Plan]) -> None:
@@ -204,8 +227,8 @@ def print_plans(plans: Sequence[Plan]) -> None:
         table.add_column(heading, justify="right")
     for made in plans:
         rounding = f"2^{math.log2(made.rounding):.1f}"
-        cells = (str(made.lag), made.scheme, f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap), rounding)
-        table.add_row(*cells)
+        cost, bound = (amount(value, made.lengths, 4) for value in (made.cost, made.lower_bound))
+        table.add_row(str(made.lag), made.scheme, cost, bound, percent(made.gap), rounding)
     _console(sys.stdout).print(table)
     if (found := _farthest(plans)) is not None:
         made, lag = found
@@ -239,15 +262,15 @@ def print_totals(
         table.add_column(heading, justify="right" if heading else "left")
     everything = steps * _everything(chain, lengths)
     decimals = 1 if everything < 10_000 else 0
-    for name, amount in (("downloading everything", everything), *rows):
-        table.add_row(name, f"{amount:.{decimals}f}", f"{amount / max(1, steps):.3f}")
+    for name, number in (("downloading everything", everything), *rows):
+        table.add_row(name, f"{number:,.{decimals}f}", amount(number / max(1, steps), lengths))
     _console(sys.stdout).print(table)
-    print(f"{totals.bytes} bytes received, {totals.attempts - steps} retries")
+    print(f"{size(totals.bytes)} received, {counted(totals.attempts - steps, 'retry', 'retries')}")
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, what: str, many: str | None = None) -> str:
     """A number with its noun: "1 request", "2 requests"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
 def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
@@ -255,8 +278,14 @@ def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
     return chain.n if lengths is None else math.fsum(lengths)
 
 
-def print_status(found: Standing) -> None:
-    """Print how a client stands."""
+def print_status(found: Standing, following: Following | None = None, journal: Path | None = None) -> None:
+    """Print how a client stands, and at the end whether its requests follow the chain; at the top, too, if they do not.
+
+    `journal` is named in what there is to do, if it is not the usual one.
+    """
+    if following is not None and following.refuted:
+        print("WARNING: the requests of this journal DO NOT FOLLOW its chain. All that is promised is relative to it.")
+        print("A server may learn more than is said below: see the last line, and docs/how-to/check.md.")
     state, chain, plan, lengths = found.journal.state, found.chain, found.plan, found.lengths
     names = chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], chain.n)
@@ -265,7 +294,8 @@ def print_status(found: Standing) -> None:
     if state.pending is not None:
         held = counted(len(state.pending.query), "source")
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
-        print("`onoff resume` sends the same set again. Lag and costs below count it as answered, the totals do not")
+        resume = "onoff resume" if journal is None else f"onoff resume --journal {shlex.quote(str(journal))}"
+        print(f"`{resume}` sends the same set again. Lag and costs below count it as answered, the totals do not")
     if after.last is None:
         left = counted(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
@@ -277,19 +307,35 @@ def print_status(found: Standing) -> None:
         lag = after.lag + 1
         cost = (
             f"about {plan.cost:.3g} ({plan.scheme})"
-            if plan.estimated
-            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+            if plan.estimated and lengths is None
+            else f"{'about ' * plan.estimated}{amount(plan.cost, lengths)} ({plan.scheme}, lag {plan.lag})"
         )
-        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, OFF {cost}")
+        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):,g}, OFF {cost}")
         if chain.n <= BOUND_LIMIT:
             above = f"the plan is {'about ' * plan.estimated}{percent(plan.excess_at(lag))} above that"
             least = outer_bound(chain.posterior(lag), lengths)
-            print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
+            print(f"no scheme needs less than {amount(least, lengths)} on average at lag {lag}: {above}")
     if found.step is not None:
         print(f"cost of the next request in messages: ON {chain.n}, OFF {found.step.cost:.3f}")
         print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
+    if found.journal.traffic is not None:
+        print_traffic(found.journal.traffic)
+    if following is not None:
+        print(following.words())
+
+
+def print_traffic(traffic: Traffic) -> None:
+    """Print the bytes that were downloaded, and about how many other ways of reading would have downloaded."""
+    rows = [
+        ("downloaded", traffic.downloaded),
+        ("of which changed", traffic.changed),
+        ("about: asking openly for what was wanted, if changed", traffic.openly),
+        ("about: mirroring everything, changed only", traffic.mirrored),
+        ("about: downloading everything", traffic.everything),
+    ]
+    print_table("bytes", ("", "in all"), [(name, f"{amount:.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
@@ -307,14 +353,14 @@ def print_demo(result: Demonstration) -> None:
     table = Table(title=f"{result.steps} requests, privacy ON for {result.private}", title_justify="left")
     for heading in ("", "bytes", "per request"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, size in (
+    for name, number in (
         ("downloading everything", result.everything),
         ("the paper's scheme, expected", result.paper),
         ("onoff, expected", result.expected),
         ("onoff, downloaded", result.downloaded),
         ("outer bound: no scheme needs less on average", result.outer),
     ):
-        table.add_row(name, f"{size:.0f}", f"{size / result.steps:.0f}")
+        table.add_row(name, f"{number:,.0f}", f"{number / result.steps:,.0f}")
     _console(sys.stdout).print(table)
     print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
     print(f"queries per step: {result.queries_per_step}")

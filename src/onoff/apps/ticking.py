@@ -8,12 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from onoff.apps.tone import Tone, tone
+
 EVERY = 5.0  # seconds between two lines; work that takes less says nothing
 
 
 @contextmanager
 def ticking(title: str, told: Callable[[], str]) -> Iterator[None]:
-    """Print "onoff: TITLE: `told()` after N s" on stderr every EVERY seconds until the work is done."""
+    """Print "onoff: TITLE: `told()` after N s" on stderr every EVERY seconds until the work is done, unless quiet."""
+    if tone() is Tone.quiet:
+        yield
+        return
     stream, start, done = sys.stderr, time.monotonic(), threading.Event()
 
     def tell() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from onoff.apps.cli.shape import SERVE
+from onoff.apps.tone import note
 from onoff.errors import OnoffError, StoreUnavailable
 from onoff.files import read_text
 from onoff.wire import Catalogue
@@ -24,8 +25,10 @@ LENGTH = 4096
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(serve)
-    app.command(epilog="Example: onoff token publishers.txt")(token)
+    app.command(rich_help_panel=SERVE, epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(
+        serve
+    )
+    app.command(rich_help_panel=SERVE, epilog="Example: onoff token publishers.txt")(token)
 
 
 def serve(
@@ -185,4 +188,4 @@ def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
 
 
 def _note(message: str) -> None:
-    print(f"onoff: note: {message}", file=sys.stderr)
+    note(f"note: {message}")

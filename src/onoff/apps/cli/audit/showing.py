@@ -36,7 +36,7 @@ def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
     """All of it for programs."""
     following = found.following
     habits = {} if following is None else {"following": {**asdict(following), "refuted": following.refuted}}
-    unseen = {"not_in_stream": found.unseen, "other_lines": found.beside.lines}
+    unseen = {"passed": found.passed, "not_in_stream": found.unseen, "other_lines": found.beside.lines}
     return {**audit_as_dict(found.audit), **unseen, **rules_as_dict(found.rules), **habits}
 
 
