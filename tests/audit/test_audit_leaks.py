@@ -181,7 +181,7 @@ def audit(tmp_path, directory, models, monkeypatch):
     return lived
 
 
-@pytest.mark.parametrize("steps", [SHORT, LONG])
+@pytest.mark.parametrize("steps", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
 def test_the_honest_client_passes(audit, steps):
     found = audit(steps)
     assert found.alarms == set(), found.findings[:5]
@@ -386,7 +386,11 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(mutant, marks=pytest.mark.long if steps == LONG else ()) for mutant, (steps, _) in MUTANTS.items()],
+    ids=lambda mutant: mutant.__name__,
+)
 def test_the_mutant_is_caught(audit, monkeypatch, mutant):
     steps, expected = MUTANTS[mutant]
     mutant(monkeypatch)

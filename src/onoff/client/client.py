@@ -22,6 +22,7 @@ from onoff.client import session
 from onoff.client.grid import Grid, now
 from onoff.client.held import CACHE, Entry, cache_size
 from onoff.client.journal import Journal
+from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.stored import Stored
@@ -83,11 +84,13 @@ class Client:
     `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
     be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
     to remember. With `ends_planner` the planner is closed with the client.
+
+    Without a chain it learns (`onoff.client.learning`): every request asks for everything, and the journal notes it.
     """
 
     def __init__(
         self,
-        chain: Chain,
+        chain: Chain | None,
         transport: Transport,
         journal: str | Path,
         planner: Planner | Callable[[], Planner] | None = None,
@@ -109,10 +112,12 @@ class Client:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
-        self.chain, self.transport = chain, transport
+        self._chain, self.learns, self.transport = chain, chain is None, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
-        self._promise, self._sensitive = checked_promise(chain, promise, sensitive)
+        if chain is None and (promise == "both" or sensitive or planner is not None):
+            raise OnoffError(LEAVE)
+        self._promise, self._sensitive = (None, ()) if chain is None else checked_promise(chain, promise, sensitive)
         if self._promise is None and (planner is None or self._sensitive):
             self._promise = "past"
         self._record, self._ahead = None if record is None else Path(record), ahead
@@ -130,11 +135,14 @@ class Client:
             if self._make_planner is not None:
                 self.planner = self._make_planner()
             await self._retried(self.transport.connect)
+            if self._chain is None:
+                self._chain = unknown_habits(self.transport.names)
             self._on_wire = self._places(self.transport.names)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
                 promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
+            check_learning(self._opened, self.learns, self.chain.names)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -157,6 +165,8 @@ class Client:
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
+        if self.learns:
+            return Learning(self.chain, journal)
         if journal.promise == "past":
             return Past(self.chain, journal, self._randbelow, self._ahead, self._record)
         if self.planner is None:
@@ -180,6 +190,18 @@ class Client:
         if self._opened is None:
             raise RuntimeError("use the client in `async with`")
         return self._opened
+
+    @property
+    def chain(self) -> Chain:
+        """The habits. While learning, a chain that has the names of the sources and nothing else to say."""
+        if self._chain is None:
+            raise RuntimeError("a client that learns knows its sources once it is open")
+        return self._chain
+
+    @property
+    def learned(self) -> Learned | None:
+        """What was noted so far, if this client learns."""
+        return learned(self.journal) if self.learns else None
 
     @property
     def lengths(self) -> tuple[float, ...] | None:
@@ -283,8 +305,8 @@ class Client:
         name = self.chain.names[stored.source]
         error = None
         if stored.status != 200:
-            words = f"the server answered {stored.status} for {name!r}"
-            words += NOT_HELD if stored.status == 304 else ""
+            words = f"the server answered {stored.status} for {name!r}" + (NOT_HELD if stored.status == 304 else "")
+            words += "; the request counts as made, with its query"
             error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
         names = tuple(self.chain.names[i] for i in query)
         about = (stored.status, stored.content_type, stored.unchanged)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.client.held import CACHE, cache_size
 from onoff.client.journal import Journal
+from onoff.client.learning import LEAVE, refuse_learning
 from onoff.client.promises import checked_promise
 from onoff.client.snapshot import check_promise, snapshot
 from onoff.errors import OnoffError
@@ -31,10 +32,13 @@ MOST = 2**53  # steps: a number beyond is no number of steps
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves."""
+    """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves.
+
+    There is no chain while it is being learned.
+    """
 
     journal: Path
-    chain: Chain
+    chain: Chain | None
     server: str | None
     urls: Path | Mapping[str, str] | None
     lengths: tuple[float, ...] | None
@@ -53,17 +57,23 @@ class Settings:
         promise: str | None = None,
         sensitive: Sequence[int | str] = (),
         cache: int | str | None = None,
+        learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
-        limit = None if cache is None else cache_size(cache)
+        given = None if cache is None else cache_size(cache)
         path = default_journal() if journal is None else Path(journal)
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
         notes = {} if found is None else found.notes
+        limit = cache_size(notes.get("cache", CACHE)) if given is None else given
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
-        if chain is None and "chain" not in notes:
+        if not learn:
+            refuse_learning(path, notes)
+        elif chain is not None or sensitive or lengths is not None or promise == "both":
+            raise OnoffError(LEAVE)
+        if chain is None and "chain" not in notes and not learn:
             raise OnoffError(f"{path}: this journal knows no chain yet: --chain is needed, then it is remembered")
         if server is None and urls is None:
             server, urls = notes.get("server") or None, notes.get("urls") or None
@@ -71,6 +81,8 @@ class Settings:
                 raise OnoffError(
                     f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
                 )
+        if learn:
+            return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
         known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
         wanted, hidden = checked_promise(habits, promise, sensitive)
@@ -79,7 +91,6 @@ class Settings:
             wanted, hidden = found.promise, found.sensitive
         if wanted != "both" and known is not None:
             raise OnoffError("the promise 'past' counts messages: leave the lengths out, or take the promise 'both'")
-        limit = cache_size(notes.get("cache", CACHE)) if limit is None else limit
         return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden, limit)
 
     def note(self, journal: Journal) -> None:
@@ -89,8 +100,9 @@ class Settings:
             "urls": str(self.urls) if isinstance(self.urls, Path) else "",
             "lengths": json.dumps(self.lengths),
             "cache": str(self.cache),
-            "chain": chain_text(self.chain),  # the last: where it is noted, all are
         }
+        if self.chain is not None:
+            wanted["chain"] = chain_text(self.chain)  # the last: where it is noted, all are
         known = journal.recall("lengths")
         if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
             state = journal.state
@@ -107,6 +119,7 @@ def default_journal() -> Path:
 
 def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
     """The chain of a journal's notes."""
+    refuse_learning(path, notes)
     if "chain" not in notes:
         raise OnoffError(f"{path}: no command has noted its chain here: give --chain (`onoff get` or `play` notes it)")
     return chain_from(notes["chain"])

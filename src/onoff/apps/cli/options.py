@@ -29,6 +29,7 @@ Dask = Annotated[
         metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.", callback=_with_dask
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")]
 # What the commands of the client share.
 JournalFile = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")

@@ -41,6 +41,11 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.decode('ascii')}"
 
 
+def request_of(url: str) -> str:
+    """What is asked for: two URLs with the same one are the same, however they are written."""
+    return origin_of(url) + httpx.URL(url).raw_path.decode("ascii")
+
+
 def checked_token(token: str) -> str:
     """A token that fits into a header; the error does not repeat it."""
     if not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):

@@ -25,12 +25,13 @@ CONNECTIONS = 64  # that are open at once: beyond, the one that was opened first
 
 
 def open_connections(
-    origins: Sequence[str], timeout: float, headers: dict[str, str] | None = None
+    origins: Sequence[str], timeout: float, headers: dict[str, str] | None = None, secure: bool | None = None
 ) -> httpx.AsyncClient:
     """HTTP/1.1 over one connection to each origin, without cookies, redirects, compression, or the environment.
 
     Paths are relative to the first origin. Requests are made one after the other. So there is never a second connection
     to an origin, and which one is opened, used again or closed follows from the requests and from what servers did.
+    `secure` says whether https may be asked for; by default that is so if an origin needs it.
     """
     most = min(len(origins), CONNECTIONS)
     return httpx.AsyncClient(
@@ -42,7 +43,7 @@ def open_connections(
         event_hooks={"response": [_stay]},
         trust_env=False,
         # Over plain HTTP no certificates are loaded, which would take 30 ms: this context trusts none.
-        verify=any(map(_is_secure, origins)) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        verify=(any(map(_is_secure, origins)) if secure is None else secure) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
 
@@ -52,8 +53,11 @@ def _is_secure(origin: str) -> bool:
 
 
 async def _stay(response: httpx.Response) -> None:
-    """Forget where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error."""
-    response.headers.pop("location", None)
+    """Hide where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error.
+
+    Only who makes a file of URLs looks at it (`onoff.client.urls`).
+    """
+    response.extensions["location"] = response.headers.pop("location", None)
 
 
 def checked_deadline(seconds: float) -> float:

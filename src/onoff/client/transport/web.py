@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from onoff.client.transport import Answer, Content
-from onoff.client.transport.address import checked_url, masked, origin_of
+from onoff.client.transport.address import checked_url, masked, origin_of, request_of
 from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
 from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import CatalogueError, SourceError
@@ -65,6 +65,11 @@ class HttpTransport:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._sources)
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """{name: URL}."""
+        return dict(self._sources)
 
     @property
     def fingerprint(self) -> str:
@@ -129,7 +134,7 @@ def _origins(sources: dict[str, str]) -> list[str]:
             raise CatalogueError(f"the URL of {plain(name, 60)!r}: {error}") from None
         if parts.fragment:
             raise CatalogueError(f"the URL of {plain(name, 60)!r} is {masked(url)}: http(s)://host/path is needed")
-        other = names.setdefault(origin_of(url) + httpx.URL(url).raw_path.decode("ascii"), name)
+        other = names.setdefault(request_of(url), name)
         if other != name:
             raise CatalogueError(
                 f"{plain(other, 60)!r} and {plain(name, 60)!r} have the same URL: leave one of them out"
