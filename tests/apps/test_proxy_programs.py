@@ -183,7 +183,7 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
     assert order == list(range(100))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path):
     with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "0.2") as proxy:
         asked = subprocess.Popen([needed("curl"), "-s", f"{proxy.url}/feed3"], stdout=subprocess.PIPE, text=True)
