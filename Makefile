@@ -24,8 +24,8 @@ page: $(RUNTIME)
 	@$(BIN)/onoff page
 
 test: $(DEVELOPMENT)
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not timing'
-	$(BIN)/pytest -m timing
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not timing'
+	$(BIN)/pytest -m timing tests/client/test_client_timing.py
 
 stress: $(DEVELOPMENT)
 	ONOFF_STRESS=$(SHARE) $(BIN)/pytest -m stress -n 2 --dist load

@@ -34,8 +34,9 @@ class NoNetwork:
     async def connect(self) -> None:
         pass
 
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
-        return Answer(tuple(Content(200, b"x" * 4096, step) for _ in sources), 4096 * len(sources))
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...], held: tuple[str | None, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
+        contents = tuple(Content(200, b"x" * 4096, step, size=4096) for _ in held)
+        return Answer(contents, 4096 * len(sources))
 
     async def close(self) -> None:
         pass

@@ -1,14 +1,17 @@
-"""How planning time, plan size, draw time and memory grow with n; and whether processes beat one after the other.
+"""How cost, planning time, plan size, draw time and memory grow with n, beside the bound; and what processes gain.
 
-    .venv/bin/python benchmarks/bench_scale.py [--quick]
+    .venv/bin/python benchmarks/bench_scale.py [--quick] [--sizes 50,100,200,500,1000] [--schemes comb,race]
+        [--time-limit 300] [--concentration 5] [--lag 1] [--dask N] [--only growth|processes|dask]
 
-Every row is measured in a process of its own, so that its memory is its own. `--quick` leaves the largest out.
+Every row is measured in a process of its own, so that its memory is its own. A row that did not end in time says so.
+`--quick` leaves the largest out. `--dask N` divides one comb of N sources among one and two workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,75 +19,162 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import numpy as np
 from joblib import parallel_config
 
 from common import dirichlet, peak_gigabytes, show, timed
-from onoff import plan
+from onoff import Chain, Plan, plan
 from onoff.apps.workers import compute
+from onoff.everyday import Everyday
 
-LAG = 1
-CASES: dict[str, tuple[int, ...]] = {
-    "optimal": (10, 20, 40, 80),
-    "comb": (50, 100, 200),
-    "race": (100, 300, 1000),
-}
-QUICK: dict[str, tuple[int, ...]] = {"optimal": (10, 20, 40), "comb": (25, 50, 100), "race": (100, 300)}
+SCHEMES = ("comb", "optimal", "race", "everyday")
+SIZES = (50, 100, 200, 500, 1000)
+MOST = {"optimal": 300}  # sources beyond which nobody waits for it
+STEPS = 3  # steps of the everyday mode that are prepared; the slowest counts
+GRACE = 60  # seconds beyond the time limit before a process is killed: rounds are not interrupted
+HEADINGS = ("cost", "bound", "above, %", "CPU s", "s", "sets", "kB", "load, ms", "first draw", "draw, ms", "MB more")
+NUMBERS = dict.fromkeys(HEADINGS, float("nan"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES)
+    parser.add_argument("--schemes", type=lambda text: tuple(text.split(",")), default=SCHEMES)
+    parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each row")
+    parser.add_argument("--concentration", type=float, default=5.0, help="of the Dirichlet rows")
+    parser.add_argument("--lag", type=int, default=1)
+    parser.add_argument("--dask", type=int, default=200, metavar="N", help="sources of the plan that is divided")
+    parser.add_argument("--only", choices=("growth", "processes", "dask"))
     parser.add_argument("--one", nargs=2, metavar=("SCHEME", "N"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one[0], int(options.one[1]))))
+        print(json.dumps(one(options.one[0], int(options.one[1]), options)))
         return
-    growth(QUICK if options.quick else CASES)
-    against_one_after_the_other(20 if options.quick else 30)
+    if options.quick:
+        options.sizes, options.time_limit, options.dask = (50, 100), 60.0, 100
+    if options.only in (None, "growth"):
+        growth(options)
+    if options.only in (None, "processes"):
+        against_one_after_the_other(20 if options.quick else 30)
+    if options.only in (None, "dask"):
+        on_a_cluster(options.dask)
 
 
-def one(scheme: str, n: int) -> list[float]:
-    """CPU seconds of planning, sets, kilobytes on disk, milliseconds of a draw, megabytes beyond the libraries."""
-    chain, small = dirichlet(n, 5), dirichlet(4, 5)
-    plan(small, LAG, scheme).draw(0, 0, 0)  # load the libraries before any clock runs
-    before, start = peak_gigabytes(), time.process_time()
+def one(scheme: str, n: int, options: argparse.Namespace) -> dict[str, float | str]:
+    """What one row of the table says; `made` is the scheme that was made in the time."""
+    chain, small = dirichlet(n, options.concentration, 77), dirichlet(4, 5)
+    if scheme == "everyday":
+        return one_everyday(chain)
+    plan(small, 1, scheme).draw(0, 0, 0)  # load the libraries before any clock runs
+    before = peak_gigabytes()
     with parallel_config(backend="sequential"):  # in one process, whose CPU time is all there is
-        made = plan(chain, LAG, scheme)
-    seconds = time.process_time() - start
+        start = time.process_time()
+        made, seconds = timed(lambda: plan(chain, options.lag, scheme, time_limit=options.time_limit))
+        cpu = time.process_time() - start
+    memory = peak_gigabytes() - before
     with tempfile.TemporaryDirectory() as directory:
-        made.save(Path(directory) / "plan.json")
-        kilobytes = (Path(directory) / "plan.json").stat().st_size / 1e3
+        made.save(Path(directory) / "a.plan.json")
+        kilobytes = sum(file.stat().st_size for file in Path(directory).iterdir()) / 1e3
+        loaded, loading = timed(lambda: Plan.load(Path(directory) / "a.plan.json"))
+    first, warm = draws(loaded)
+    return {
+        "made": made.scheme,
+        "cost": made.cost,
+        "bound": made.lower_bound,
+        "above, %": 100 * (made.cost / made.lower_bound - 1),
+        "CPU s": cpu,
+        "s": seconds,
+        "sets": float(len(getattr(made, "sets", ()))),
+        "kB": kilobytes,
+        "load, ms": 1e3 * loading,
+        "first draw": first,
+        "draw, ms": warm,
+        "MB more": 1024 * memory,
+    }
+
+
+def draws(made: Plan) -> tuple[float, float]:
+    """Milliseconds of CPU for the first draw after loading, and the median of those after it."""
     rng = np.random.default_rng(1)
     times = []
-    for _ in range(60):
-        request, last, following = (int(x) for x in rng.integers(0, n, 3))
+    for _ in range(40):
+        request, last, following = (int(x) for x in rng.integers(0, made.n, 3))
         begin = time.process_time()
         made.draw(request, last, following)
         times.append(1e3 * (time.process_time() - begin))
-    return [seconds, len(getattr(made, "sets", ())), kilobytes, median(times), 1024 * (peak_gigabytes() - before)]
+    return times[0], median(times[1:])
 
 
-def growth(cases: dict[str, tuple[int, ...]]) -> None:
+def one_everyday(chain: Chain) -> dict[str, float | str]:
+    """The first steps after ON: the slowest preparation, and what the step costs whose preparation that was."""
+    Everyday.start(dirichlet(4, 5)).prepare()
+    before, rng = peak_gigabytes(), Random(1)
+    state = Everyday.start(chain)
+    request = rng.randrange(chain.n)
+    context = state.context(request, None, private=True)
+    steps = []
+    for _ in range(STEPS):
+        begin = time.process_time()
+        step, seconds = timed(state.prepare)
+        steps.append((time.process_time() - begin, seconds, step.cost, step.lower_bound, len(step.sets)))
+        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
+        begin = time.process_time()
+        query = step.draw(request, context, rng.randrange)
+        drawn = 1e3 * (time.process_time() - begin)
+        state = state.advance(step, query)
+        context = state.context(request, context, private=False)
+    cpu, seconds, cost, bound, sets = max(steps)
+    found = {"cost": cost, "bound": bound, "above, %": 100 * (cost / bound - 1), "CPU s": cpu, "s": seconds}
+    memory = 1024 * (peak_gigabytes() - before)
+    return {**NUMBERS, "made": "everyday", **found, "sets": float(sets), "draw, ms": drawn, "MB more": memory}
+
+
+def growth(options: argparse.Namespace) -> None:
+    """The table; progress is told on stderr, a line for each row."""
     rows: list[list[object]] = []
-    for scheme, sizes in cases.items():
-        found = []
-        for n in sizes:
-            command = [sys.executable, __file__, "--one", scheme, str(n)]
-            found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-            rows.append([scheme, n, *found[-1]])
-        rows.append([scheme, "grows as", *(exponent(sizes, values) for values in zip(*found, strict=True))])
-    headings = ["scheme", "n", "CPU s to plan", "sets", "kB on disk", "draw ms (CPU)", "MB more"]
-    show("Growth with n: Dirichlet(5), lag 1; the last line of a scheme has the fitted exponent", headings, rows)
+    for scheme in options.schemes:
+        sizes = [n for n in options.sizes if n <= MOST.get(scheme, n)]
+        found = {n: row for n in sizes if (row := measured(scheme, n, options)) is not None}
+        whole = {n: row for n, row in found.items() if scheme == row["made"] or float(row["above, %"]) <= 1e-4}
+        rows += [[scheme if n in whole else f"{scheme}: {row['made']}", n, *(shown(row[key]) for key in HEADINGS)]
+                 for n, row in found.items()]  # fmt: skip
+        rows += [[scheme, n, f"not in {options.time_limit:g} s"] for n in sizes if n not in found]
+        if len(whole) > 2:
+            rows.append([scheme, "grows as", *(exponent(whole, key) for key in HEADINGS)])
+    show(f"Growth with n: Dirichlet({options.concentration:g}), seed 77, lag {options.lag}, one process; the last line "
+         "of a scheme has the exponents of n", ["scheme", "n", *HEADINGS], rows)  # fmt: skip
 
 
-def exponent(sizes: tuple[int, ...], values: tuple[float, ...]) -> str:
+def measured(scheme: str, n: int, options: argparse.Namespace) -> dict[str, float | str] | None:
+    """`one` in a process of its own; None if it is not finished in time."""
+    words = ["--one", scheme, str(n), "--time-limit", str(options.time_limit)]
+    words += ["--concentration", str(options.concentration), "--lag", str(options.lag)]
+    print(f"{scheme}, n = {n} ...", end=" ", file=sys.stderr, flush=True)
+    try:
+        done = subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True,
+                              timeout=options.time_limit + GRACE)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        print("not in time", file=sys.stderr)
+        return None
+    row: dict[str, float | str] = json.loads(done.stdout)
+    print(f"cost {row['cost']:.3f}, bound {row['bound']:.3f}, {row['s']:.1f} s", file=sys.stderr)
+    return row
+
+
+def shown(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) and not math.isnan(value) else "–"
+
+
+def exponent(found: dict[int, dict[str, float | str]], key: str) -> str:
     """The slope of log(value) over log(n)."""
-    if min(values) <= 0:
+    values = [float(row[key]) for row in found.values()]
+    if key in ("bound", "above, %") or not min(values) > 0:
         return ""
-    return f"n^{np.polyfit(np.log(sizes), np.log(values), 1)[0]:.1f}"
+    return f"n^{np.polyfit(np.log(list(found)), np.log(values), 1)[0]:.1f}"
 
 
 def against_one_after_the_other(n: int) -> None:
@@ -102,6 +192,32 @@ def against_one_after_the_other(n: int) -> None:
     headings = ["n", "lags", "cores", "one after the other, s", "processes, s", "faster"]
     rows = [[n, "1-8", os.cpu_count(), alone, together, f"{alone / together:.2f}x"]]
     show("Planning many lags (medians of 3 turns; target: not slower)", headings, rows)
+
+
+def on_a_cluster(n: int) -> None:
+    """One comb, divided among one and among two workers of one thread each."""
+    try:
+        from distributed import LocalCluster
+    except ImportError:
+        print("Dask is not installed: pip install 'onoff-privacy[dask]'")
+        return
+    chain = dirichlet(n, 5, 77)
+    seconds, here = {}, {}
+    for workers in (1, 2):
+        local = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)  # type: ignore[no-untyped-call]
+        with local as cluster:
+            address = cluster.scheduler_address
+            for _ in range(2):  # the first time workers load their libraries
+                start = time.process_time()
+                cells = {1: (chain, 1, "comb")}
+                begun = time.perf_counter()
+                with closing(compute(plan, cells, dask=address, divide=True)) as results:
+                    list(results)
+                seconds[workers] = time.perf_counter() - begun
+                here[workers] = time.process_time() - start
+    headings = ["n", "cores", "one worker, s", "two workers, s", "faster", "CPU s of the command itself"]
+    rows = [[n, os.cpu_count(), seconds[1], seconds[2], f"{seconds[1] / seconds[2]:.2f}x", here[2]]]
+    show("One comb divided among workers (target at n = 1000: 1.7x)", headings, rows)
 
 
 if __name__ == "__main__":

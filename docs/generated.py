@@ -1,7 +1,7 @@
 """What the site says from the code: mkdocs calls this hook for every page.
 
-A comment `<!-- commands -->`, `<!-- api -->` or `<!-- modules -->` in a page is replaced when the site is built. So the
-reference cannot fall behind the code.
+A comment `<!-- commands -->`, `<!-- fields -->`, `<!-- api -->` or `<!-- modules -->` in a page is replaced when the
+site is built. So the reference cannot fall behind the code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import typer.cli
 
 import onoff
 from onoff.apps.cli.app import app
+from onoff.apps.cli.fields import fields_page
 
 SOURCE = Path(__file__).parents[1] / "src" / "onoff"
 FLOORS = {
@@ -28,14 +29,14 @@ FLOORS = {
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
     "logs": "From logs to chains",
-    "apps": "Command line, page, demonstration, sweeps",
+    "apps": "Command line, page, proxy, demonstration, sweeps",
     "testing": "For tests, ours and yours",
 }
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """The text of a page with its comments replaced."""
-    for mark, made in (("commands", commands), ("api", api), ("modules", modules)):
+    for mark, made in (("commands", commands), ("fields", fields_page), ("api", api), ("modules", modules)):
         comment = f"<!-- {mark} -->"
         if comment in markdown:
             markdown = markdown.replace(comment, made())
@@ -47,7 +48,8 @@ def commands() -> str:
     command = typer.main.get_command(app)
     text = typer.cli.get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="onoff"), name="onoff")
     text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)*", "", text)  # the contents list them, without cutting sentences
-    text = re.sub(r"^\* `--help`: .*\n", "", text, flags=re.M)
+    everywhere = "--help|-q, --quiet|-v, --verbose|--install-completion|--show-completion"
+    text = re.sub(rf"^\* `(?:{everywhere})`: .*\n", "", text, flags=re.M)  # said once, at the top of the page
     text = re.sub(r"^Example: (.*)$", r"Example: `\1`", text, flags=re.M)
     return text.replace("# `onoff`\n\n", "", 1)
 

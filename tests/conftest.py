@@ -24,6 +24,7 @@ from stresskit import SHARE, Campaign, say
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI") == "true"
+LONG = IN_CI or os.environ.get("ONOFF_LONG") == "1"
 
 settings.register_profile(
     "onoff", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -48,7 +49,12 @@ SLOWEST = (
 )  # fmt: skip
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    """Sort the files, and leave long tests out, unless they are called by name."""
+    if not LONG and not any("::" in word for word in config.args):
+        left = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
 
 
@@ -80,6 +86,7 @@ def in_memory(tmp_path):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "timing: statistics of time, which `make test` runs alone, after all others")
+    config.addinivalue_line("markers", "long: more of what a shorter test shows; CI and ONOFF_LONG=1 run it")
     config.addinivalue_line("markers", "stress: a campaign of many random runs; ONOFF_STRESS is the share of it")
 
 

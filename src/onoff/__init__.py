@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from onoff import errors
     from onoff.client.client import Client, Message
     from onoff.client.connecting import connect
+    from onoff.client.synchronous import connect_sync
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
     from onoff.errors import OnoffError
@@ -36,6 +37,7 @@ _HOME = {
     "Posterior": "model.posterior",
     "bounds": "model.bounds",
     "connect": "client.connecting",
+    "connect_sync": "client.synchronous",
     "fit": "logs.fitting",
     "follows": "logs.following",
     "plan": "plans.making",
@@ -55,6 +57,7 @@ __all__ = [
     "Posterior",
     "bounds",
     "connect",
+    "connect_sync",
     "errors",
     "fit",
     "follows",

@@ -33,11 +33,23 @@ An error carries the offending data as attributes, so that a program need not re
 
 from __future__ import annotations
 
+# Exit codes of the command line, one for each thing that a script would do next.
+FOUND = 1  # a check or an audit found that something is wrong
+USAGE = 2  # the command, an option or a file must be mended
+UNREACHABLE = 3  # try again later
+REFUSED = 4  # the server must be asked why
+NO_MESSAGE = 5  # the step is finished: ask for something else
+JOURNAL = 6  # wait for the other process, or move the journal away
+RULES = 7  # finish what is pending, or make the announced request
+STOPPED = 130  # by Ctrl-C
+
 AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
 
 
 class OnoffError(Exception):
-    """Base of all errors raised on purpose by onoff."""
+    """Base of all errors raised on purpose by onoff. `exit_code` is what a command ends with."""
+
+    exit_code = USAGE
 
 
 class ChainError(OnoffError, ValueError):
@@ -102,6 +114,8 @@ class SessionError(OnoffError):
 class PendingRequest(SessionError):
     """A request is pending, and another one was made (or none is, and one was to be finished)."""
 
+    exit_code = RULES
+
     def __init__(self, message: str, *, step: int) -> None:
         super().__init__(message)
         self.step = step
@@ -109,6 +123,8 @@ class PendingRequest(SessionError):
 
 class Announced(SessionError):
     """Another request than the announced one was made after a query that depends on the announcement."""
+
+    exit_code = RULES
 
     def __init__(self, message: str, *, announced: int) -> None:
         super().__init__(message)
@@ -118,6 +134,8 @@ class Announced(SessionError):
 class JournalError(OnoffError):
     """The journal is damaged, foreign, restored or cannot be written. No new query was sent."""
 
+    exit_code = JOURNAL
+
 
 class JournalLocked(JournalError):
     """Another process is using the journal."""
@@ -125,6 +143,8 @@ class JournalLocked(JournalError):
 
 class TransportError(OnoffError):
     """The server could not be asked."""
+
+    exit_code = UNREACHABLE
 
 
 class Unavailable(TransportError):
@@ -137,18 +157,28 @@ class RefusedByServer(TransportError):
     A step that was refused stays pending: `Client.resume` sends the same query again.
     """
 
+    exit_code = REFUSED
+
 
 class StaleStep(RefusedByServer):
     """The server knows another query for this step: the journal was restored from a backup, or copied."""
 
+    exit_code = JOURNAL
+
 
 class SourceError(OnoffError):
-    """The server has no message for the wanted source; the step is finished. `status` and `body` are what it said."""
+    """The server has no message for the wanted source; the step is finished.
 
-    def __init__(self, message: str, *, status: int, body: bytes) -> None:
+    `status`, `body` and `content_type` are what it said.
+    """
+
+    exit_code = NO_MESSAGE
+
+    def __init__(self, message: str, *, status: int, body: bytes, content_type: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.body = body
+        self.content_type = content_type
 
 
 class WireError(OnoffError, ValueError):
@@ -197,3 +227,5 @@ class StoreError(OnoffError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached now; nothing was changed that was acknowledged. Try again later."""
+
+    exit_code = UNREACHABLE

@@ -55,6 +55,23 @@ def read_bytes(file: str | PathLike[str], error: type[OnoffError] = OnoffError) 
         return Path(file).read_bytes()
 
 
+def read_regular(file: str | PathLike[str], most: int, error: type[OnoffError] = OnoffError) -> bytes:
+    """The content of a file that a stranger may have put there: of at most `most` bytes, and a file itself.
+
+    A link may lead anywhere, a pipe would keep us waiting for its writer, and a device may never end: none is read.
+    """
+    with reading(file, error):
+        # Without O_NONBLOCK the very opening of a pipe would wait.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise error(f"{file}: is not a file; delete it")
+            if status.st_size > most:
+                raise error(f"{file}: is larger than {most} bytes; is it the right file?")
+            return stream.read(status.st_size)  # and no more, if it grows meanwhile
+
+
 def read_text(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> str:
     """The content of a file as UTF-8; a byte-order mark stays."""
     with reading(file, error):

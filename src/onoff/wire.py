@@ -1,16 +1,22 @@
 """What travels between client and server, as bytes: catalogue, query, answer, publication. No I/O, no science.
 
     catalogue    canonical JSON {"format","length","names","version"}; its SHA-256 is the catalogue's fingerprint
-    query        canonical JSON {"catalogue": fingerprint, "sources": [ascending indices], "step": number,
-                 "stream": 32 hexadecimal digits}
-    answer       one frame for each source of the query, in the order of the query, nothing before, between or after
-    frame        magic (4 bytes) | source (4) | round (8) | length (4) | message, zero-padded to L | SHA-256 of all that
+    query        canonical JSON {"catalogue": fingerprint, "held": [rounds], "sources": [ascending indices],
+                 "step": number, "stream": 32 hexadecimal digits}
+    answer       one frame for each source of the query, in the order of the query, nothing before, between or after;
+                 an unchanged one where the latest round of the source is the one that is held, a whole one elsewhere
+    whole        "ONF1" | source (4) | round (8) | length (4) | message, zero-padded to L | SHA-256 of all that
+    unchanged    "ONU1" | source (4) | round (8) | tag (16) | the first 16 bytes of the SHA-256 of all that
     publication  JSON {"catalogue": fingerprint, "messages": {name: base64}}, published together as one round
 
 Numbers in frames are unsigned and big-endian. Canonical JSON has sorted keys, no blanks and only ASCII, so that the
 same query always has the same bytes. A stream is the sequence of queries of one journal, which draws its number at
 random; the queries of a stream are numbered by their steps. Round 0 with length 0 means that nothing was published for
 the source yet.
+
+`held` has, for each source of the query, the round that the client holds, and 0 if it holds none. Rounds are compared
+for equality alone: a store that was emptied counts them anew. The tag is the beginning of the SHA-256 at the end of the
+whole frame that is not sent. By it a client sees whether the server means the message that it holds.
 """
 
 from __future__ import annotations
@@ -21,8 +27,8 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +46,10 @@ _HEADER = struct.Struct(">4sIQI")
 _MAGIC = b"ONF1"
 _DIGEST = hashlib.sha256().digest_size
 FRAME_OVERHEAD = _HEADER.size + _DIGEST
+_TAG = 16
+_UNCHANGED = struct.Struct(f">4sIQ{_TAG}s")
+_UNCHANGED_MAGIC = b"ONU1"
+UNCHANGED_LENGTH = _UNCHANGED.size + _TAG  # shorter than any whole frame
 
 
 @dataclass(frozen=True)
@@ -88,8 +98,9 @@ class Catalogue:
 
     @cached_property
     def query_limit(self) -> int:
-        """No query is longer than this many bytes: the full set with the largest step number."""
-        return len(Query(self.fingerprint, "0" * STREAM_DIGITS, MAX_STEP, tuple(range(self.n))).encode())
+        """No query is longer than this many bytes: the full set with the largest numbers."""
+        everything, held = tuple(range(self.n)), (MAX_ROUND,) * self.n
+        return len(Query(self.fingerprint, "0" * STREAM_DIGITS, MAX_STEP, everything, held).encode())
 
     @cached_property
     def publication_limit(self) -> int:
@@ -129,16 +140,30 @@ _LIKE_A_CATALOGUE = re.compile(
 
 @dataclass(frozen=True)
 class Query:
-    """A set of sources asked for at one step of a stream, against the catalogue with this fingerprint."""
+    """A set of sources asked for at one step of a stream, against the catalogue with this fingerprint.
+
+    `held` are the rounds that the client has of them, 0 where it has none; left out, it has none at all.
+    """
 
     catalogue: str
     stream: str
     step: int
     sources: tuple[int, ...]
+    held: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.held:
+            object.__setattr__(self, "held", (0,) * len(self.sources))
 
     def encode(self) -> bytes:
         return _canonical(
-            {"catalogue": self.catalogue, "sources": self.sources, "step": self.step, "stream": self.stream}
+            {
+                "catalogue": self.catalogue,
+                "held": self.held,
+                "sources": self.sources,
+                "step": self.step,
+                "stream": self.stream,
+            }
         )
 
 
@@ -147,20 +172,22 @@ def parse_query(body: bytes, catalogue: Catalogue) -> Query:
     match = _CANONICAL_QUERY.fullmatch(body)
     if match is None:
         raise _why_not_canonical(body, catalogue)
-    found, sources, step = match[1].decode("ascii"), list(map(int, match[2].split(b","))), int(match[3])
-    stream = match[4].decode("ascii")
+    found, stream, step = match[1].decode("ascii"), match[5].decode("ascii"), int(match[4])
+    held, sources = (list(map(int, numbers.split(b","))) for numbers in (match[2], match[3]))
     _check_step(step)
     _same_catalogue(found, catalogue)
     _check_set(sources, catalogue.n)
-    return Query(found, stream, step, tuple(sources))
+    _check_held(held, sources)
+    return Query(found, stream, step, tuple(sources), tuple(held))
 
 
 # What Query.encode writes, and nothing else: no JSON needs to be read for it. Numbers of more digits than any valid
 # one are left to the slow way.
 _NUMBER = rb"(?:0|[1-9][0-9]{0,15})"
+_NUMBERS = rb"%b(?:,%b)*" % (_NUMBER, _NUMBER)
 _CANONICAL_QUERY = re.compile(
-    rb'\{"catalogue":"([0-9a-f]{64})","sources":\[(%b(?:,%b)*)\],"step":(%b),"stream":"([0-9a-f]{%d})"\}'
-    % (_NUMBER, _NUMBER, _NUMBER, STREAM_DIGITS)
+    rb'\{"catalogue":"([0-9a-f]{64})","held":\[(%b)\],"sources":\[(%b)\],"step":(%b),"stream":"([0-9a-f]{%d})"\}'
+    % (_NUMBERS, _NUMBERS, _NUMBER, STREAM_DIGITS)
 )
 
 
@@ -168,18 +195,25 @@ def _why_not_canonical(body: bytes, catalogue: Catalogue) -> WireError:
     """What is wrong with bytes that are not a canonical query. The most basic fault is named first."""
     try:
         data = _load(body, QueryError)
-        if not isinstance(data, dict) or data.keys() != {"catalogue", "sources", "step", "stream"}:
-            raise QueryError('a query has exactly "catalogue", "sources", "step" and "stream"', reason="wrong-type")
-        found, sources, step = data["catalogue"], data["sources"], data["step"]
-        if not isinstance(found, str) or not isinstance(sources, list) or any(type(i) is not int for i in sources):
-            raise QueryError('"catalogue" is a string and "sources" a list of integers', reason="wrong-type")
+        if not isinstance(data, dict) or data.keys() != {"catalogue", "held", "sources", "step", "stream"}:
+            raise QueryError(
+                'a query has exactly "catalogue", "held", "sources", "step" and "stream"', reason="wrong-type"
+            )
+        found, held, sources, step = data["catalogue"], data["held"], data["sources"], data["step"]
+        if not isinstance(found, str) or not _are_numbers(sources) or not _are_numbers(held):
+            raise QueryError('"catalogue" is a string, "sources" and "held" are lists of integers', reason="wrong-type")
         _check_step(step)
         _check_stream(data["stream"])
         _same_catalogue(found, catalogue)
         _check_set(sources, catalogue.n)
+        _check_held(held, sources)
     except WireError as error:
         return error
     return QueryError("not canonical: sorted keys, no blanks, no escapes", reason="not-canonical")
+
+
+def _are_numbers(found: object) -> bool:
+    return isinstance(found, list) and all(type(number) is int for number in found)
 
 
 def _check_step(step: object) -> None:
@@ -207,13 +241,24 @@ def _check_set(sources: list[int], n: int) -> None:
         raise QueryError("the sources are not in ascending order", reason="unsorted-sources")
 
 
+def _check_held(held: list[int], sources: list[int]) -> None:
+    if len(held) != len(sources) or min(held) < 0 or max(held) > MAX_ROUND:
+        raise QueryError(
+            f'"held" has a round from 0 to {MAX_ROUND} for each of the {len(sources)} sources', reason="wrong-rounds"
+        )
+
+
 @dataclass(frozen=True)
 class Frame:
-    """One source's latest message and the round in which it was published; round 0 means none yet."""
+    """One source's latest message and the round in which it was published; round 0 means none yet.
+
+    A frame that was read has its tag, by which `Unchanged` names it.
+    """
 
     source: int
     round: int
     message: bytes
+    tag: bytes = field(default=b"", compare=False, repr=False)
 
     def encode(self, length: int) -> bytes:
         """The frame's bytes with the message padded to `length`: every frame of a catalogue is equally long."""
@@ -224,26 +269,51 @@ class Frame:
         return content + hashlib.sha256(content).digest()
 
 
-def decode_answer(catalogue: Catalogue, sources: Sequence[int], body: bytes) -> tuple[Frame, ...]:
-    """The frames of an answer to a query for `sources`, in that order.
+@dataclass(frozen=True)
+class Unchanged:
+    """Says that the latest message of a source is still the one of this round, whose frame has this tag."""
+
+    source: int
+    round: int
+    tag: bytes
+
+    @classmethod
+    def of(cls, frame: bytes) -> Unchanged:
+        """What stands for the bytes of a whole frame."""
+        _, source, number, _ = _HEADER.unpack_from(frame)
+        return cls(source, number, frame[-_DIGEST:][:_TAG])
+
+    def encode(self) -> bytes:
+        """The bytes, equally many for every source."""
+        content = _UNCHANGED.pack(_UNCHANGED_MAGIC, self.source, self.round, self.tag)
+        return content + hashlib.sha256(content).digest()[:_TAG]
+
+
+def decode_answer(
+    catalogue: Catalogue, sources: Sequence[int], body: bytes, held: Sequence[int] = ()
+) -> tuple[Frame | Unchanged, ...]:
+    """The frames of an answer to a query for `sources`, in that order, by a client that holds these rounds of them.
 
     Every frame is checked before anything is returned or raised: the outcome is a function of the whole answer and of
-    the set asked for, never of the one source that somebody wanted.
+    the query, never of the one source that somebody wanted. That something is unchanged is what the server says, maybe
+    of what nobody holds: the caller compares it with what it has.
     """
-    size = catalogue.frame_length
-    if len(body) != size * len(sources):
+    whole = catalogue.frame_length
+    pieces = list(_pieces(memoryview(body), whole, len(sources)))
+    if sum(map(len, pieces)) != len(body) or len(pieces[-1]) not in (whole, UNCHANGED_LENGTH):
         raise AnswerError(
-            f"the answer has {len(body)} bytes; {len(sources)} frames of {size} were asked for", reason="wrong-length"
+            f"the answer has {len(body)} bytes; {len(sources)} frames of {whole}, or of {UNCHANGED_LENGTH} for what is "
+            "unchanged, were asked for",
+            reason="wrong-length",
         )
-    view = memoryview(body)
-    frames: list[Frame] = []
+    frames: list[Frame | Unchanged] = []
     faults: list[tuple[int, str]] = []
     for position, source in enumerate(sources):
-        found = _decode_frame(view[position * size : (position + 1) * size], source, catalogue.length)
-        if isinstance(found, Frame):
-            frames.append(found)
-        else:
+        found = _decode_piece(pieces[position], source, held[position] if held else 0, catalogue.length)
+        if isinstance(found, str):
             faults.append((position, found))
+        else:
+            frames.append(found)
     if faults:
         shown = ", ".join(f"frame {position}: {fault}" for position, fault in faults[:3])
         raise AnswerError(
@@ -252,22 +322,48 @@ def decode_answer(catalogue: Catalogue, sources: Sequence[int], body: bytes) -> 
     return tuple(frames)
 
 
-def _decode_frame(data: memoryview, expected: int, length: int) -> Frame | str:
+def _pieces(view: memoryview, whole: int, count: int) -> Iterator[memoryview]:
+    """The bytes of each frame; the first of them say how many there are. What is no frame counts as a whole one."""
+    begin = 0
+    for _ in range(count):
+        size = UNCHANGED_LENGTH if view[begin : begin + len(_UNCHANGED_MAGIC)] == _UNCHANGED_MAGIC else whole
+        yield view[begin : begin + size]
+        begin += size
+
+
+def _decode_piece(data: memoryview, expected: int, held: int, length: int) -> Frame | Unchanged | str:
     """The frame, or what is wrong with it."""
+    frame = _decode_unchanged(data) if len(data) == UNCHANGED_LENGTH else _decode_frame(data, length)
+    if isinstance(frame, str):
+        return frame
+    if frame.source != expected:
+        return f"is of source {frame.source} instead of {expected}"
+    if frame.round > MAX_ROUND:
+        return f"its round is above {MAX_ROUND}"
+    if isinstance(frame, Frame) and frame.round == held != 0:
+        return "is whole, though its round is held"
+    return frame
+
+
+def _decode_unchanged(data: memoryview) -> Unchanged | str:
+    content, digest = data[:-_TAG], data[-_TAG:]
+    if hashlib.sha256(content).digest()[:_TAG] != digest:
+        return "checksum does not match"
+    _, source, number, tag = _UNCHANGED.unpack(content)
+    return Unchanged(source, number, tag)
+
+
+def _decode_frame(data: memoryview, length: int) -> Frame | str:
     content, digest = data[:-_DIGEST], data[-_DIGEST:]
     if hashlib.sha256(content).digest() != digest:
         return "checksum does not match"
     magic, source, number, used = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         return "not a frame of this version"
-    if source != expected:
-        return f"is of source {source} instead of {expected}"
-    if number > MAX_ROUND:
-        return f"its round is above {MAX_ROUND}"
     padded = content[_HEADER.size :]
     if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
         return "length and padding do not fit together"
-    return Frame(source, number, bytes(padded[:used]))
+    return Frame(source, number, bytes(padded[:used]), bytes(digest[:_TAG]))
 
 
 def encode_publication(catalogue: Catalogue, messages: Mapping[str, bytes]) -> bytes:

@@ -9,15 +9,17 @@ import time
 from contextlib import closing
 from operator import truediv
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
 
-from daskcluster import DaskCluster, die_or_not, needs_dask, slowly
+from daskcluster import DaskCluster, die_or_not, divided_plan, needs_dask, slowly, who_does
 from onoff import Chain, plan
 from onoff.apps import workers as cells
 from onoff.apps.workers import Failed, compute
 from onoff.errors import ChainError, ClusterError
+from onoff.schemes.realisation import realise, repair
 
 CHAIN = Chain(np.random.default_rng(3).dirichlet(np.ones(5), 5))
 
@@ -98,6 +100,42 @@ def test_a_worker_is_killed_and_no_result_is_lost(cluster):
             if len(found) == 5:
                 cluster.kill_workers(1)
     assert found == {lag: plan(CHAIN, lag, "paper") for lag in wanted}
+
+
+@needs_dask
+def test_the_parts_of_one_cell_are_done_by_all_workers_and_a_killed_one_loses_nothing(cluster):
+    cluster.ready(2)
+    [(_, found)] = compute(who_does, {"one": (12,)}, dask=cluster.address, divide=True)
+    assert [(part, shared) for part, _, shared in found] == [(part, 7 * part) for part in range(12)]
+    workers = {process for _, process, _ in found}
+    assert len(workers) == 2
+    assert os.getpid() not in workers
+    killer = Timer(0.5, cluster.kill_workers, (1,))
+    killer.start()
+    [(_, found)] = compute(who_does, {"one": (12,)}, dask=cluster.address, divide=True)
+    killer.join()
+    assert [part for part, _, _ in found] == list(range(12))
+
+
+@needs_dask
+def test_a_divided_plan_is_the_same_and_was_not_computed_here(cluster, monkeypatch):
+    """Screens and flows leave this process; what they say is what they would have said here."""
+    cluster.ready(2)
+    chain = Chain(np.random.default_rng(3).dirichlet(np.ones(60), 60))
+    monkeypatch.setattr(repair, "PARALLEL", repair.PARALLEL)  # a test must not change it for others
+    here = plan(chain, 2, "comb")
+    for module, name in ((realise, "in_threads"), (repair, "in_processes")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("computed here"))
+    [(_, found)] = compute(divided_plan, {2: (chain, 2)}, dask=cluster.address, divide=True)
+    assert found == here
+
+
+@needs_dask
+def test_a_lost_cluster_is_not_the_failure_of_a_cell_that_it_divides(cluster, monkeypatch):
+    monkeypatch.setattr(cells, "NO_WORKERS", 0.2)
+    cluster.kill_workers(9)
+    with pytest.raises(ClusterError, match="no worker for"):
+        list(compute(who_does, {"one": (12,)}, dask=cluster.address, divide=True))
 
 
 @needs_dask

@@ -102,7 +102,7 @@ def test_what_is_too_large_is_refused(page):
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("chain.txt", b"", "chain.txt: a chain file ends in .json or .csv"),
+        ("chain.txt", b"", "chain.txt: a chain file ends in .json, .csv or .chain"),
         ("a/b\0.csv", b"", ".csv: is empty"),
         ("x.json", b"[]", "x.json: not a chain file"),
         ("x.csv", b"\xff\xfe", "x.csv: byte 0 is not UTF-8"),

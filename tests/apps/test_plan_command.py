@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -115,7 +116,8 @@ def test_processes_change_nothing(chain_file, tmp_path):
 
 
 @needs_dask
-def test_plans_are_made_on_a_cluster(chain_file, tmp_path):
+def test_plans_are_made_on_a_cluster(chain_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.apps.ticking.EVERY", 600)
     cluster = DaskCluster(tmp_path, workers=1)
     try:
         done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans", "--dask", cluster.address)
@@ -132,7 +134,7 @@ def test_lengths_by_name_are_the_unit_of_cost(chain_file, tmp_path):
     file.write_text(json.dumps(lengths))
     done = run(chain_file, "--lags", "2", "--out", tmp_path, "--lengths", file)
     assert done.returncode == 0
-    assert "cost in units of --lengths per request" in done.stdout
+    assert "cost in bytes per request" in done.stdout
     store = PlanStore(Chain.load(chain_file), tmp_path, tuple(lengths.values()))
     assert store.load(2).cost == pytest.approx(plan(Chain.load(chain_file), 2, lengths=lengths.values()).cost, rel=1e-5)
 
@@ -199,3 +201,45 @@ def test_bad_lengths_are_refused(chain_file, tmp_path, content):
     done = run(chain_file, "--out", tmp_path / "plans", "--lengths", file)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_a_terminal_lines_tell_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("onoff.apps.ticking.EVERY", 0.01)
+    chain = tmp_path / "chain.json"
+    Chain(np.random.default_rng(2).dirichlet(np.ones(12), 12)).save(chain)
+    for words, line in (
+        (("plan", chain, "--lags", "1-3", "--out", tmp_path / "plans", "--jobs", 1),
+         r"onoff: plans: [0-3] of 3 \(done: .*; now: .*lag [1-3].*\) after \d+ s"),
+        (("rates", chain, "--lags", "1-3"), r"onoff: computing rates: [0-3] of 3 after \d+ s"),
+        (("sweep", chain, "--lags", "1-3", "--jobs", 1, "--out", tmp_path / "t.parquet"),
+         r"onoff: cells: [0-9] of 9 after \d+ s"),
+    ):  # fmt: skip
+        done = call(*words, check=True)
+        assert re.search(line, done.stderr), done.stderr
+        assert "onoff: " not in done.stdout
+
+
+def test_ctrl_c_shows_the_rates_that_are_finished(chain_file, monkeypatch):
+    made = []
+
+    def stopped_at_the_third(chain, lag, **options):
+        made.append(lag)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return plan(chain, lag, **options)
+
+    monkeypatch.setattr("onoff.apps.terminal.plan", stopped_at_the_third)
+    done = call("rates", chain_file, "--lags", "2-5")
+    assert (done.returncode, done.stdout) == (130, "")
+    for lag in (2, 3):
+        assert f"{plan(Chain.load(chain_file), lag).cost:.4f}" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["rates", "plan", "sweep"])
+def test_no_command_calls_everything_the_best_because_time_was_short(tmp_path, command):
+    chain = tmp_path / "chain.json"
+    Chain(np.random.default_rng(2).dirichlet(np.ones(40), 40)).save(chain)
+    out = {"rates": (), "plan": ("--out", tmp_path / "plans"), "sweep": ("--out", tmp_path / "t.parquet")}[command]
+    done = call(command, chain, "--lags", "1", "--time-limit", "1e-9", *out, check=True)
+    [line] = [line for line in done.stdout.splitlines() if "race" in line]
+    assert "40.0000" not in line

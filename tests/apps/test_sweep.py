@@ -156,7 +156,7 @@ def test_odd_names_and_schemes_made_in_place_of_others_are_shown(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "$\\a$[b]" in done.stdout
     assert "(made:" in done.stdout
-    assert table(tmp_path / "s.parquet")[-1]["made"] == "everything"
+    assert table(tmp_path / "s.parquet")[-1]["made"] == "race"
 
 
 def test_a_cell_that_fails_is_a_row_with_its_error(chain_file, tmp_path):
@@ -188,6 +188,7 @@ def test_bounds_that_fail_are_told_in_every_row_of_theirs(tmp_path):
     assert table(tmp_path / "a.parquet") == [row]
 
 
+@pytest.mark.long
 @needs_dask
 def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_path):
     cluster, out = DaskCluster(tmp_path, workers=2), tmp_path / "a.parquet"
@@ -238,7 +239,7 @@ def test_a_terminal_sees_how_many_cells_are_done(chain_file, tmp_path):
         (["--symmetric", "3:1.2.3"], "not a number"),
         (["--dirichlet", "3:5"], "write N:CONCENTRATION:SEED"),
         (["--dirichlet", "3:0:1"], "positive concentration"),
-        (["--symmetric", "3:.5", "--scheme", "auto"], "no scheme 'auto' to sweep over"),
+        (["--symmetric", "3:.5", "--scheme", "best"], "no scheme 'best' to sweep over"),
         (["--symmetric", "3:.5", "--gap", "-1"], "a gap of at least 0"),
         (["--symmetric", "3:.5", "--time-limit", "0"], "more than 0 seconds"),
         (["--symmetric", "3:.5", "--plot", "a.txt"], "a picture ends in"),

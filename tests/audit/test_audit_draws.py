@@ -88,6 +88,7 @@ def test_the_parts_of_the_range_hold_the_sets_in_their_order():
     assert one.parts[:, 3].argmax() == PARTS - 1
 
 
+@pytest.mark.long
 def test_false_alarms_are_as_rare_as_stated():
     """At most 5 % of honest streams may alarm at 5 %; of 100, more than 15 would with probability below 1e-4."""
     alarms = sum(draws(steps_of(40, seed), models(), false_alarm=0.05).rejected for seed in range(100))
@@ -106,7 +107,9 @@ def tired(seed):
     return lambda bound: int(random.Random(seed + next(calls) // 10).random() * bound)
 
 
-@pytest.mark.parametrize(("randbelow", "steps"), [(modulo_bias, 5000), (tired, 1000)])
+@pytest.mark.parametrize(
+    ("randbelow", "steps"), [pytest.param(modulo_bias, 5000, marks=pytest.mark.long), (tired, 1000)]
+)
 def test_bad_random_numbers_are_caught(randbelow, steps):
     found = draws(steps_of(steps, 2, randbelow(7)), models())
     assert found.rejected

@@ -112,7 +112,7 @@ def test_naive_shows_that_a_sensitive_source_was_asked_for():
     assert found.steps[1].bits >= -p * log2(p) - (1 - p) * log2(1 - p) - 1e-12
 
 
-@pytest.mark.parametrize("sensitive", [(), (1,)])
+@pytest.mark.parametrize("sensitive", [pytest.param((), marks=pytest.mark.long), (1,)])
 def test_sampled_streams_agree_with_all_of_them(sensitive, monkeypatch):
     whole = audited(THREE, sensitive, "1001")
     leaky = [audited_client(THREE, sensitive, parsed("1001"), c) for c in (Naive(3, sensitive), Decoys(3, count=1))]

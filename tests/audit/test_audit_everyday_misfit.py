@@ -115,6 +115,7 @@ def test_an_engine_that_leaks_exceeds_the_bound_of_a_true_chain_that_is_near():
     assert wrong.found.bits > wrong.bits[1]
 
 
+@pytest.mark.long
 def test_sampled_streams_of_another_chain_are_not_accused_of_rows():
     rng = np.random.default_rng(1)
     used = Chain(rng.dirichlet(np.ones(8), 8))

@@ -40,6 +40,7 @@ def test_honest_logs_pass(kind, sensitive):
     assert found.naive.succeeded
 
 
+@pytest.mark.long
 def test_alarms_of_honest_draws_are_as_rare_as_stated():
     """At a rate of 0.2 forty logs give 8 alarms on average at most; 17 or more are seen with probability 0.0007."""
     alarms = 0
@@ -415,7 +416,9 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("reader", DRAWS)
+@pytest.mark.parametrize(
+    "reader", [pytest.param(reader, marks=pytest.mark.long if steps >= 160 else ()) for reader, steps in DRAWS.items()]
+)
 def test_sets_that_were_not_drawn_as_recorded_are_found(reader):
     found = everyday_log(DRAWS[reader], 7, reader()).audit(engine=None)
     assert broken(found) <= {"query"}

@@ -400,6 +400,7 @@ def test_the_fewest_draws_that_are_taken_raise_no_more_alarms_than_stated(chain_
     assert run("joint", chain_file, "--statuses", "10", "--scheme", "race", "--draws", "99").exit_code == 2
 
 
+@pytest.mark.long
 def test_a_race_with_too_many_streams_shows_what_it_states_and_says_so():
     [found] = json.loads(run("joint", READER, "--statuses", "1001", "--scheme", "race", "--json").stdout)
     assert found["method"] == "bound as stated, not checked"

@@ -267,6 +267,7 @@ def without_request(self, request, last, lag, randbelow):
     return int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))
 
 
+@pytest.mark.long
 def test_a_race_whose_past_is_drawn_without_the_request_is_found_by_plan_and_joint(tmp_path, monkeypatch):
     """A race is drawn at the next lag by default, by 20,000 draws; here by fewer, in small."""
     assert planproof.DRAWS == 20_000
@@ -284,6 +285,7 @@ def test_a_race_whose_past_is_drawn_without_the_request_is_found_by_plan_and_joi
     assert (done.returncode, "NOT DRAWN AS STATED" in done.stdout) == (1, True)
 
 
+@pytest.mark.long
 def test_steps_of_races_are_tested_by_fresh_draws(tmp_path):
     """Of a client that has no other plan: honest, remembering, and asking openly at one step in five."""
 

@@ -24,6 +24,7 @@ from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
+from planfiles import EXCHANGED, first_version, signed
 
 
 def hollow(n, seed=0):
@@ -46,6 +47,7 @@ def audit(chain, made, lags=(), load=Plan.load, **options):
         file = Path(directory) / "made.plan.json"
         if isinstance(made, bytes):
             file.write_bytes(made)
+            chain.save(Path(directory) / f"{chain.fingerprint}.chain")
         else:
             made.save(file)
         return audit_plan(chain, file, load, lags, **{"draws": 400, "randbelow": random.Random(1).randrange, **options})
@@ -55,13 +57,6 @@ def contents(made):
     with tempfile.TemporaryDirectory() as directory:
         made.save(Path(directory) / "plan.json")
         return json.loads((Path(directory) / "plan.json").read_text())
-
-
-def signed(data):
-    """A plan file with a checksum of its own: what a forger would write."""
-    data = {key: value for key, value in data.items() if key != "checksum"}
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return json.dumps({**data, "checksum": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
 
 
 def rules(verdict):
@@ -268,6 +263,18 @@ def put(*path_and_value):
     return change
 
 
+def of_old(change):
+    """The change to a file of version 1."""
+
+    def changed(data):
+        old = first_version(data, CHAIN)
+        data.clear()
+        data.update(old)
+        change(data)
+
+    return changed
+
+
 TAMPERINGS = {
     "a unit vanishes": (PLAN, put("masses", 0, lambda mass: mass - 1), "law"),
     "a unit too many": (PLAN, put("denominator", lambda D: D - 1), "law"),
@@ -299,9 +306,13 @@ TAMPERINGS = {
     "a negative length": (LONG, put("lengths", 1, -2.0), "file"),
     "a length beyond all costs": (LONG, put("lengths", 1, 1.7e308), "file"),
     "too few lengths": (LONG, put("lengths", [1.0]), "file"),
-    "a probability off by one bit": (PLAN, put("matrix", 0, 0, lambda p: p + 2.0**-55), "chain"),
-    "a ragged matrix": (PLAN, put("matrix", 0, [1.0]), "chain"),
-    "other names": (PLAN, put("names", 0, "other"), "chain"),
+    "another chain": (PLAN, put("chain", "0" * 64), "chain"),
+    "no chain": (PLAN, put("chain", None), "chain"),
+    "version 1: nothing": (PLAN, put("version", 1), "chain"),
+    "version 1: a probability off by one bit": (PLAN, of_old(put("matrix", 0, 0, lambda p: p + 2.0**-55)), "chain"),
+    "version 1: a ragged matrix": (PLAN, of_old(put("matrix", 0, [1.0])), "chain"),
+    "version 1: other names": (PLAN, of_old(put("names", 0, "other")), "chain"),
+    "version 3": (PLAN, put("version", 3), "file"),
     "a coarse denominator": (PLAN, lambda data: data.update(sets=[[0, 1, 2, 3, 4]], masses=[999], denominator=999),
                              "coarse"),
     "a huge lag": (PLAN, put("lag", 10**400), "file"),
@@ -310,7 +321,8 @@ TAMPERINGS = {
     "sets of text": (PLAN, put("sets", "01"), "file"),
     "no certificate": (PLAN, put("certificate", None), "file"),
     "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "file"),
-    "version 1.0": (PLAN, put("version", 1.0), "file"),
+    "version 2.0": (PLAN, put("version", 2.0), "file"),
+    "version 1.0": (PLAN, of_old(put("version", 1.0)), "file"),
     "race: bound raised": (RACE, put("lower_bound", lambda bound: bound * (1 + 1e-6)), "bound"),
     "race: cost above": (RACE, race_cost(RACE.cost + 0.5), "race cost"),
     "race: cost below": (RACE, race_cost(RACE.cost - 0.5), "race cost"),
@@ -335,6 +347,25 @@ def test_what_a_forger_changes_and_signs_is_caught(name):
 @pytest.mark.parametrize("made", [PLAN, LATER, LONG, RACE])
 def test_what_nobody_changes_is_verified(made):
     assert audit(CHAIN, signed(contents(made))).valid
+    assert audit(CHAIN, signed(first_version(contents(made), CHAIN))).valid
+
+
+@pytest.mark.parametrize("exchange", EXCHANGED, ids=lambda exchange: exchange.__name__)
+def test_a_chain_that_is_exchanged_in_the_directory_is_found(tmp_path, exchange):
+    """Whoever has the directory has the chain to the bit, or is told that it was tampered with."""
+    PLAN.save(tmp_path / "made.plan.json")
+    assert audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load, draws=100).valid
+    exchange(tmp_path / f"{CHAIN.fingerprint}.chain")
+    assert rules(audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load)) == {"chain"}
+
+
+def test_an_auditor_needs_nothing_but_the_directory(tmp_path):
+    store = PlanStore(CHAIN, tmp_path / "plans")
+    store.save(PLAN)
+    [chain] = store.directory.glob("*.chain")
+    assert hashlib.sha256(chain.read_bytes()).hexdigest() == chain.stem
+    done = call("audit", "plan", chain, store.directory, "--draws", 100, check=True)
+    assert "lag-1.plan.json: verified" in done.stdout
 
 
 def test_a_plan_that_is_altered_into_another_plan_is_a_plan():

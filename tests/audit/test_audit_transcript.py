@@ -430,6 +430,7 @@ def test_open_queries_under_the_name_of_a_race_that_is_none_do_not_pass(stream, 
     assert f"rule broken ({rule})" in done.stdout
 
 
+@pytest.mark.long
 def test_open_queries_under_the_name_of_a_race_do_not_pass(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "query = json_array(request), plan = 'race, lag 1' WHERE lag > 0")
     steps = read_journal(tmp_path / "journal", CHAIN)

@@ -39,7 +39,13 @@ IN_A_STEP = [*COMMIT, "send", "send", "receive", *COMMIT, "deliver"]
 # Each kind of server with each promise, and once with sensitive sources and a record for auditors.
 BOTH, PAST = {}, {"promise": "past"}
 MARKED = {"promise": "past", "sensitive": ["weather"], "record": True}
-WORLDS = [(OwnServer, BOTH), (AnyServer, BOTH), (OwnServer, MARKED), (AnyServer, PAST)]
+LONG = pytest.mark.long
+WORLDS = [
+    pytest.param((OwnServer, BOTH), marks=LONG),
+    (AnyServer, BOTH),
+    (OwnServer, MARKED),
+    pytest.param((AnyServer, PAST), marks=LONG),
+]
 
 
 @pytest.fixture
@@ -207,7 +213,9 @@ def test_a_full_disk_at_every_size(server, driver, chain_file, in_memory):
     assert pages > 10
 
 
-@pytest.mark.parametrize("server", [(OwnServer, BOTH), (OwnServer, PAST)], indirect=True, ids=["both", "past"])
+@pytest.mark.parametrize(
+    "server", [pytest.param((OwnServer, BOTH), marks=LONG), (OwnServer, PAST)], indirect=True, ids=["both", "past"]
+)
 def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, in_memory, tmp_path):
     """The command goes on where it was killed, and --out has every message at the end."""
     items = [("news", ON), ("sports", ON), ("weather", OFF), ("news", ON)]

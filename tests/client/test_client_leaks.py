@@ -255,4 +255,4 @@ def test_all_members_of_an_answer_are_kept_and_those_of_the_one_before_are_not(w
             assert (latest.source, latest.step) == (wanted, 1)
 
         assert world.outcome(ask, [SET], f"j-{wanted}") == ("message",)
-    assert rows == [[(source, 1, 200, None, b"short") for source in SET]] * len(SET)
+    assert rows == [[(source, 1, 200, None, None, None, b"short") for source in SET]] * len(SET)

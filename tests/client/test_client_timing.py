@@ -176,7 +176,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
             while time.monotonic() < called + seconds:
                 pass
 
-        async def fetch(stream, step, sources):  # noqa: ARG001
+        async def fetch(stream, step, sources, held):  # noqa: ARG001
             late.append(time.monotonic() - client._grid.start - 2 * client.delay)
             return Answer(tuple(Content(200, b"x") for _ in sources), 0)
 

@@ -320,10 +320,10 @@ def test_a_journal_of_a_later_version_is_not_called_damaged(path):
     """Its owner would move it away, and with it what was asked."""
     opened(path).close()
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE meta SET value = '4' WHERE key = 'version'")
+        database.execute("UPDATE meta SET value = '5' WHERE key = 'version'")
     database.close()
     for read in (opened, snapshot):
-        with pytest.raises(JournalError, match="version 4 of the journal is not known here; upgrade onoff") as caught:
+        with pytest.raises(JournalError, match="version 5 of the journal is not known here; upgrade onoff") as caught:
             read(path)
         assert "move it away" not in str(caught.value)
 

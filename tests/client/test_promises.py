@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import json
 import os
@@ -26,7 +27,17 @@ from onoff.client.session import finish
 from onoff.client.settings import Settings
 from onoff.client.snapshot import snapshot
 from onoff.client.stored import Stored
-from onoff.errors import ChainError, ContextError, JournalError, OnoffError, PendingRequest, SessionError, Unavailable
+from onoff.errors import (
+    JOURNAL,
+    USAGE,
+    ChainError,
+    ContextError,
+    JournalError,
+    OnoffError,
+    PendingRequest,
+    SessionError,
+    Unavailable,
+)
 from onoff.everyday import Everyday
 from oracles import random_chain
 
@@ -512,6 +523,18 @@ def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
     assert file.read_bytes() == two
 
 
+def test_a_record_that_another_program_keeps_locked_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    file, line = tmp_path / "record", record.HEAD + b"1}\n"
+    record.append(file, line)
+    monkeypatch.setattr(record, "PATIENCE", 0.05)
+    with file.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OnoffError, match="keeps it locked, and nothing was asked"):
+            record.append(file, line)
+    record.append(file, line)
+    assert file.read_bytes() == line * 2
+
+
 def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
     """What stands behind the last line of a record is cut off: of a file of others that may be all of it."""
     chain, journal = own.directory / "chain.json", own.directory / "journal"
@@ -585,13 +608,13 @@ def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
     assert "7 requests, privacy ON for 3" in played.stdout
     assert "made ON" not in played.stderr
     assert len((tmp_path / "laws").read_text().splitlines()) == 3
-    for words, told in (
-        (["--promise", "both"], "was made for the promise 'past'"),
-        (["--sensitive", "news"], "was made for other sensitive sources"),
-        (["--next", "news"], "leave the next request out"),
+    for words, told, code in (
+        (["--promise", "both"], "was made for the promise 'past'", JOURNAL),
+        (["--sensitive", "news"], "was made for other sensitive sources", JOURNAL),
+        (["--next", "news"], "leave the next request out", USAGE),
     ):
         refused = call("get", "news", *here, *words)
-        assert (refused.returncode, refused.stdout) == (2, "")
+        assert (refused.returncode, refused.stdout) == (code, "")
         assert told in refused.stderr
     assert snapshot(tmp_path / "j").state.step == 7
 

@@ -11,11 +11,10 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, TRANSPORTS, World, faulty
 from clikit import call
-from onoff import HttpTransport, OnoffTransport
-from onoff.client.client import Client
+from onoff import HttpTransport, OnoffTransport, connect
 from onoff.client.transport import connection
 from onoff.client.transport import own as onoff
-from onoff.errors import CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.errors import UNREACHABLE, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.wire import Catalogue
 from recordingserver import Reply, reply
 
@@ -116,7 +115,7 @@ def test_after_the_deadline_the_next_attempt_is_a_new_one(world):
 
 def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypatch):
     """Also to finish what was left pending, and to measure."""
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "attempts", 1)
+    monkeypatch.setitem(connect.__kwdefaults__, "attempts", 1)
     world.server.respond = faulty(
         world.origin, lambda request, _: SLOW["body"]() if request.path in ("/v1/query", f"/{NAMES[1]}") else None
     )
@@ -134,7 +133,7 @@ def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypa
         commands.append(["measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json"])
     for command in commands:
         done = call(*command, "--deadline", DEADLINE)
-        assert done.returncode == 2
+        assert done.returncode == UNREACHABLE
         assert "not whole after 0.4 seconds" in done.stderr
     for wrong in ("0", "-1", "nan", "inf"):
         assert "a deadline is a number of seconds above 0" in call(*commands[-1], "--deadline", wrong).stderr

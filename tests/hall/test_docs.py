@@ -40,7 +40,15 @@ def script(text: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.long if page.stem == "tutorial" else ())
+        for page in PAGES
+        if BLOCK.search(page.read_text())
+    ],
+    ids=lambda page: page.stem,
+)
 def test_the_snippets_run(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     ports = {port: str(free_port()) for port in PORTS}
@@ -55,12 +63,12 @@ def test_the_snippets_run(page, tmp_path):
 
 
 def test_commands_that_are_only_shown_exist_with_their_options():
-    shown = 0
+    shown, whole = 0, typer.main.get_command(app)
     for page in [*PAGES, *ROOT.glob("*.md")]:
         text = BLOCK.sub("", page.read_text())
         for line in re.findall(r"^    (?:\$ )?onoff (.*)$|`onoff ([^`\n]*)`", text, flags=re.M):
             words = shlex.split("".join(line).split("|")[0], comments=True)
-            command = typer.main.get_command(app)
+            command = whole
             while isinstance(command, typer.core.TyperGroup) and words and not words[0].startswith("-"):
                 name = words.pop(0)
                 if "," in name or name.isupper():

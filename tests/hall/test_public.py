@@ -35,6 +35,7 @@ PUBLIC = {
     "Posterior",
     "bounds",
     "connect",
+    "connect_sync",
     "errors",
     "fit",
     "follows",

@@ -15,9 +15,11 @@ from onoff.wire import (
     FRAME_OVERHEAD,
     MAX_ROUND,
     MAX_STEP,
+    UNCHANGED_LENGTH,
     Catalogue,
     Frame,
     Query,
+    Unchanged,
     decode_answer,
     encode_publication,
     parse_publication,
@@ -32,6 +34,8 @@ FRAMES = [Frame(i, 7, message).encode(32) for i, message in enumerate(MESSAGES)]
 
 def body(**changes):
     data = {"catalogue": CATALOGUE.fingerprint, "sources": [0, 2], "step": 5, "stream": STREAM, **changes}
+    if "held" not in data:
+        data["held"] = [0] * len(data["sources"]) if isinstance(data["sources"], list) else [0]
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -95,12 +99,24 @@ def test_only_the_canonical_catalogue_document_is_read(document):
         Catalogue.parse(document)
 
 
-@given(st.sets(st.integers(0, 3), min_size=1), st.integers(0, MAX_STEP), st.binary(min_size=16, max_size=16))
-def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step, drawn):
-    query = Query(CATALOGUE.fingerprint, drawn.hex(), step, tuple(sorted(sources)))
+@given(
+    st.dictionaries(st.integers(0, 3), st.integers(0, MAX_ROUND), min_size=1),
+    st.integers(0, MAX_STEP),
+    st.binary(min_size=16, max_size=16),
+)
+def test_a_query_survives_the_wire_and_always_has_the_same_bytes(held, step, drawn):
+    sources = sorted(held)
+    rounds = [held[source] for source in sources]
+    query = Query(CATALOGUE.fingerprint, drawn.hex(), step, tuple(sources), tuple(rounds))
     assert parse_query(query.encode(), CATALOGUE) == query
-    assert query.encode() == body(sources=sorted(sources), step=step, stream=drawn.hex())
+    assert query.encode() == body(sources=sources, held=rounds, step=step, stream=drawn.hex())
     assert len(query.encode()) <= CATALOGUE.query_limit
+
+
+def test_a_query_of_a_client_that_holds_nothing_says_so_of_every_source():
+    query = Query(CATALOGUE.fingerprint, STREAM, 5, (0, 2))
+    assert query == Query(CATALOGUE.fingerprint, STREAM, 5, (0, 2), (0, 0))
+    assert b'"held":[0,0]' in query.encode()
 
 
 @pytest.mark.parametrize(
@@ -134,6 +150,18 @@ def test_a_query_survives_the_wire_and_always_has_the_same_bytes(sources, step, 
         (body(stream=STREAM + "\n"), "wrong-type"),
         (body(stream=int(STREAM, 16)), "wrong-type"),
         (body().replace(b',"stream":"%b"' % STREAM.encode(), b""), "wrong-type"),
+        (body().replace(b'"held":[0,0],', b""), "wrong-type"),
+        (body(held=None), "wrong-type"),
+        (body(held=[0, "7"]), "wrong-type"),
+        (body(held=[0, True]), "wrong-type"),
+        (body(held=[7.0, 0]), "wrong-type"),
+        (body(held=[]), "wrong-rounds"),
+        (body(held=[0]), "wrong-rounds"),
+        (body(held=[0, 0, 0]), "wrong-rounds"),
+        (body(held=[0, -1]), "wrong-rounds"),
+        (body(held=[0, MAX_ROUND + 1]), "wrong-rounds"),
+        (body(held=[0, 10**17]), "wrong-rounds"),
+        (body().replace(b"[0,0]", b"[0,00]"), "broken-json"),
         (body(sources=[]), "empty-set"),
         (body(sources=[0, 4]), "unknown-source"),
         (body(sources=[-1, 0]), "unknown-source"),
@@ -216,6 +244,56 @@ def test_an_answer_of_another_length_is_refused(answer):
 def test_a_frame_with_a_right_checksum_over_wrong_content_is_broken(content, fault):
     with pytest.raises(errors.AnswerError, match=fault):
         decode_answer(CATALOGUE, (0,), content + hashlib.sha256(content).digest())
+
+
+SHORT = [Unchanged.of(frame).encode() for frame in FRAMES]
+
+
+def test_an_unchanged_frame_is_short_and_bytes_as_documented():
+    content = struct.pack(">4sIQ", b"ONU1", 1, 7) + FRAMES[1][-32:-16]
+    assert SHORT[1] == content + hashlib.sha256(content).digest()[:16]
+    assert {len(frame) for frame in SHORT} == {UNCHANGED_LENGTH}
+    assert Catalogue(CATALOGUE.names, 1).frame_length > UNCHANGED_LENGTH
+
+
+def test_an_answer_has_short_frames_for_what_is_held_and_whole_ones_for_the_rest():
+    frames = decode_answer(CATALOGUE, (0, 1, 3), SHORT[0] + FRAMES[1] + SHORT[3], held=(7, 6, 7))
+    assert frames == (Unchanged.of(FRAMES[0]), Frame(1, 7, b"a"), Unchanged.of(FRAMES[3]))
+    assert frames[1].tag == Unchanged.of(FRAMES[1]).tag != b""
+
+
+def test_a_whole_frame_of_a_round_that_is_held_is_not_the_canonical_answer():
+    with pytest.raises(errors.AnswerError, match="its round is held"):
+        decode_answer(CATALOGUE, (0, 1), SHORT[0] + FRAMES[1], held=(7, 7))
+    assert decode_answer(CATALOGUE, (1,), FRAMES[1], held=(8,)) == (Frame(1, 7, b"a"),)  # the store was emptied
+    nothing = Frame(1, 0, b"")
+    assert decode_answer(CATALOGUE, (1,), nothing.encode(32), held=(0,)) == (nothing,)
+
+
+@given(st.data())
+def test_a_single_wrong_bit_in_a_mixed_answer_is_found(data):
+    answer = bytearray(FRAMES[0] + SHORT[1] + FRAMES[2] + SHORT[3])
+    answer[data.draw(st.integers(0, len(answer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(errors.AnswerError):
+        decode_answer(CATALOGUE, (0, 1, 2, 3), bytes(answer), held=(0, 7, 0, 7))
+
+
+@pytest.mark.parametrize(
+    "answer", [SHORT[0], SHORT[0] + SHORT[1][:-1], SHORT[0] + FRAMES[1] + SHORT[2], FRAMES[0] + SHORT[1] + b"x"]
+)
+def test_a_mixed_answer_of_another_length_is_refused(answer):
+    with pytest.raises(errors.AnswerError) as caught:
+        decode_answer(CATALOGUE, (0, 1), answer, held=(7, 7))
+    assert caught.value.reason == "wrong-length"
+
+
+@pytest.mark.parametrize(
+    ("frame", "fault"),
+    [(SHORT[1], "source 1 instead of 0"), (Unchanged(0, MAX_ROUND + 1, bytes(16)).encode(), "its round is above")],
+)
+def test_an_unchanged_frame_with_a_right_checksum_over_wrong_content_is_broken(frame, fault):
+    with pytest.raises(errors.AnswerError, match=fault):
+        decode_answer(CATALOGUE, (0,), frame, held=(7,))
 
 
 @given(st.dictionaries(st.sampled_from(CATALOGUE.names), st.binary(max_size=32), min_size=1))

@@ -8,11 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from onoff import plan
+from onoff.schemes.realisation import repair
+from onoff.schemes.realisation.spreading import in_threads, spread
 from ports import free_port
 
 try:
@@ -35,6 +38,23 @@ def die_or_not(die):
         time.sleep(0.5)  # the others have done theirs meanwhile, and are not blamed
         os.kill(os.getpid(), signal.SIGKILL)
     return 7
+
+
+def who_does(parts):
+    """A cell that is divided: for each part who did it, and where what all share was made of numbers."""
+    with closing(spread(done_by, [7], range(parts), here=in_threads)) as found:
+        return [(part, process, shared) for part, process, shared in found]
+
+
+def done_by(shared, part):
+    time.sleep(0.1)
+    return part, os.getpid(), shared[0] * part
+
+
+def divided_plan(chain, lag):
+    """A comb whose every flow is computed by whoever was appointed, however few they are."""
+    repair.PARALLEL = 0
+    return plan(chain, lag, "comb")
 
 
 class DaskCluster:
@@ -60,6 +80,12 @@ class DaskCluster:
         """Start as many as are missing."""
         missing = workers - sum(worker.poll() is None for worker in self.workers)
         self.workers += [self._worker() for _ in range(missing)]
+
+    def ready(self, workers: int) -> None:
+        """Have as many, and wait until all of them have joined."""
+        self.have(workers)
+        with distributed.Client(self.address) as client:
+            client.wait_for_workers(workers, timeout=180)
 
     def kill_workers(self, most: int) -> None:
         for worker in [worker for worker in self.workers if worker.poll() is None][:most]:

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
-from onoff.wire import Catalogue, Frame
+from onoff.wire import Catalogue, Frame, Unchanged
 
 _STREAM = re.compile(rb'"stream":"([0-9a-f]{32})"')
 
@@ -185,11 +186,35 @@ class Origin:
         return {name: f"{server.url}/{name}" for name in self.bodies}
 
 
+class VersionedOrigin(Origin):
+    """A web server that says of each body which version it is, and sends it only if it is newer than the reader's.
+
+    `dated` has it speak of dates, else of entity tags.
+    """
+
+    LATEST = "Last-Modified: Sat, 03 Oct 2026 08:00:00 GMT"
+    SENT = "Date: Sat, 03 Oct 2026 08:00:01 GMT"
+
+    def __init__(self, bodies: dict[str, bytes], dated: bool = False) -> None:
+        super().__init__(bodies)
+        self.dated = dated
+
+    def __call__(self, request: Request) -> Reply:
+        body = self.bodies[request.path.removeprefix("/")]
+        tag = f'"{crc32(body):08x}"'
+        version = [self.LATEST, self.SENT] if self.dated else [f"ETag: {tag}"]
+        asked = {name.lower(): value for name, value in request.headers}
+        if asked.get("if-none-match") == tag or asked.get("if-modified-since") == self.LATEST.partition(": ")[2]:
+            return Reply([("\r\n".join(["HTTP/1.1 304 Not Modified", *version, "", ""])).encode()])
+        return reply(body, headers=["Content-Type: text/plain", *version])
+
+
 class OnoffOrigin:
     """Honest answers of an onoff server: the catalogue, and a frame for each source of a query."""
 
     def __init__(self, bodies: dict[str, bytes], length: int = 64) -> None:
         self.bodies, self.catalogue = bodies, Catalogue(tuple(bodies), length)
+        self.rounds: dict[str, int] = {}  # 1 where none is said
 
     def __call__(self, request: Request) -> Reply:
         if request.path == "/v1/catalogue":
@@ -198,9 +223,15 @@ class OnoffOrigin:
 
     def frames(self, request: Request) -> list[bytes]:
         """The frames of an honest answer to a query."""
-        names = self.catalogue.names
-        sources = json.loads(request.body)["sources"]
-        return [Frame(i, 1, self.bodies[names[i]]).encode(self.catalogue.length) for i in sources]
+        query = json.loads(request.body)
+        return [self.frame(source, held) for source, held in zip(query["sources"], query["held"], strict=True)]
+
+    def frame(self, source: int, held: int) -> bytes:
+        """The frame of a source for a client that holds this round: a whole one, unless it is the latest."""
+        name = self.catalogue.names[source]
+        number = self.rounds.get(name, 1)
+        whole = Frame(source, number, self.bodies[name]).encode(self.catalogue.length)
+        return Unchanged.of(whole).encode() if held == number else whole
 
 
 class LoggingOrigin(OnoffOrigin):

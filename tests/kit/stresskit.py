@@ -73,7 +73,8 @@ def say(words: str) -> None:
 def query_body(catalogue: Catalogue, rng: random.Random, step: int, sources: tuple[int, ...]) -> bytes:
     """A valid query of a stream of its own."""
     stream = f"{rng.getrandbits(128):032x}"
-    given = {"catalogue": catalogue.fingerprint, "stream": stream, "step": step, "sources": sources}
+    held = tuple(rng.choice((0, 1, 2)) for _ in sources)
+    given = {"catalogue": catalogue.fingerprint, "stream": stream, "step": step, "sources": sources, "held": held}
     return Query(**{field.name: given[field.name] for field in fields(Query)}).encode()
 
 

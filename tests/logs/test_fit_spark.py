@@ -13,6 +13,7 @@ from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Spark
 from onoff.logs.reading import Columns
 
+pytestmark = pytest.mark.long  # a Java takes 20 seconds to start
 COLUMNS = Columns("user", "time", "source")
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

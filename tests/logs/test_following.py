@@ -82,6 +82,7 @@ def test_alarms_on_all_paths_together_are_as_rare_as_stated_and_a_cheat_would_be
     assert alarms(chain, 7 if n == 2 else 4, cheat, 0.8) > 0.8
 
 
+@pytest.mark.long
 def test_of_1000_simulated_readers_at_most_1_percent_are_called_wrong():
     """At a true rate of 1 % more than 22 of 1000 would be called so in 0.03 % of all seeds."""
     rng, wrong = np.random.default_rng(7), 0
@@ -259,6 +260,12 @@ def test_the_audit_of_a_log_does_not_reassure_if_its_journal_refutes_the_chain(l
     )
     assert found["following"]["refuted"]
     assert found["following"]["found_at"] <= 50
+    assert (found["clean"], found["passed"]) == (False, False)
+    assert done.stdout.startswith("WARNING: the requests DO NOT FOLLOW the chain")
+    unknown = call(
+        "audit", "transcript", directory / "faithful" / "log", *options["faithful"][:2], "--statuses", "1" * 100
+    )
+    assert "whether the requests follow the chain was not tested: that takes --journal or --truth" in unknown.stdout
 
 
 def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain(lives):
@@ -267,6 +274,7 @@ def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain
         files = ("--journal", directory / name / "journal", "--chain", directory / name / "chain.json")
         told = call("status", *files, "--plans", directory / name / "plans", check=True).stdout
         assert words in told.splitlines()[-1]
+        assert told.startswith("WARNING: the requests of this journal DO NOT FOLLOW its chain") == bool(code)
         done = call("check", directory / name / "journal", "--chain", directory / name / "chain.json")
         assert done.returncode == code
         assert words in done.stdout

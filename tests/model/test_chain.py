@@ -345,7 +345,7 @@ def test_saving_and_loading_is_exact_to_the_bit(tmp_path_factory, chain, suffix)
         ("c.json", b'{"format": "onoff-chain", "version": 1, "names": ["a", "b"]}', "matrix"),
         ("c.json", b'{"format": "onoff-chain", "version": 1, "names": ["a", "b"], "matrix": [[1, 0]]}', "row 0"),
         ("c.json", b'{"format": "onoff-chain", "version": 1, "names": [], "matrix": [[1, 0], [true, 0]]}', "row 1"),
-        ("c.txt", b"", "ends in .json or .csv"),
+        ("c.txt", b"", "ends in .json, .csv or .chain"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_in_words(tmp_path, name, data, words):

@@ -10,6 +10,7 @@ from onoff import Chain, Plan, plan
 from onoff.errors import PlanError
 from onoff.plans.race import RacePlan
 from oracles import random_chain
+from planfiles import EXCHANGED, first_version, signed
 
 
 @pytest.mark.parametrize("scheme", ["everything", "paper", "comb", "optimal", "race"])
@@ -47,7 +48,11 @@ def damaged(data, change):
         (lambda d: d.__setitem__("lag", -1), "lag is -1"),
         (lambda d: d.__setitem__("lag", True), "lag is True"),
         (lambda d: d.__setitem__("lengths", [1.0]), "1 lengths were given"),
-        (lambda d: d["matrix"].__setitem__(0, [0.5, 0.1, 0.1, 0.1]), "sums to"),
+        (lambda d: d.__setitem__("chain", "0" * 64), "cannot be read"),
+        (lambda d: d.__setitem__("chain", "../chain"), "fingerprint of its chain is none"),
+        (lambda d: d.__setitem__("chain", None), "fingerprint of its chain is none"),
+        (lambda d: d.pop("chain"), "chain"),
+        (lambda d: d.__setitem__("version", 1), "names|matrix"),
         (lambda d: d.pop("sets"), "sets"),
         (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
         (lambda d: d["certificate"].__setitem__("bound", d["certificate"]["bound"] * (1 + 5e-10)), "proves only"),
@@ -85,6 +90,46 @@ def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain,
     file.write_text(damaged(json.loads(file.read_text()), forge))
     with pytest.raises(PlanError, match="proves only"):
         Plan.load(file)
+
+
+@pytest.mark.parametrize("scheme", ["optimal", "race"])
+def test_a_plan_of_the_first_version_is_still_read(tmp_path, scheme):
+    """It has its chain in it, and needs no other file."""
+    made = plan(random_chain("sparse", 4, 2), 2, scheme)
+    made.save(tmp_path / "new")
+    data = first_version(json.loads((tmp_path / "new").read_text()), made.chain)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "plan").write_bytes(signed(data))
+    assert Plan.load(tmp_path / "old" / "plan") == made
+    data["matrix"][0] = [0.5, 0.1, 0.1, 0.1]
+    (tmp_path / "old" / "plan").write_bytes(signed(data))
+    with pytest.raises(PlanError, match="sums to"):
+        Plan.load(tmp_path / "old" / "plan")
+
+
+@pytest.mark.parametrize("exchange", EXCHANGED, ids=lambda exchange: exchange.__name__)
+def test_a_chain_that_was_exchanged_is_refused_and_written_anew(tmp_path, exchange):
+    """A stranger's directory: links, pipes, devices, terabytes and other chains end in an error, and at once."""
+    made = plan(random_chain("dense", 4, 2), 1)
+    made.save(tmp_path / "plan.json")
+    file = tmp_path / f"{made.chain.fingerprint}.chain"
+    exchange(file)
+    with pytest.raises(PlanError, match=f"plan.json.*{file.name}"):
+        Plan.load(tmp_path / "plan.json")
+    if file.is_dir():
+        file.rmdir()  # what is not ours to delete
+    made.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == made
+    assert not file.is_symlink()
+
+
+def test_the_chain_is_kept_once_and_is_small(tmp_path):
+    chain = random_chain("dense", 60, 2)
+    for lag in (1, 2, 3):
+        plan(chain, lag, "race").save(tmp_path / f"{lag}.plan.json")
+    [kept] = tmp_path.glob("*.chain")
+    assert kept.stat().st_size < 8 * 60**2 + 500
+    assert all(file.stat().st_size < 600 for file in tmp_path.glob("*.json"))
 
 
 def test_every_damaged_byte_is_noticed(tmp_path):

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from scipy.stats import chisquare
 
 from onoff import Chain, Plan, bounds, plan
 from onoff.errors import ContextError, PlanError
-from onoff.plans.race import RacePlan
+from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.table import TablePlan
 from onoff.schemes.optimum.search import optimal_law
 from onoff.testing import chains
@@ -35,7 +36,7 @@ KINDS = ("dense", "sparse", "periodic", "symmetric")
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, pytest.param(7, marks=pytest.mark.long)])
 def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     chain = random_chain(kind, n, seed=lag)
     found = plan(chain, lag, "optimal", gap=5e-8)
@@ -219,6 +220,7 @@ def test_an_encoder_refuses_what_its_rounding_does_not_cover():
     assert made.rounding < 2**-45
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lag", [3])
 def test_sparse_chains_above_fifty_sources_are_exact_in_every_context(lag):
     rng = np.random.default_rng(3)
@@ -244,8 +246,8 @@ def test_a_time_limit_holds_for_the_comb_too():
     start = time.monotonic()
     made = plan(chain, 3, "comb", time_limit=0.2)
     assert time.monotonic() - start < 20  # it takes minutes without
-    assert made.scheme == "everything"
-    assert made.cost == 80
+    assert made.scheme == "race"  # not everything, which costs 80
+    assert made.at_most < 80
 
 
 # The sampler
@@ -319,14 +321,50 @@ def test_lag_zero_is_everything():
     assert made.draw(2, 2, 1) == (0, 1, 2, 3)
 
 
-def test_a_time_limit_leaves_an_honest_gap():
-    chain = random_chain("dense", 60, 4)
+def test_a_time_limit_leaves_an_honest_gap(monkeypatch):
+    chain = random_chain("dense", 20, 4)
     seen = []
-    made = plan(chain, 3, "optimal", time_limit=0.01, progress=lambda cost, bound: seen.append((cost, bound)))
-    assert made.gap > 1e-6
+
+    def tell(cost, bound):
+        seen.append((cost, bound))
+        monkeypatch.setattr("onoff.schemes.optimum.search.time", SimpleNamespace(monotonic=lambda: np.inf))
+
+    made = plan(chain, 1, "optimal", gap=0, time_limit=600, progress=tell)  # time is up as soon as the comb is made
+    assert made.scheme == "comb"
+    assert made.gap > 0
     assert made.cost == pytest.approx(float(made.law.cost()))
-    assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
+    assert made.lower_bound == pytest.approx(bounds(chain.posterior(1)).outer)
     assert seen[-1] == (made.cost, made.lower_bound)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "comb", "optimal"])
+def test_a_plan_without_time_is_the_race_not_everything(scheme):
+    chain = random_chain("dense", 40, 4)
+    made = plan(chain, 3, scheme, time_limit=1e-9)
+    assert made.scheme == "race"
+    assert made.at_most < chain.n
+    assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
+
+
+def test_a_race_that_costs_no_less_than_the_table_is_not_taken():
+    """Nothing is known of the next request here: each scheme has to ask for everything, and a table says so exactly."""
+    frozen = Chain(np.eye(30))
+    for scheme in ("auto", "comb", "optimal"):
+        assert plan(frozen, 1, scheme, time_limit=1e-9).scheme == "everything"
+
+
+def test_a_lucky_race_does_not_displace_a_table_when_time_is_up(monkeypatch):
+    """Beside a table its cost counts with four standard errors more, whatever the estimate says."""
+    chain = random_chain("sparse", 20, 4)
+    table, honest = plan(chain, 1, "comb"), race_plan(chain, 1)
+    error = (table.cost / table.lower_bound - 1 - 1e-3) / 10
+    assert error > 0
+    monkeypatch.setattr("onoff.plans.making.OPTIMAL_LIMIT", 5)
+    for errors, scheme in ((3, "comb"), (5, "race")):
+        cost = table.cost - errors * error
+        lucky = replace(honest, cost=cost, interval=(cost, cost + 1.96 * error))
+        monkeypatch.setattr("onoff.plans.making.race_plan", lambda *_, lucky=lucky, **__: lucky)
+        assert plan(chain, 1).scheme == scheme
 
 
 def test_auto_takes_the_race_where_the_comb_is_too_large(monkeypatch):

@@ -198,7 +198,7 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
     chain = random_chain("dense", 4, 3)
     where = PlanStore(chain, tmp_path / "plans", make=False).directory
     where.mkdir(parents=True)
-    for name in ("chain.json", "lengths.json", "lock", "log"):
+    for name in (f"{chain.fingerprint}.chain", "lengths.json", "lock", "log"):
         (tmp_path / f"precious {name}").write_text("precious")
         (where / name).symlink_to(tmp_path / f"precious {name}")
     with Planner(chain, tmp_path / "plans") as planner:
@@ -206,6 +206,18 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
         assert planner.trouble is None
     assert [file.read_text() for file in tmp_path.glob("precious *")] == ["precious"] * 4
     assert not any(file.is_symlink() for file in where.iterdir())
+
+
+@pytest.mark.parametrize("name", ["lengths.json", "grid.json", "lock", "log", "chain"])
+def test_a_pipe_in_the_place_of_what_describes_the_plans_keeps_nobody_waiting(tmp_path, name):
+    chain = random_chain("dense", 4, 3)
+    store = PlanStore(chain, tmp_path / "plans")
+    file = store.directory / (f"{chain.fingerprint}.chain" if name == "chain" else name)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    store.make()
+    assert not file.exists() or file.is_file()
+    assert PlanStore.open(store.directory).chain == chain
 
 
 def test_a_pipe_among_the_plans_is_no_plan(tmp_path):

@@ -128,7 +128,9 @@ def laws_by_context(plan, lag, per_context, seed, draw):
     return np.array(table)[:, np.array(table).sum(axis=0) > 0]
 
 
-@pytest.mark.parametrize(("lag", "served"), [(1, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize(
+    ("lag", "served"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), pytest.param(1, 3, marks=pytest.mark.long)]
+)
 def test_the_law_is_the_same_in_every_context(lag, served):
     plan = plan_without_cost(dirichlet(4, 1.0, 5), lag)
     table = laws_by_context(plan, served, 500, 9, lambda x, i, k, r: plan.draw(x, i, k, served, r))
@@ -225,7 +227,7 @@ def test_fair_digits_do_not_repeat_biased_ones():
         assert chi2_contingency(table).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("lag", "served"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize(("lag", "served"), [(1, 2), pytest.param(2, 3, marks=pytest.mark.long)])
 def test_a_larger_lag_is_served_with_the_right_past_on_a_strongly_correlated_chain(lag, served):
     cycle = 0.85 * np.roll(np.eye(4), 1, axis=1) + 0.15 / 4
     plan = plan_without_cost(Chain(cycle), lag)

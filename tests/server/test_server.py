@@ -41,6 +41,7 @@ def server(tmp_path_factory):
 
 def query_body(server, **changes):
     data = {"catalogue": server.catalogue.fingerprint, "sources": [0, 2], "step": 5, "stream": "0" * 32, **changes}
+    data.setdefault("held", [0] * len(data["sources"]))
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -94,6 +95,9 @@ REFUSED_QUERIES = [
     ({"step": -1}, 422, "wrong-type"),
     ({"stream": "0" * 31}, 422, "wrong-type"),
     ({"more": 1}, 422, "wrong-type"),
+    ({"held": [0]}, 422, "wrong-rounds"),
+    ({"held": [0, -1]}, 422, "wrong-rounds"),
+    ({"held": "00"}, 422, "wrong-type"),
     ({"sources": []}, 422, "empty-set"),
     ({"sources": [0, 4]}, 422, "unknown-source"),
     ({"sources": [1, 1]}, 422, "repeated-source"),
@@ -255,7 +259,7 @@ def test_the_transcript_has_each_query_as_the_adversary_sees_it(tmp_path):
             (one, 8, [1], "127.0.0.1"),
             (other, 8, [2], "127.0.0.1"),
         ]
-        assert all(set(line) == {"time", "stream", "step", "sources", "client"} for line in lines)
+        assert all(set(line) == {"time", "stream", "step", "sources", "held", "client"} for line in lines)
         assert start <= lines[0]["time"] <= lines[3]["time"] <= time.time()
         first = json.loads(server.transcript_file.read_text().splitlines()[0])
         assert first == {"catalogue": list(server.catalogue.names)}

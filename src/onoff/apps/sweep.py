@@ -26,7 +26,7 @@ from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
 from onoff.plans.making import plan
-from onoff.schemes import SCHEMES
+from onoff.schemes import AUTO, SCHEMES
 
 BOUNDS = "bounds"  # stands where other cells have their scheme
 COLUMNS = {
@@ -81,9 +81,9 @@ class Grid:
         if not self.chains:
             raise PlanError("there is nothing to sweep over: name a chain file, or use --symmetric or --dirichlet")
         for scheme in self.schemes:
-            if scheme not in SCHEMES:
-                raise PlanError(f"there is no scheme {scheme!r} to sweep over: choose from {', '.join(SCHEMES)}")
-
+            if scheme not in (AUTO, *SCHEMES):
+                known = ", ".join((AUTO, *SCHEMES))
+                raise PlanError(f"there is no scheme {scheme!r} to sweep over: choose from {known}")
         if not self.gap >= 0 or (self.time_limit is not None and not self.time_limit > 0):
             raise PlanError("a gap of at least 0 and a time limit of more than 0 seconds are needed")
 
@@ -91,7 +91,7 @@ class Grid:
         return Cell(chain.fingerprint, lag, BOUNDS, None, None)
 
     def plan_cell(self, chain: Chain, lag: int, scheme: str) -> Cell:
-        gap = self.gap if SCHEMES[scheme].polishes else None  # the others do not look at it
+        gap = self.gap if scheme == AUTO or SCHEMES[scheme].polishes else None  # the others do not look at it
         return Cell(chain.fingerprint, lag, scheme, gap, self.time_limit)
 
     def cells(self) -> dict[Cell, Chain]:

@@ -12,9 +12,10 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from onoff import __version__
 from onoff.errors import ClusterError, OnoffError
 from onoff.extras import need
+from onoff.schemes.realisation.spreading import computed_by
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -44,19 +46,23 @@ def compute(
     cells: Mapping[Key, tuple[Any, ...]],
     jobs: int | None = None,
     dask: str | None = None,
+    *,
+    divide: bool = False,
 ) -> Generator[tuple[Key, Result | Failed], None, None]:
     """`work(*arguments)` for every cell {key: arguments}, as (key, result) in the order in which they finish.
 
     `work` is a function of a module that workers can import; arguments go to them by value. `jobs` processes (all cores
     if None) compute here, with one BLAS thread each; a single job, or a single cell, stays in this process. `dask` is
-    the address of a scheduler, whose workers then do all. An error of a cell is its result, `Failed`. Raises
-    `ClusterError` if the processes or the cluster are lost.
+    the address of a scheduler, whose workers then do all. With `divide` a cell is large: if there are fewer cells than
+    threads of the cluster, each is computed here, one after the other, and its flows and screens by all workers
+    (`onoff.schemes.realisation.spreading`). An error of a cell is its result, `Failed`. Raises `ClusterError` if the
+    processes or the cluster are lost.
     """
     if jobs is not None and jobs < 1:
         raise ClusterError(f"{jobs} processes cannot compute anything: at least 1 is needed")
     keys, calls = list(cells), list(cells.values())
     if dask is not None:
-        found = _on_dask(work, calls, dask)
+        found = _on_dask(work, calls, dask, divide)
     else:
         processes = min(jobs or _cores(), len(calls))
         found = _in_processes(work, calls, processes) if processes > 1 else _here(work, calls)
@@ -103,40 +109,90 @@ def _in_processes(
 
 
 def _on_dask(
-    work: Callable[..., Result], calls: list[tuple[Any, ...]], address: str
+    work: Callable[..., Result], calls: list[tuple[Any, ...]], address: str, divide: bool
 ) -> Generator[tuple[int, Result | Failed]]:
-    """Give the cluster a few cells more than it has threads. What a dying worker had is done again by others.
+    """Give the cluster whole cells, or the parts of one after the other.
 
     Arguments travel with their cell and are never scattered: scattered data would die with the worker that has it.
     """
     with _cluster(address) as client:
-        from distributed import wait
+        with _explained(address):
+            few = len(calls) < max(2, sum(client.nthreads().values()))
+        if divide and few:
+            for index, arguments in enumerate(calls):
+                with computed_by(partial(_parts_on, client, address)):
+                    result = _outcome(work, arguments)
+                yield index, result
+            return
 
-        waiting = iter(enumerate(calls))
-        at_work: dict[Any, int] = {}
-        seen = time.monotonic()
-        while True:
-            with _explained(address):
-                threads = sum(client.nthreads().values())
-                for index, arguments in islice(waiting, max(0, 2 * threads + 2 - len(at_work))):
-                    at_work[client.submit(_remote_outcome, work, arguments, __version__, pure=False)] = index
-            if not at_work:
-                return
-            seen = time.monotonic() if threads else seen
-            if time.monotonic() > seen + NO_WORKERS:
-                raise ClusterError(
-                    f"{address}: no worker for {NO_WORKERS:.0f} seconds: what was finished is kept; "
-                    f"start workers with `dask worker {address}` and call again"
-                )
-            try:
-                with _explained(address):
-                    finished = wait(list(at_work), timeout=LOOK, return_when="FIRST_COMPLETED").done  # type: ignore[no-untyped-call]
-            except TimeoutError:
-                continue
-            for task in finished:
+        def submit(arguments: tuple[Any, ...]) -> Any:
+            return client.submit(_remote_outcome, work, arguments, __version__, pure=False)
+
+        with closing(_finished(client, address, submit, calls)) as finished:
+            for index, task in finished:
                 with _explained(address):
                     result = _result(task)
-                yield at_work.pop(task), result
+                yield index, result
+
+
+def _parts_on(
+    client: Any, address: str, work: Callable[[Any, Any], Result], shared: Any, items: Sequence[Any]
+) -> Generator[Result, None, None]:
+    """`work(shared, item)` for every item on the cluster, in their order (a `spreading.Way`).
+
+    What they share is the result of a task, copied to all workers: each would else fetch it only when it has nothing
+    else to do. If it is lost with its workers, the scheduler makes it anew.
+    """
+    [(_, given)] = _finished(client, address, lambda whole: client.submit(_given, whole, pure=False), [shared])
+    with _explained(address):
+        client.replicate([given])
+
+    def submit(item: Any) -> Any:
+        return client.submit(_remote_part, work, given, item, __version__, pure=False)
+
+    done: dict[int, Result] = {}
+    following = 0
+    with closing(_finished(client, address, submit, items)) as finished:
+        for index, task in finished:
+            with _explained(address):
+                done[index] = task.result()
+            while following in done:
+                yield done.pop(following)
+                following += 1
+
+
+def _finished(
+    client: Any, address: str, submit: Callable[[Any], Any], calls: Sequence[Any]
+) -> Generator[tuple[int, Any], None, None]:
+    """Give the cluster a few calls more than it has threads; each with its task as it is finished, or has failed.
+
+    What a dying worker had is done again by others. Raises `ClusterError` if there is no worker for a while.
+    """
+    from distributed import wait
+
+    waiting = iter(enumerate(calls))
+    at_work: dict[Any, int] = {}
+    seen = time.monotonic()
+    while True:
+        with _explained(address):
+            threads = sum(client.nthreads().values())
+            for index, call in islice(waiting, max(0, 2 * threads + 2 - len(at_work))):
+                at_work[submit(call)] = index
+        if not at_work:
+            return
+        seen = time.monotonic() if threads else seen
+        if time.monotonic() > seen + NO_WORKERS:
+            raise ClusterError(
+                f"{address}: no worker for {NO_WORKERS:.0f} seconds: what was finished is kept; "
+                f"start workers with `dask worker {address}` and call again"
+            )
+        try:
+            with _explained(address):
+                finished = wait(list(at_work), timeout=LOOK, return_when="FIRST_COMPLETED").done  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            continue
+        for task in finished:
+            yield at_work.pop(task), task
 
 
 def _cluster(address: str) -> Any:
@@ -146,6 +202,7 @@ def _cluster(address: str) -> Any:
 
     for name in ("distributed", "distributed.client"):  # what matters comes back as an error of ours
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)  # chains are large
     try:
         if not address:
             raise ValueError("the address is empty")
@@ -182,11 +239,26 @@ def _result(task: Any) -> Any:
         )
 
 
+def _given(shared: Any) -> Any:
+    """What all parts of a cell share, on the worker that has it first."""
+    return shared
+
+
+def _remote_part(work: Callable[[Any, Any], Result], shared: Any, item: Any, version: str) -> Result:
+    _check_version(version)
+    with threadpool_limits(limits=1, user_api="blas"):
+        return work(shared, item)
+
+
 def _remote_outcome(work: Callable[..., Result], arguments: tuple[Any, ...], version: str) -> Result | Failed:
-    if version != __version__:
-        raise ClusterError(f"a worker has onoff {__version__}, this is {version}: install the same version there")
+    _check_version(version)
     with threadpool_limits(limits=1, user_api="blas"):
         return _inner_sequential(work, arguments)
+
+
+def _check_version(version: str) -> None:
+    if version != __version__:
+        raise ClusterError(f"a worker has onoff {__version__}, this is {version}: install the same version there")
 
 
 def _numbered(index: int, work: Callable[..., Result], arguments: tuple[Any, ...]) -> tuple[int, Result | Failed]:
@@ -204,6 +276,8 @@ def _inner_sequential(work: Callable[..., Result], arguments: tuple[Any, ...]) -
 def _outcome(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Failed:
     try:
         return work(*arguments)
+    except ClusterError:
+        raise  # the cluster is lost, not this cell
     except OnoffError as error:
         return Failed(str(error))
     except Exception as error:  # not foreseen: say where

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
+from onoff.client.held import CACHE, Entry, cache_size
 from onoff.client.journal import Journal
+from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.stored import Stored
-from onoff.client.transport import Transport
+from onoff.client.transport import Content, Transport
 from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+NOT_HELD = ", which says that it is unchanged, but of another message than the one that is held: ask again"
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
 
@@ -43,8 +46,10 @@ DELAY = 0.05  # seconds between two points of the grid: longer than any draw and
 class Message:
     """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
 
-    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `error`
-    is set if a web server answered something else than 200 for the source; `body` is then what it said.
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
+    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
+    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
+    from the disk.
     """
 
     source: str
@@ -55,6 +60,9 @@ class Message:
     query: tuple[str, ...]
     round: int | None
     error: SourceError | None = None
+    status: int = 200
+    content_type: str | None = None
+    unchanged: bool = False
 
 
 class Client:
@@ -70,14 +78,19 @@ class Client:
     of OFF steps of "past" are noted in a file for auditors. `ahead` says whether the next one is prepared while an
     answer is on its way.
 
+    Members of answers, wanted or not, are held on disk in at most `cache` bytes (0 switches that off). A query asks for
+    what is held only if it is newer.
+
     `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
     be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
     to remember. With `ends_planner` the planner is closed with the client.
+
+    Without a chain it learns (`onoff.client.learning`): every request asks for everything, and the journal notes it.
     """
 
     def __init__(
         self,
-        chain: Chain,
+        chain: Chain | None,
         transport: Transport,
         journal: str | Path,
         planner: Planner | Callable[[], Planner] | None = None,
@@ -90,6 +103,7 @@ class Client:
         sensitive: Sequence[int | str] = (),
         record: str | Path | None = None,
         ahead: bool = True,
+        cache: int = CACHE,
         randbelow: RandBelow = secrets.randbelow,
         settings: Settings | None = None,
         ends_planner: bool = False,
@@ -98,15 +112,18 @@ class Client:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
-        self.chain, self.transport = chain, transport
+        self._chain, self.learns, self.transport = chain, chain is None, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
-        self._promise, self._sensitive = checked_promise(chain, promise, sensitive)
+        if chain is None and (promise == "both" or sensitive or planner is not None):
+            raise OnoffError(LEAVE)
+        self._promise, self._sensitive = (None, ()) if chain is None else checked_promise(chain, promise, sensitive)
         if self._promise is None and (planner is None or self._sensitive):
             self._promise = "past"
         self._record, self._ahead = None if record is None else Path(record), ahead
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self._cache = cache_size(cache)
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
@@ -118,11 +135,14 @@ class Client:
             if self._make_planner is not None:
                 self.planner = self._make_planner()
             await self._retried(self.transport.connect)
+            if self._chain is None:
+                self._chain = unknown_habits(self.transport.names)
             self._on_wire = self._places(self.transport.names)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
-                promise=self._promise, sensitive=self._sensitive,
+                promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
+            check_learning(self._opened, self.learns, self.chain.names)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -145,6 +165,8 @@ class Client:
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
+        if self.learns:
+            return Learning(self.chain, journal)
         if journal.promise == "past":
             return Past(self.chain, journal, self._randbelow, self._ahead, self._record)
         if self.planner is None:
@@ -168,6 +190,18 @@ class Client:
         if self._opened is None:
             raise RuntimeError("use the client in `async with`")
         return self._opened
+
+    @property
+    def chain(self) -> Chain:
+        """The habits. While learning, a chain that has the names of the sources and nothing else to say."""
+        if self._chain is None:
+            raise RuntimeError("a client that learns knows its sources once it is open")
+        return self._chain
+
+    @property
+    def learned(self) -> Learned | None:
+        """What was noted so far, if this client learns."""
+        return learned(self.journal) if self.learns else None
 
     @property
     def lengths(self) -> tuple[float, ...] | None:
@@ -242,10 +276,12 @@ class Client:
         journal, drawing = self.journal, self._drawing
         assert drawing is not None
         drawing.look_ahead()
-        step = journal.state.step
-        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire))
+        step, versions = journal.state.step, dict(zip(pending.query, pending.held, strict=True))
+        named = tuple(versions[source] for source in query)
+        held = journal.held(pending)  # all of it is checked before anything leaves, and not only what is wanted
+        answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire, named))
         members = [
-            Stored(step, source, content.status, content.round, content.body)
+            _member(step, source, content, held.get(source))
             for source, content in zip(query, answer.contents, strict=True)
         ]
         journal.finish(session.finish(journal.state), members, answer.size, attempts)
@@ -269,10 +305,25 @@ class Client:
         name = self.chain.names[stored.source]
         error = None
         if stored.status != 200:
-            words = f"the server answered {stored.status} for {name!r}"
-            error = SourceError(words, status=stored.status, body=stored.body)
+            words = f"the server answered {stored.status} for {name!r}" + (NOT_HELD if stored.status == 304 else "")
+            words += "; the request counts as made, with its query"
+            error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
         names = tuple(self.chain.names[i] for i in query)
-        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error)
+        about = (stored.status, stored.content_type, stored.unchanged)
+        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error, *about)
+
+
+def _member(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
+    """What an answer has for a source, taken from what is held if that is unchanged."""
+    if content.unchanged and held is not None:
+        was, body = held
+        return Stored(
+            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
+        )
+    # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
+    status = 304 if content.unchanged else content.status
+    version = content.version if status == 200 else None
+    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
 
 
 def _delivered(message: Message) -> Message:

@@ -29,6 +29,7 @@ def connect(
     sensitive: Sequence[int | str] = (),
     record: str | Path | None = None,
     lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
+    cache: int | str | None = None,
     token: str | None = None,
     delay: float = DELAY,
     deadline: float | None = None,
@@ -37,6 +38,7 @@ def connect(
     lasting: bool = False,
     ahead: bool = True,
     first_ever: bool = False,
+    learn: bool = False,
 ) -> Client:
     """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
 
@@ -62,6 +64,12 @@ def connect(
     closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
     `lasting`, it goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with.
 
+    All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
+    newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
+
+    With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
+    to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
+
     `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
     A caller must be ready for these errors of `onoff.errors`:
@@ -73,7 +81,7 @@ def connect(
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
-    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive)
+    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, cache, learn)
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None
@@ -89,9 +97,11 @@ def connect(
     return Client(
         settings.chain, transport, settings.journal, planner,
         promise=settings.promise, sensitive=settings.sensitive, record=record, ahead=ahead, delay=delay,
-        attempts=attempts, first_ever=first_ever, settings=settings, ends_planner=mine and not lasting,
+        cache=settings.cache, attempts=attempts, first_ever=first_ever, settings=settings,
+        ends_planner=mine and not lasting,
     )  # fmt: skip
 
 
 def _planner(settings: Settings, plans: str | Path | None, background: bool) -> Planner:
+    assert settings.chain is not None, "a planner is for a chain"
     return Planner(settings.chain, plans, settings.lengths, background=background)

@@ -19,10 +19,12 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onoff.client import journalfile
+from onoff.client import held, journalfile, traffic
+from onoff.client.held import CACHE, Entries, Held
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
@@ -47,12 +49,14 @@ class Journal:
         *,
         promise: str | None = None,
         sensitive: Sequence[int] = (),
+        cache: int = CACHE,
     ) -> None:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
+        Members of earlier answers are held in at most `cache` bytes.
         """
-        self.path = Path(path)
+        self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
         self._witness: Witness | None = None
         with explained(self.path):
@@ -67,14 +71,29 @@ class Journal:
                 self._witness = Witness(meta["identity"])
                 self._check_newest(meta)
                 if meta["version"] != str(VERSION):
-                    journalfile.bring_up_to_date(self._database, meta)
+                    meta = journalfile.bring_up_to_date(self._database, meta, self._sum_of_held)
                 self.state = State.from_dict(json.loads(meta["state"]))
                 self.promise, self.sensitive = promise_in(meta)
                 self.rows = journalfile.read_rows(self._database, meta)
                 self.stream = meta["identity"]  # the random name under which its queries go out
+                self._entries = self._checked_held(meta)
+                self._seen = traffic.read_seen(self._database)
+                self._shrink()
             except BaseException:
                 self.close()
                 raise
+
+    def asking(self, state: State) -> State:
+        """The state with the versions of what is held in its pending query, for all of its members alike."""
+        assert state.pending is not None
+        versions = held.versions(self._entries, state.pending.query)
+        return replace(state, pending=replace(state.pending, held=versions))
+
+    def held(self, pending: Pending) -> Held:
+        """What the pending query says is held. All of it is read and checked, before anything is sent."""
+        sources = [source for source, version in zip(pending.query, pending.held, strict=True) if version is not None]
+        with self._open() as database:
+            return held.read_bodies(database, self._entries, sources)
 
     def begin(self, state: State, pending: Pending, cost: float, rows: dict[str, Any] | None = None) -> None:
         """Put a drawn query on disk, before it goes on the wire, and with it the rows after it."""
@@ -100,23 +119,37 @@ class Journal:
     def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
-        All members are written, in the order of the answer, and those of the answer before are forgotten: which one
-        was wanted changes neither what is written nor whether it fits.
+        All members are written, in the order of the answer, except those that are there unchanged. What else was held
+        stays while there is room. Which member was wanted changes neither what is written nor whether it fits.
         """
-        with self._transaction(state) as database:
-            database.execute("DELETE FROM members")
-            rows = ((each.source, each.step, each.status, each.round, each.body) for each in members)
-            database.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?)", rows)
-            row = (size, attempts, state.step - 1)
-            database.execute("UPDATE steps SET bytes = ?, attempts = ? WHERE step = ?", row)
+        entries, seen = self._entries, self._seen
+        try:
+            with self._transaction(state) as database:
+                entries = held.store(database, self._entries, members, self._limit)
+                if entries != self._entries:
+                    self._sum_up(database, entries)
+                seen, changed, changed_bytes = traffic.see(database, self._seen, members, entries)
+                database.execute(
+                    "UPDATE steps SET bytes = ?, attempts = ?, changed = ?, changed_bytes = ? WHERE step = ?",
+                    (size, attempts, json.dumps(changed), changed_bytes, state.step - 1),
+                )
+        finally:
+            if self.state is state:  # on disk, though what comes after that may have failed
+                self._entries, self._seen = entries, seen
 
     def latest(self) -> Stored | None:
         """The wanted message of the last finished step."""
+        last = self.state.step - 1
         with self._open() as database:
             row = database.execute(
-                "SELECT step, source, status, round, body FROM members JOIN steps USING (step) WHERE source = request"
+                "SELECT members.step, source, status, round, body, content_type, version FROM members "
+                "JOIN steps ON source = request WHERE steps.step = ?",
+                (last,),
             ).fetchone()
-        return None if row is None else Stored(*row)
+        if row is None:
+            return None
+        received, *rest = row
+        return replace(Stored(last, *rest), unchanged=received != last)
 
     def steps(self, since: int = 0) -> Iterator[StepRow]:
         """The steps from `since` on, oldest first."""
@@ -179,6 +212,37 @@ class Journal:
             self.state = state
             self._seal(number, meta["identity"])
 
+    def _checked_held(self, meta: dict[str, str]) -> Entries:
+        """All that is held, every body checked: the next query depends on it."""
+        with self._open() as database:
+            entries = held.read_all(database)
+        if held.entries_digest(entries) != meta["held"]:
+            raise DamagedError("the checksum of what it holds does not match")
+        pending = self.state.pending
+        for source, version in () if pending is None else zip(pending.query, pending.held, strict=True):
+            if version is not None and (source not in entries or entries[source].version != version):
+                raise DamagedError("the pending query names what is not held")
+        return entries
+
+    def _shrink(self) -> None:
+        """Forget what does not fit the limit, unless a pending query names it: then that is done at its end."""
+        if self.state.pending is not None:
+            return
+        last = next(iter(self.steps(since=self.state.step - 1)), None)
+        newest = () if last is None else last.query
+        if held.kept(self._entries.values(), self._limit) != held.named(self._entries):
+            with self._transaction(self.state) as database:
+                entries = held.shrink(database, self._entries, newest, self._limit)
+                self._sum_up(database, entries)
+            self._entries = entries
+
+    def _sum_up(self, database: sqlite3.Connection, entries: Entries) -> None:
+        database.execute("UPDATE meta SET value = ? WHERE key = 'held'", (held.entries_digest(entries),))
+
+    def _sum_of_held(self) -> str:
+        with self._open() as database:
+            return held.entries_digest(held.read_all(database))
+
     def _seal(self, number: int, identity: str) -> None:
         """Write beside the journal, and for its witness, which one it is and which transaction is its newest."""
         os.pwrite(self._lock, f"{number:020d} {identity}\n".encode(), 0)
@@ -221,6 +285,7 @@ class Journal:
             "transaction": str(start),
             "state": _state_text(state),
             "notes": journalfile.notes_digest({}),
+            "held": held.entries_digest({}),
             **journalfile.promise_of(promise, sensitive),
         }
         database = journalfile.connect(unfinished)

@@ -10,19 +10,29 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from onoff.errors import AFRESH, JournalError
 
-VERSION = 3
+VERSION = 4
 # All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
 # long that takes and whether it fails must not depend on which was wanted. `pad` makes up for the digits of sources.
-MEMBERS = """
+MEMBERS_3 = """
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
     round INTEGER, body BLOB NOT NULL) STRICT;
+"""
+# Those of earlier answers are there too, as long as they are held: see `onoff.client.held`. The body is the last
+# column, so that the others are read without it.
+MEMBERS = """
+CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, content_type TEXT, version TEXT, body BLOB NOT NULL) STRICT;
+"""
+# The last body of each source, as far as `onoff status` must know it: see `onoff.client.traffic`. It holds no secret.
+SEEN = """
+CREATE TABLE seen (source INTEGER PRIMARY KEY, size INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
 """
 # For the promise `past`: what queries so far tell in every context, after the newest one. One row; it holds no secret.
 EVERYDAY = """
@@ -33,23 +43,38 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
     plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
-    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT ''
+    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT '', changed TEXT,
+    changed_bytes INTEGER
 ) STRICT;
 {MEMBERS}
 {EVERYDAY}
+{SEEN}
 """
 # Version 1 kept the wanted message alone, and did not sum up the notes.
 FROM_VERSION_1 = f"""
-{MEMBERS}
+{MEMBERS_3}
 INSERT INTO members SELECT source, step, status, round, body FROM message;
 DROP TABLE message;
 ALTER TABLE steps ADD COLUMN pad TEXT NOT NULL DEFAULT '';
 """
 FROM_VERSION_2 = EVERYDAY  # which knew one promise
+# Version 3 held nothing of earlier answers.
+FROM_VERSION_3 = f"""
+ALTER TABLE members RENAME TO older;
+{MEMBERS}
+INSERT INTO members SELECT source, step, status, round, NULL, NULL, body FROM older;
+DROP TABLE older;
+{SEEN}
+ALTER TABLE steps ADD COLUMN changed TEXT;
+ALTER TABLE steps ADD COLUMN changed_bytes INTEGER;
+"""
+OLDER = {"1": FROM_VERSION_1 + FROM_VERSION_2 + FROM_VERSION_3, "2": FROM_VERSION_2 + FROM_VERSION_3}
+OLDER["3"] = FROM_VERSION_3
 SUMMED_1 = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
 SUMMED_2 = (*SUMMED_1, "notes")
-SUMMED = (*SUMMED_2, "promise", "sensitive", "rows")
-SUMS = {"1": SUMMED_1, "2": SUMMED_2, str(VERSION): SUMMED}
+SUMMED_3 = (*SUMMED_2, "promise", "sensitive", "rows")
+SUMMED = (*SUMMED_3, "held")
+SUMS = {"1": SUMMED_1, "2": SUMMED_2, "3": SUMMED_3, str(VERSION): SUMMED}
 KEEP = "The journal is not to blame: keep it, mend that and try again. No new query was sent"
 IDENTITY = re.compile("[0-9a-f]{32}")
 
@@ -127,22 +152,26 @@ def check_is_journal(path: Path) -> None:
         raise JournalError(f"{path}: is not a journal; name another file")
 
 
-def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str]) -> None:
-    """Make an older journal that was checked, and says this of itself, one of this version, all or nothing."""
-    new = {**meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta)), **promise_of("both")}
-    new["checksum"] = checksum(new)
-    statements = FROM_VERSION_1 + FROM_VERSION_2 if meta["version"] == "1" else FROM_VERSION_2
+def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str], held: Callable[[], str]) -> dict[str, str]:
+    """Make an older journal that was checked, and says this of itself, one of this version, all or nothing.
+
+    Return what it then says of itself; `held` sums up what it holds once its tables are of this version.
+    """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for statement in statements.split(";"):
+        for statement in OLDER[meta["version"]].split(";"):
             database.execute(statement)
-        rows = [(key, new[key]) for key in ("version", "notes", "promise", "sensitive", "rows", "checksum")]
+        new = {**promise_of("both"), **meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta))}
+        new["held"] = held()
+        new["checksum"] = checksum(new)
+        rows = [(key, new[key]) for key in (*SUMMED, "checksum")]
         database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+    return new
 
 
 def read_meta(database: sqlite3.Connection) -> dict[str, str]:
@@ -180,7 +209,7 @@ def promise_of(promise: str, sensitive: Sequence[int] = ()) -> dict[str, str]:
 
 def read_rows(database: sqlite3.Connection, meta: dict[str, str]) -> dict[str, Any] | None:
     """The rows after the newest query; None if there are none. They must be what was written."""
-    if meta["version"] != str(VERSION):
+    if meta["version"] in ("1", "2"):
         return None
     row = database.execute("SELECT rows FROM everyday").fetchone()
     text = None if row is None else row[0]

@@ -246,10 +246,14 @@ def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
 
 
 def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
-    """The requests in a file; empty lines and lines with # are passed over. Every source must be one of `names`."""
-    lines = read_text(file).splitlines()
+    """The requests in a file, as `parse_items` has them."""
+    return parse_items(read_text(file), file, names)
+
+
+def parse_items(text: str, file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
+    """The requests in a text; empty lines and lines with # are passed over. Every source must be one of `names`."""
     items = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         word, _, source = line.strip().partition(" ")

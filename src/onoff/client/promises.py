@@ -70,9 +70,11 @@ class Both:
         before = self._journal.state
         lag = session.next_lag(before, following, private)
         plan = self._planner.best(lag) if lag else None
-        state, pending = session.begin(before, self._chain, request, following, private, plan, self._randbelow)
-        self._journal.begin(state, pending, self._everything() if plan is None else plan.cost)
-        return pending
+        drawn, _ = session.begin(before, self._chain, request, following, private, plan, self._randbelow)
+        state = self._journal.asking(drawn)
+        assert state.pending is not None
+        self._journal.begin(state, state.pending, self._everything() if plan is None else plan.cost)
+        return state.pending
 
     def _everything(self) -> float:
         """What the full set costs, in the unit of the plans."""
@@ -131,15 +133,17 @@ class Past:
         step = None if self._ready is None else self._ready.step
         request = self._chain.index(source)
         made = past.begin(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
+        state = self._journal.asking(made.state)
+        assert state.pending is not None
         cost = float(self._chain.n) if step is None else step.cost
         try:
-            self._journal.begin(made.state, made.pending, cost, None if made.rows is None else made.rows.as_dict())
+            self._journal.begin(state, state.pending, cost, None if made.rows is None else made.rows.as_dict())
         finally:
             # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
             # rows that are older than the context would tell something about the context.
-            if self._journal.state is made.state:
+            if self._journal.state is state:
                 self._rows, self._ready = made.rows, None
-        return made.pending
+        return state.pending
 
     def look_ahead(self) -> None:
         state = self._journal.state

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from onoff.everyday import Step
 
 BLOCK = 1 << 16
+PATIENCE = 5.0  # seconds for the lock of another program
 HEAD = b'{"format": "onoff-law", '  # how every line begins
 
 
@@ -55,7 +57,7 @@ def append(file: Path, line: bytes) -> None:
             begin = os.pread(descriptor, len(HEAD), 0)
             if begin != HEAD[: len(begin)]:
                 raise OnoffError(f"{file}: is not a record of laws, and nothing was asked: name another file")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # only now: the lock of the journal itself is never free
+            _locked(descriptor, file)  # only now: the lock of the journal itself is never free
             end = _end_of_lines(descriptor)
             try:
                 written = 0
@@ -69,6 +71,21 @@ def append(file: Path, line: bytes) -> None:
             os.close(descriptor)
     except OSError as error:
         raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {told(error)}") from None
+
+
+def _locked(descriptor: int, file: Path) -> None:
+    """Lock the file. Who appends a line holds it for milliseconds; who holds it for seconds is waited for no longer."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise OnoffError(
+                    f"{file}: another program keeps it locked, and nothing was asked: end that program, or name "
+                    "another file (--record)"
+                ) from None
+            time.sleep(0.01)
 
 
 def _end_of_lines(descriptor: int) -> int:

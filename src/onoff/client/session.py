@@ -10,7 +10,7 @@ promise `past` has a `begin` of its own (`onoff.client.past`) and the same state
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onoff.errors import Announced, ContextError, PendingRequest, PlanError
@@ -22,7 +22,11 @@ from onoff.types import RandBelow
 
 @dataclass(frozen=True)
 class Pending:
-    """A step whose query was drawn: what is wanted, what was announced, and the set to send, always the same."""
+    """A step whose query was drawn: what is wanted, what was announced, and the set to send, always the same.
+
+    `held` are the versions that are sent with it, one for each source of the set, None where nothing is held. They are
+    a part of the query: every retry has the same.
+    """
 
     request: int
     next: int | None
@@ -32,6 +36,11 @@ class Pending:
     query: tuple[int, ...]
     plan: str
     rounding: float
+    held: tuple[str | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.held:
+            object.__setattr__(self, "held", (None,) * len(self.query))
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,15 @@ class State:
         return self if self.pending is None else finish(self)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        pending = self.pending
+        return {**vars(self), "pending": None if pending is None else dict(vars(pending))}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> State:
         pending = data["pending"]
         if pending is not None:
-            pending = Pending(**{**pending, "query": tuple(pending["query"])})
+            held = pending.get("held", ())  # older journals hold nothing
+            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(held)})
         return cls(**{**data, "pending": pending})
 
 

@@ -1,4 +1,4 @@
-"""What a client is told once and its journal then remembers: the chain, the server, the lengths.
+"""What a client is told once and its journal then remembers: the chain, the server, the lengths, the cache's size.
 
 Notes are read and written here alone. If a note is not what it must be, an error says what to do.
 """
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onoff.client.held import CACHE, cache_size
 from onoff.client.journal import Journal
+from onoff.client.learning import LEAVE, refuse_learning
 from onoff.client.promises import checked_promise
 from onoff.client.snapshot import check_promise, snapshot
 from onoff.errors import OnoffError
@@ -30,15 +32,19 @@ MOST = 2**53  # steps: a number beyond is no number of steps
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves."""
+    """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves.
+
+    There is no chain while it is being learned.
+    """
 
     journal: Path
-    chain: Chain
+    chain: Chain | None
     server: str | None
     urls: Path | Mapping[str, str] | None
     lengths: tuple[float, ...] | None
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
+    cache: int = CACHE
 
     @classmethod
     def of(
@@ -50,16 +56,24 @@ class Settings:
         lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
         promise: str | None = None,
         sensitive: Sequence[int | str] = (),
+        cache: int | str | None = None,
+        learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
+        given = None if cache is None else cache_size(cache)
         path = default_journal() if journal is None else Path(journal)
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
         notes = {} if found is None else found.notes
+        limit = cache_size(notes.get("cache", CACHE)) if given is None else given
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
-        if chain is None and "chain" not in notes:
+        if not learn:
+            refuse_learning(path, notes)
+        elif chain is not None or sensitive or lengths is not None or promise == "both":
+            raise OnoffError(LEAVE)
+        if chain is None and "chain" not in notes and not learn:
             raise OnoffError(f"{path}: this journal knows no chain yet: --chain is needed, then it is remembered")
         if server is None and urls is None:
             server, urls = notes.get("server") or None, notes.get("urls") or None
@@ -67,6 +81,8 @@ class Settings:
                 raise OnoffError(
                     f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
                 )
+        if learn:
+            return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
         known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
         wanted, hidden = checked_promise(habits, promise, sensitive)
@@ -75,7 +91,7 @@ class Settings:
             wanted, hidden = found.promise, found.sensitive
         if wanted != "both" and known is not None:
             raise OnoffError("the promise 'past' counts messages: leave the lengths out, or take the promise 'both'")
-        return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden)
+        return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden, limit)
 
     def note(self, journal: Journal) -> None:
         """Note what has worked, where it is not noted yet. URLs that were given as objects are not remembered."""
@@ -83,8 +99,10 @@ class Settings:
             "server": self.server or "",
             "urls": str(self.urls) if isinstance(self.urls, Path) else "",
             "lengths": json.dumps(self.lengths),
-            "chain": chain_text(self.chain),  # the last: where it is noted, all are
+            "cache": str(self.cache),
         }
+        if self.chain is not None:
+            wanted["chain"] = chain_text(self.chain)  # the last: where it is noted, all are
         known = journal.recall("lengths")
         if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
             state = journal.state
@@ -101,6 +119,7 @@ def default_journal() -> Path:
 
 def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
     """The chain of a journal's notes."""
+    refuse_learning(path, notes)
     if "chain" not in notes:
         raise OnoffError(f"{path}: no command has noted its chain here: give --chain (`onoff get` or `play` notes it)")
     return chain_from(notes["chain"])

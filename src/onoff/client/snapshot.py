@@ -12,6 +12,7 @@ from onoff.client import journalfile
 from onoff.client.journalfile import explained
 from onoff.client.session import State
 from onoff.client.stored import Totals, totals_of
+from onoff.client.traffic import Traffic, traffic_of
 from onoff.errors import JournalError
 
 
@@ -19,7 +20,8 @@ from onoff.errors import JournalError
 class Snapshot:
     """What a journal says, read without opening it for use: another process may be at it.
 
-    `chain` is the fingerprint of its chain. `rows` are those after the newest query.
+    `chain` is the fingerprint of its chain. `rows` are those after the newest query. `traffic` is None if no step was
+    finished, or if an older version finished all of them.
     """
 
     state: State
@@ -29,6 +31,7 @@ class Snapshot:
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
     rows: dict[str, Any] | None = None
+    traffic: Traffic | None = None
 
 
 def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
@@ -46,10 +49,11 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
             journalfile.check_sums(meta)
             totals = totals_of(database, lengths, since)
             rows = journalfile.read_rows(database, meta)
+            traffic = traffic_of(database) if meta["version"] == str(journalfile.VERSION) else None
         finally:
             database.close()
         state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
-        return Snapshot(state, totals, notes, meta["chain"], *promise_in(meta), rows)
+        return Snapshot(state, totals, notes, meta["chain"], *promise_in(meta), rows, traffic)
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:

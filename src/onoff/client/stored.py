@@ -6,7 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onoff.client.journalfile import DamagedError
 
@@ -15,13 +15,21 @@ COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, 
 
 @dataclass(frozen=True)
 class Stored:
-    """What an answer had for one source, as it lies on disk."""
+    """What an answer had for one source, as it lies on disk.
+
+    `content_type` and `version` are those of `onoff.client.transport.Content`. `unchanged`: it was held already, and
+    the server said that it is still the latest. `size` is how many bytes of the answer were for it.
+    """
 
     step: int
     source: int
     status: int
     round: int | None
     body: bytes
+    content_type: str | None = None
+    version: str | None = None
+    unchanged: bool = False
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,16 +17,25 @@ import numpy as np
 from onoff.errors import LogError
 from onoff.extras import need
 from onoff.logs import quality
-from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
+from onoff.logs.counting import (
+    BUCKETS,
+    MOST_FOR_TRIPLES,
+    Counts,
+    Sources,
+    Transitions,
+    count_sources,
+    count_transitions,
+)
 from onoff.logs.engines import DuckDB, Engine, Spark
 from onoff.logs.opening import columns_of, opened
 from onoff.logs.quality import Cost, HeldOut
 from onoff.logs.reading import FORMATS, TICKS, Columns, refuse_dates_as_numbers, ticks_per_second
 from onoff.logs.region import Misfit, misfits
-from onoff.logs.resampling import Interval
+from onoff.logs.resampling import FEWEST, Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
-from onoff.types import Progress, is_whole, silent
+from onoff.model.misfit import too_few
+from onoff.types import Mask, Progress, is_whole, silent
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -39,7 +48,8 @@ class FitOptions:
 
     `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
     `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
-    `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it.
+    `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it. `open_only` leaves out what was
+    asked ON, which the journal of a client knows.
 
     A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
     kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
@@ -54,6 +64,7 @@ class FitOptions:
     one_user: bool = False
     time_format: str | None = None
     kind: str | None = None
+    open_only: bool = False
     gap: float | None = None
     top: int = 100
     min_count: int = 1
@@ -95,7 +106,7 @@ class Report:
     one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
     "other". `unseen_sources` were asked for by held-out users only: they count as "other" if there is one.
     `dead_ends` were never followed by anything in training; `unseen_cells` is the share of the n^2 transitions that
-    training never saw.
+    training never saw. `second_order_unknown` says which condition for `second_order_gain` failed, if it is None.
     """
 
     notes: tuple[str, ...]
@@ -127,6 +138,7 @@ class Report:
     held_out: HeldOut | None
     second_eigenvalue: float
     second_order_gain: Interval | None
+    second_order_unknown: str | None
     misfit: tuple[Misfit, ...]
     costs: tuple[Cost, ...]
     saving: float
@@ -157,8 +169,8 @@ class Fit:
 def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any) -> Fit:
     """Fit a chain to a log: CSV, JSON lines or Parquet with columns of users, times and sources, or text sequences.
 
-    Logs of web servers are read, too (`onoff.logs.access`). `options` are the fields of `FitOptions`. One user alone is
-    never held out. `progress` shows each part of the work.
+    Logs of web servers (`onoff.logs.access`) and journals (`onoff.logs.journals`) are read, too.
+    `options` are the fields of `FitOptions`. One user alone is never held out. `progress` shows each part of the work.
     """
     told = FitOptions(**options)
     need("spark" if told.engine == "spark" else "logs", "fitting a chain to a log")
@@ -169,14 +181,14 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
     with TemporaryDirectory(prefix="onoff-fit-") as name:
         directory = Path(name)
         with progress("reading")(None):
-            ready = opened(file, told.kind, directory)
+            ready = opened(file, told.kind, directory, told.open_only)
             notes = list(ready.notes)
             chosen: Engine = DuckDB(told.memory, directory) if told.engine == "duckdb" else Spark(told.spark)
         with closing(chosen), chosen.explained(file):
             wanted, gap = {role: getattr(told, role) for role in ("user", "time", "source")}, told.gap
             columns, samples, guesses = columns_of(ready, chosen, wanted, told.one_user, told.time_format)
             notes += guesses
-            if gap is not None and (columns.time is None or ready.kind == "text"):
+            if gap is not None and (columns.time is None or ready.kind in ("text", "journal")):
                 raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
             if gap is not None and columns.time is not None and columns.time in samples and told.time_format is None:
                 refuse_dates_as_numbers(columns.time, samples[columns.time])
@@ -190,6 +202,8 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
                     held[:] = False
                     notes.append("one user: nobody is held out, so how well the chain predicts is not known")
                     sources = count_sources(table, set(), told.top, told.min_count)
+            if ready.names is not None and len(ready.names) <= MOST:
+                sources = replace(sources, kept=ready.names, merged=0, merged_events=0)
             _check_rows(file, sources, columns)
             names, other = _names(file, sources)
             with progress("sorting by users")(None):
@@ -234,12 +248,32 @@ def _ends(lags: Sequence[int]) -> list[int]:
     return sorted({min(near), max(near)}) if near else []
 
 
+def _why_unknown(counted: Transitions, held: Mask, told: FitOptions, one_user: bool) -> str:
+    """Which condition for the distance from first order failed, and what to do."""
+    if counted.triples is None:
+        return f"there are more than {MOST_FOR_TRIPLES} sources: --top {MOST_FOR_TRIPLES - 1} keeps fewer"
+    if one_user:
+        return "it takes many users, and this is a log of one"
+    if told.held_out == 0:
+        return "nobody is held out: --held-out 0.2"
+    bucket = counted.triples[0]
+    if held[bucket].all():
+        return "no training user has three requests in a row"
+    filled = len(np.unique(bucket[held[bucket]]))
+    least = math.ceil(100 * FEWEST / BUCKETS) / 100
+    more = "more users" if told.held_out >= least else f"--held-out {least:g} or more"
+    return (
+        f"held-out users with three requests in a row are in {filled} of {BUCKETS} parts of the users, and an interval "
+        f"takes {FEWEST}: {more}"
+    )
+
+
 def _fitted(
     file: Path,
     names: list[str],
     sources: Sources,
     counted: Transitions,
-    held: np.ndarray[Any, np.dtype[np.bool_]],
+    held: Mask,
     settled: bool,
     told: FitOptions,
     rng: np.random.Generator,
@@ -254,7 +288,7 @@ def _fitted(
     if (word := quality.smoothing_note(counts, smoothing)) is not None:
         notes.append(word)
     n = len(names)
-    if quality.too_few(counts.sum(), n):
+    if too_few(counts.sum(), n):
         notes.append(f"{counts.sum()} transitions are few for {n} sources: do not rely on this chain")
     if replicates is None:
         replicates = 50 if n <= 50 else 20 if n <= 200 else 0
@@ -293,6 +327,7 @@ def _fitted(
         held_out=quality.held_out(chain, counts, counted.pairs[held].sum(axis=0)),
         second_eigenvalue=quality.mixing(chain),
         second_order_gain=gain,
+        second_order_unknown=None if gain is not None else _why_unknown(counted, held, told, sources.one_user),
         misfit=misfits(chain, counts, smoothing, _ends(lags), rng),
         costs=rows,
         saving=quality.saving(rows, n),

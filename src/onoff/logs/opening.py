@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onoff.errors import LogError, OnoffError
-from onoff.logs import access
+from onoff.logs import access, journals
 from onoff.logs.engines import Engine
 from onoff.logs.look import by_look
 from onoff.logs.reading import Columns, choose, kind_of, refuse_unreadable_times, unpacked, write_sequences
@@ -19,7 +19,7 @@ EVENTS = Columns("user", "time", "source")
 class Opened:
     """A file that an engine can read, as `readable`, and what the log was (`kind`).
 
-    `columns` are known if the table was made here; `notes` say what was guessed.
+    `columns` are known if the table was made here; `notes` say what was guessed. `names` are all sources, if known.
     """
 
     file: Path
@@ -27,11 +27,21 @@ class Opened:
     readable: str
     columns: Columns | None
     notes: tuple[str, ...]
+    names: tuple[str, ...] | None = None
 
 
-def opened(file: Path, kind: str | None, directory: Path) -> Opened:
-    """Open a log of this kind, or of the one that its name or look says. Text and access logs become a table first."""
+def opened(file: Path, kind: str | None, directory: Path, open_only: bool = False) -> Opened:
+    """Open a log of this kind, or of the one that its name or look says.
+
+    Text, access logs and journals become a table first. `open_only` leaves out what was asked ON, as journals know it.
+    """
     plain = unpacked(file, directory)
+    if kind is None and journals.is_journal(plain):
+        table = directory / "requests.parquet"
+        names, note = journals.write_events(plain, table, open_only)
+        return Opened(table, "journal", "parquet", EVENTS, (note,), names)
+    if open_only:
+        raise LogError(f"{file}: only a journal says which requests were asked OFF: leave --open-only out")
     named = kind or kind_of(plain)
     found = by_look(plain) if kind is None and named in (None, "text") else named or "text"
     notes = []

@@ -13,10 +13,10 @@ from onoff.logs.counting import Counts
 from onoff.logs.resampling import FEWEST, Interval, intervals, replicated
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
+from onoff.model.misfit import FEW, too_few
 from onoff.model.powers import contracted, times
 from onoff.types import Floats, Mask
 
-FEW = 10  # transitions for each source
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 REPLICATES = 1000  # behind an interval of the gain
 MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
@@ -208,11 +208,6 @@ def costs(
 def saving(rows: Sequence[Cost], n: int) -> float:
     """1 - (mean outer bound over the lags) / n: the most that being OFF at these lags can save, on average."""
     return 1 - sum(row.outer for row in rows) / len(rows) / n
-
-
-def too_few(transitions: int, n: int) -> bool:
-    """Whether this number of transitions is too small for a chain to be relied on."""
-    return transitions < FEW * n
 
 
 def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:

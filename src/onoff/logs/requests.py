@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,14 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onoff.errors import LogError
-from onoff.files import reading
 from onoff.logs.engines import DuckDB
+from onoff.logs.journals import noted
 from onoff.logs.opening import columns_of, opened
 from onoff.model.chain import Chain
-from onoff.types import is_whole
 
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
-JOURNAL = b"SQLite format 3\0"
 NOBODY: Mapping[str, str | None] = {"user": None, "time": None, "source": None}
 
 
@@ -34,26 +31,19 @@ class Requests:
     notes: tuple[str, ...] = ()
 
 
-def is_journal(file: Path) -> bool:
-    """Whether the file is a database, as journals are."""
-    with reading(file, LogError), file.open("rb") as stream:
-        return stream.read(len(JOURNAL)) == JOURNAL
-
-
 def of_journal(file: Path, chain: Chain) -> Requests:
-    """The requests of all steps of a journal, read without locking or changing it."""
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            owner = database.execute("SELECT value FROM meta WHERE key = 'chain'").fetchone()
-            rows = database.execute("SELECT request FROM steps ORDER BY step").fetchall()
-    except sqlite3.Error as error:
-        raise LogError(f"{file}: cannot be read as a journal ({error})") from None
-    if owner is None or owner[0] != chain.fingerprint:
+    """The requests of all steps of a journal of this chain, or of one that was made while learning."""
+    found = noted(file)
+    if found.chain is None and found.names is not None:
+        known = {name: i for i, name in enumerate(chain.names)}
+        if not known.keys() >= {found.names[request] for request in found.requests}:
+            raise LogError(f"{file}: the chain has other sources than this journal")
+        return Requests(tuple(known[found.names[request]] for request in found.requests))
+    if found.chain != chain.fingerprint:
         raise LogError(f"{file}: is the journal of another chain")
-    indices = tuple(request for (request,) in rows)
-    if not all(is_whole(request) and request < chain.n for request in indices):
+    if not all(request < chain.n for request in found.requests):
         raise LogError(f"{file}: the journal is damaged: it has requests for no source of the chain")
-    return Requests(indices)
+    return Requests(found.requests)
 
 
 def of_log(

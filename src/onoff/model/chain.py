@@ -200,12 +200,17 @@ class Chain:
     @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 hash of matrix and names, the same on every machine."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def content(self) -> bytes:
+        """The bytes behind the fingerprint: names as JSON, a zero byte, and the matrix as 64-bit floats, row by row."""
         head = json.dumps(["onoff-chain", 1, list(self.names)], ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(head.encode() + b"\0" + self.P.astype("<f8").tobytes()).hexdigest()
+        return head.encode() + b"\0" + self.P.astype("<f8").tobytes()
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a chain from a `.json` or `.csv` file."""
+        """Read a chain from a `.json`, `.csv` or `.chain` file."""
         from onoff.model.chainfile import read
 
         data = read(path)
@@ -215,7 +220,7 @@ class Chain:
             raise ChainError(f"{path}: {error}", row=error.row, value=error.value) from None
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the chain to a `.json` or `.csv` file, atomically; `load` gives it back bit for bit."""
+        """Write the chain to a `.json`, `.csv` or `.chain` file, atomically; `load` gives it back bit for bit."""
         from onoff.model.chainfile import write
 
         write(path, self)

@@ -1,6 +1,9 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
 The JSON of a fitted chain also has its counts, and under "fit" how they became the matrix. `Chain.load` ignores both.
+
+A third form is small and quick to read, and is what plans keep beside them: the bytes whose SHA-256 is the fingerprint
+of the chain (`Chain.content`), in a file `FINGERPRINT.chain`. It need not be believed, since its name proves it.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
@@ -18,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.errors import ChainError
-from onoff.files import read_text, write_atomically
+from onoff.files import read_regular, read_text, write_atomically
 from onoff.types import Units, is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+MOST_BYTES = 2**30  # of a `.chain` file: 11,000 sources
 ROW_NAMES = "; no column of row names is wanted"
 FORMAT, VERSION = "onoff-chain", 1
 
@@ -32,8 +37,10 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
     """The matrix and the names in a file, and what else JSON has; their values are checked by `Chain`."""
     file = Path(path)
     parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
+    if file.suffix.lower() == ".chain":
+        return _parse_content(read_regular(file, MOST_BYTES, ChainError), file)
     if parse is None:
-        raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
+        raise ChainError(f"{file}: a chain file ends in .json, .csv or .chain", value=file.suffix)
     text = read_text(file, ChainError)
     if text.startswith("\ufeff"):
         raise ChainError(f"{file}: begins with a byte-order mark; save it as UTF-8 without BOM", row=0)
@@ -51,18 +58,49 @@ def write(path: str | PathLike[str], chain: Chain, more: Mapping[str, object] = 
         writer.writerow(chain.names)
         writer.writerows(map(repr, row) for row in chain.P.tolist())
         text = buffer.getvalue()
-    else:
-        raise ChainError(f"{file}: a chain file ends in .json or .csv", value=file.suffix)
+    elif file.suffix.lower() != ".chain":
+        raise ChainError(f"{file}: a chain file ends in .json, .csv or .chain", value=file.suffix)
     try:
-        write_atomically(file, text.encode())
+        write_atomically(file, chain.content if file.suffix.lower() == ".chain" else text.encode())
     except OSError as error:
         raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def name_of(fingerprint: str) -> str:
+    """The name of the file that keeps the chain with this fingerprint beside its plans."""
+    return f"{fingerprint}.chain"
+
+
+def keep(directory: Path, chain: Chain) -> None:
+    """Write the chain into a directory under its fingerprint, unless it is there. Raises `ChainError` if it cannot.
+
+    Whatever else has that name, such as a link or other bytes, is replaced.
+    """
+    file = directory / name_of(chain.fingerprint)
+    try:
+        if read_regular(file, len(chain.content), ChainError) == chain.content:
+            return
+    except ChainError:
+        with suppress(OSError):
+            file.unlink()  # to write through a link would hit another file
+    write(file, chain)
+
+
+def kept(directory: Path, fingerprint: str) -> Chain:
+    """The chain that is kept in a directory under this fingerprint. Raises `ChainError` if it is another one."""
+    from onoff.model.chain import Chain
+
+    file = directory / name_of(fingerprint)
+    chain = Chain.load(file)
+    if chain.fingerprint != fingerprint:
+        raise ChainError(f"{file}: is not the chain that its name says: it was damaged or exchanged; copy it again")
+    return chain
 
 
 def read_counts(path: str | PathLike[str]) -> Units:
     """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
     file = Path(path)
-    if file.suffix.lower() == ".csv":
+    if file.suffix.lower() in (".csv", ".chain"):
         raise ChainError(f"{file}: only a chain in JSON has counts", value=file.suffix)
     data = read(path)
     matrix, counts = data["matrix"], data.get("counts")
@@ -77,6 +115,20 @@ def read_counts(path: str | PathLike[str]) -> Units:
         return np.array(counts, dtype=np.int64)
     except OverflowError:
         raise ChainError(f"{file}: a count does not fit into 64 bits") from None
+
+
+def _parse_content(content: bytes, file: Path) -> dict[str, Any]:
+    head, mark, body = content.partition(b"\0")
+    try:
+        form, version, names = json.loads(head)
+        if not mark or (form, version) != (FORMAT, VERSION) or not isinstance(names, list):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise ChainError(f"{file}: not a chain file: it does not begin with the names of its sources") from None
+    if len(body) != 8 * len(names) ** 2:
+        found = f"{len(body)} bytes of probabilities, and {len(names)} names"
+        raise ChainError(f"{file}: {found}; it was cut or damaged", value=len(body))
+    return {"names": names, "matrix": np.frombuffer(body, "<f8").reshape(len(names), len(names))}
 
 
 def _parse_json(text: str, file: Path) -> dict[str, Any]:

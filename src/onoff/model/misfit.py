@@ -21,7 +21,13 @@ from onoff.types import Floats
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+FEW = 10  # transitions for each source: a chain fitted to fewer may be far off
 NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is taken to be 1
+
+
+def too_few(transitions: int, n: int) -> bool:
+    """Whether this number of transitions is too small for a chain to be relied on."""
+    return transitions < FEW * n
 
 
 def misfit(true: Chain, used: Chain, lag: int) -> Floats:

@@ -97,16 +97,24 @@ class Posterior(Support):
 
     These are the rows (`rows.Rows`) of the announced promise. Lag 0 is the ON case: the request is `last` itself.
     A request below 2^-1075 has a float of 0: only `possible` tells it from an impossible one. Only P^lag, `walk`, is
-    kept; `rows` is built when asked for.
+    kept; it and `rows` are computed when they are first asked for.
     """
 
-    def __init__(self, chain: Chain, lag: int) -> None:
-        super().__init__(chain, lag)
-        self.walk = chain.power(self.lag)
-        self._wide: tuple[products.Wide, products.Wide] | None = None
-        smallest = self.walk[self.reached].min(initial=1.0) * chain.P[self.edges].min()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Posterior, (self.chain, self.lag)  # the rest is computed again where it is needed
+
+    @cached_property
+    def walk(self) -> Floats:
+        """P^lag."""
+        return self.chain.power(self.lag)
+
+    @cached_property
+    def _wide(self) -> tuple[products.Wide, products.Wide] | None:
+        P = self.chain.P
+        smallest = self.walk[self.reached].min(initial=1.0) * P[self.edges].min()
         if self.lag and smallest < SAFE:
-            self._wide = products.wide_power(chain.P, self.lag), products.widen(chain.P.T)
+            return products.wide_power(P, self.lag), products.widen(P.T)
+        return None
 
     @property
     def scaled(self) -> bool:
@@ -122,7 +130,7 @@ class Posterior(Support):
         """
         if self.lag == 0:
             return 0.0
-        terms = self.n if self._wide else products.summands(self.n)
+        terms = self.n if self.scaled else products.summands(self.n)
         return 2.02 * products.gamma((self.lag - 1) * terms) + products.gamma(self.n + 3)
 
     @property
@@ -147,19 +155,29 @@ class Posterior(Support):
 
     @cached_property
     def peaks(self) -> Floats:
-        """max_u p(x | u) for every source x, faster than all rows: n^3 products and no sums."""
+        """max_u p(x | u) for every source x, faster than all rows: at most n^3 products and no sums.
+
+        Contexts whose `last` or `next` cannot give the largest value are left out. Float multiplication is monotone, so
+        that the result is bit for bit that of looking at all of them.
+        """
         result = np.zeros(self.n)
         if self.scaled:
             for _, rows in self.blocks():
                 result = np.maximum(result, rows.max(axis=0, initial=0))
         else:
             P, inverse = self.chain.P, np.zeros((self.n, self.n))
-            last, next = self.contexts.T
-            inverse[last, next] = 1 / products.product(self.walk, P)[last, next]
-            scores = np.empty_like(inverse)
+            np.divide(1.0, products.product(self.walk, P), out=inverse, where=self.joined)
+            by_last, by_next = inverse.max(axis=1), inverse.max(axis=0)
             for x in range(self.n):
-                np.multiply(inverse, P[x], out=scores)
-                result[x] = (scores.max(axis=1) * self.walk[:, x]).max()
+                before, after = self.walk[:, x], P[x]
+                of_last, of_next = by_last * after.max() * before, by_next * after * before.max()  # the most there
+                first = int(of_last.argmax())
+                best = (inverse[first] * after).max() * before[first]
+                lasts, nexts = np.flatnonzero(of_last > best), np.flatnonzero(of_next > best)
+                if len(lasts) and len(nexts):
+                    scores = (inverse[np.ix_(lasts, nexts)] * after[nexts]).max(axis=1) * before[lasts]
+                    best = max(best, scores.max())
+                result[x] = best
             result = np.minimum(result, 1.0)
         result.setflags(write=False)  # shared by all who ask
         return result

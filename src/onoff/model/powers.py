@@ -130,6 +130,8 @@ def boolean_power(support: Mask, k: int) -> Mask:
     def multiply(a: Mask, b: Mask) -> Mask:
         return counts(a, b) > 0
 
+    if k and support.all():
+        return support  # every pair is joined by walks of any length
     return _power(support, k, multiply) if k else np.eye(len(support), dtype=bool)
 
 

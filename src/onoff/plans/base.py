@@ -142,6 +142,11 @@ class Plan(ABC):
         return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)  # type: ignore[arg-type]
 
 
+def cheapest(plans: Sequence[Plan]) -> Plan:
+    """The plan to use of those that serve a lag: the cheapest, and of equally cheap ones that of the largest lag."""
+    return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
+
+
 def excess(cost: float, bound: float) -> float:
     """How far a cost is above a bound, as a share of the bound: rounded up, and not below 0."""
     return max(0.0, up(Fraction(cost) / Fraction(bound) - 1))

@@ -1,14 +1,14 @@
-"""Plans as files: one JSON document with its chain, its own checksum, and everything needed to check it again.
+"""Plans as files: one JSON document with its own checksum, and everything needed to check it again.
 
-Every plan has the fields
+The chain lies beside it, once for all plans of a directory, in a file that is named by its fingerprint and proved by
+its name (`onoff.model.chainfile`). Every plan has the fields
 
     format       "onoff-plan"
-    version      1
+    version      2
     scheme       the name of the scheme that made it (`onoff.schemes.SCHEMES`)
     lag          a whole number: the plan serves this lag and every larger one
-    lengths      the length of each message, in the order of `names`; null if cost is counted in messages
-    names        the names of the n sources, as in a chain file
-    matrix       the transition matrix, n rows of n numbers, as in a chain file
+    lengths      the length of each message, in the order of the chain's names; null if cost is counted in messages
+    chain        the fingerprint of the chain: FINGERPRINT.chain in the same directory has it
     checksum     SHA-256, in hexadecimal, of all other fields as JSON with sorted keys and without spaces
 
 and a plan with a table has besides
@@ -25,13 +25,15 @@ while a race has
     interval     [low, high], its 95 % interval
     lower_bound  what no scheme can go below
 
-The audit reads files by its own rules (`onoff.audit.plan.record`).
+Version 1 had `names` and `matrix` of a chain file in place of `chain`, and is still read. The audit reads files by its
+own rules (`onoff.audit.plan.record`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -40,14 +42,14 @@ from typing import Any
 from onoff.errors import OnoffError, PlanError
 from onoff.files import read_bytes, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.posterior import Posterior
+from onoff.model.chainfile import keep, kept
 from onoff.plans.base import Plan, checked_lengths
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
 from onoff.schemes.certificate import Certificate, check
 from onoff.types import Lengths
 
-FORMAT, VERSION = "onoff-plan", 1
+FORMAT, VERSION, WITH_MATRIX = "onoff-plan", 2, 1
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 FIELDS = {  # of each kind of plan, beside those of every plan
     TablePlan.kind: ("sets", "masses", "denominator", "certificate"),
@@ -56,17 +58,19 @@ FIELDS = {  # of each kind of plan, beside those of every plan
 
 
 def write(path: str | PathLike[str], plan: Plan) -> None:
-    """Write the plan atomically."""
+    """Write the plan atomically, and its chain beside it if that is not there."""
+    file = Path(path)
+    keep(file.parent, plan.chain)
     data = {
         "format": FORMAT,
         "version": VERSION,
         "scheme": plan.scheme,
         "lag": plan.lag,
         "lengths": plan.lengths,
-        **plan.chain.as_dict(),
+        "chain": plan.chain.fingerprint,
         **{name: _plain(getattr(plan, name)) for name in FIELDS[plan.kind]},
     }
-    write_atomically(Path(path), json.dumps({**data, "checksum": checksum(data)}).encode() + b"\n")
+    write_atomically(file, json.dumps({**data, "checksum": checksum(data)}).encode() + b"\n")
 
 
 def read(path: str | PathLike[str]) -> Plan:
@@ -74,8 +78,11 @@ def read(path: str | PathLike[str]) -> Plan:
     return read_with_digest(path)[0]
 
 
-def read_with_digest(path: str | PathLike[str]) -> tuple[Plan, str]:
-    """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal."""
+def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> tuple[Plan, str]:
+    """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal.
+
+    If it is for `chain`, that is not read again.
+    """
     file = Path(path)
     content = read_bytes(file, PlanError)
     try:
@@ -84,12 +91,12 @@ def read_with_digest(path: str | PathLike[str]) -> tuple[Plan, str]:
         raise PlanError(f"{file}: not a plan file ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
-    if data.get("version") != VERSION:
+    if type(data.get("version")) is not int or data["version"] not in (VERSION, WITH_MATRIX):
         raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here")
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
-        return _plan(data), digest_of(content)
+        return _plan(data, _chain(data, file, chain)), digest_of(content)
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, OnoffError) as error:
         raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
 
@@ -107,8 +114,19 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Certificate) else value
 
 
-def _plan(data: dict[str, Any]) -> Plan:
-    chain = Chain.from_dict(data)
+def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
+    """The chain that the plan is for: in it, or the one that is known, or beside it."""
+    if data["version"] == WITH_MATRIX:
+        return Chain.from_dict(data)
+    fingerprint = data["chain"]
+    if not (isinstance(fingerprint, str) and re.fullmatch("[0-9a-f]{64}", fingerprint)):  # it becomes a path
+        raise PlanError("the fingerprint of its chain is none")
+    if known is not None and known.fingerprint == fingerprint:
+        return known
+    return kept(file.parent, fingerprint)
+
+
+def _plan(data: dict[str, Any], chain: Chain) -> Plan:
     lengths = checked_lengths(data["lengths"], chain.n)
     plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain, lengths)
     if not plan.rounding <= MAX_ROUNDING:
@@ -125,5 +143,5 @@ def _table(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
     certificate = Certificate.from_dict(data["certificate"])
     sets, masses = tuple(map(tuple, data["sets"])), tuple(data["masses"])
     plan = TablePlan(data["scheme"], chain, data["lag"], sets, masses, data["denominator"], certificate, lengths)
-    check(certificate, Posterior(chain, plan.lag), lengths)
+    check(certificate, plan.posterior, lengths)
     return plan

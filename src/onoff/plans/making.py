@@ -1,4 +1,7 @@
-"""The front door: a plan for a chain and a lag, by any scheme."""
+"""The front door: a plan for a chain and a lag, by any scheme.
+
+No plan is worse than what is known: the race is always available, and serves where no cheaper table was found in time.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
-from onoff.plans.base import Plan, check_lag, checked_lengths
-from onoff.plans.race import race_plan
+from onoff.plans.base import Plan, cheapest, check_lag, checked_lengths
+from onoff.plans.race import DRAWS, FIRST_DRAWS, NEAR, race_plan
 from onoff.plans.table import TablePlan
 from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
+from onoff.schemes.law import Law
 
 COMB_LIMIT = 600  # sources up to which "auto" makes a table
 OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
@@ -34,9 +38,10 @@ def plan(
 
     "everything" always asks for the full set. "paper" is the paper's scheme. "comb" is quick and near the bound.
     "optimal" goes on until its cost is proved to be within `gap` of the least possible, or until `time_limit` seconds
-    have passed; the plan states the gap that it reached. "race" needs no table. "auto" takes the comb, then the optimum
-    as far as the time allows, and the race if even the comb is too large. `lengths` are message lengths: the cost is
-    then in their unit. `progress(cost, lower_bound)` is called as they improve.
+    have passed; the plan states the gap that it reached. "race" needs no table. "auto" is the cheapest of the race, the
+    comb and the optimum as far as time and size allow. A scheme that has no table when its time is up leaves the race.
+    `lengths` are message lengths: the cost is then in their unit. `progress(cost, lower_bound)` is called as they
+    improve.
     """
     if scheme not in (AUTO, *SCHEMES):
         raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")
@@ -53,14 +58,34 @@ def plan(
         scheme = "everything"  # while ON
     with one_thread():
         found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
-    if found.law is None:
-        return race_plan(chain, lag, checked, bound=found.certificate.bound)
-    law, proof = found.law, found.certificate
-    masses = tuple(law.mass.tolist())
-    result = TablePlan(found.scheme, chain, task.posterior.lag, law.sets, masses, law.total, proof, checked)
+        if found.law is None:
+            return race_plan(chain, lag, checked, bound=found.certificate.bound)
+        made = _table(chain, task, found, found.law)
+        if scheme == AUTO or found.scheme != scheme:
+            made = _never_worse(made)
+    tell(made.cost, made.lower_bound)
+    return made
+
+
+def _table(chain: Chain, task: Task, found: Proposal, law: Law) -> TablePlan:
+    masses, proof = tuple(law.mass.tolist()), found.certificate
+    result = TablePlan(found.scheme, chain, task.posterior.lag, law.sets, masses, law.total, proof, task.lengths)
     result.vouch()  # every scheme repairs its law in all contexts, by a flow or by a certificate
-    tell(result.cost, result.lower_bound)
     return result
+
+
+def _never_worse(table: TablePlan) -> Plan:
+    """The table, or the race if that is cheaper by more than chance explains (`RacePlan.at_most`).
+
+    A race is looked at only where it may win. A few draws tell whether an estimate of its cost is worth its time.
+    """
+    if table.lag == 0 or table.cost <= table.lower_bound * (1 + NEAR):
+        return table
+    for draws in (FIRST_DRAWS, DRAWS):
+        race = race_plan(table.chain, table.lag, table.lengths, draws, bound=table.lower_bound)
+        if race.cost - 4 * race.standard_error > table.cost:
+            return table
+    return cheapest([table, race])
 
 
 def _auto(task: Task) -> Proposal:

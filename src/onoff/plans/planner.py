@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -25,16 +25,16 @@ from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
 from onoff.plans import verified
-from onoff.plans.base import MAX_LAG, Plan
+from onoff.plans.base import MAX_LAG, Plan, cheapest
 from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
-from onoff.plans.race import race_plan
+from onoff.plans.race import FIRST_DRAWS, race_plan
 from onoff.plans.store import PlanStore
 from onoff.types import Lengths, is_whole
 
 VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
-FIRST_DRAWS = 16  # behind the first estimate of the race's cost
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
 POLISH_SECONDS = 300.0
+COMB_SECONDS = 540.0  # where only a comb is made: it must be saved before the process ends
 PAUSE = 5.0  # seconds before a background process that failed is started again
 BUSY = 3  # its exit code when another process is computing for the store
 LIMIT = 600  # seconds after which a process in the background ends; the next one goes on where it was
@@ -196,11 +196,6 @@ class Planner:
         self.trouble, self._background = trouble, False
 
 
-def cheapest(plans: Sequence[Plan]) -> Plan:
-    """The plan to use of those that serve a lag: the cheapest, and of equally cheap ones that of the largest lag."""
-    return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
-
-
 def grid(bound: Callable[[int], float]) -> Iterator[int]:
     """The lags worth a plan of their own, where `bound(lag)` is the outer bound, which never rises with the lag.
 
@@ -249,7 +244,8 @@ def compute(store: PlanStore, reach: int) -> None:
         if not (lag in store.lags() and _finished(store, lag)):
             if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
                 store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
-            store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=POLISH_SECONDS))
+            seconds = POLISH_SECONDS if store.chain.n <= OPTIMAL_LIMIT else COMB_SECONDS
+            store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=seconds))
     store.note(lags, steps[-1])
 
 

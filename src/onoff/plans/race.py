@@ -17,6 +17,7 @@ from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.rounding import sum_up
+from onoff.model.walks import Walks
 from onoff.plans.base import Plan
 from onoff.schemes import clocks
 from onoff.schemes.clocks import FINE
@@ -26,6 +27,7 @@ from onoff.types import Floats, Lengths, Query, RandBelow
 GRID = 60  # binary digits of the clocks that the race looks at
 WEIGHT_BITS = 160  # to which posterior weights are taken as integers
 DRAWS = 300  # behind the estimate of the cost
+FIRST_DRAWS = 16  # behind a first estimate
 NEAR = 1e-3  # a table within this share of the bound is not left for a race
 
 
@@ -62,7 +64,12 @@ class RacePlan(Plan):
 
         And more than is proved for all schemes: few draws may miss what is rare, and a table near the bound stays.
         """
-        return max(self.cost + 4 / 1.96 * (self.interval[1] - self.cost), self.lower_bound * (1 + NEAR))
+        return max(self.cost + 4 * self.standard_error, self.lower_bound * (1 + NEAR))
+
+    @property
+    def standard_error(self) -> float:
+        """That of the estimated cost."""
+        return (self.interval[1] - self.cost) / 1.96
 
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.
@@ -104,8 +111,8 @@ class RacePlan(Plan):
         return lru_cache(maxsize=4)(partial(Support, self.chain))
 
     @cached_property
-    def _power(self) -> Callable[[int], Floats]:
-        return lru_cache(maxsize=4)(self.chain.power)
+    def _walks(self) -> Walks:
+        return Walks(self.chain)
 
     def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
@@ -120,7 +127,7 @@ class RacePlan(Plan):
 
     def _earlier(self, request: int, last: int, lag: int, randbelow: RandBelow) -> int:
         """Where the reader may have been `self.lag` steps ago: never where they were, which would leak."""
-        ahead = self._power(lag - self.lag)[last] * self._walk[:, request]
+        ahead = self._walks.row(last, lag - self.lag) * self._walk[:, request]
         weights = _integers(ahead)
         if not sum(weights):  # all underflow: any source that the graph allows
             before = self._support(lag - self.lag).reached[last] & self._support(self.lag).reached[:, request]

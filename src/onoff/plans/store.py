@@ -1,6 +1,6 @@
 """Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
 
-    DIR/<fingerprint of chain and lengths>/chain.json, lengths.json, lag-<lag>.plan.json, grid.json, lock, log
+    DIR/<hash of chain and lengths>/<fingerprint>.chain, lengths.json, lag-<lag>.plan.json, grid.json, lock, log
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
 """
@@ -19,12 +19,13 @@ from pathlib import Path
 from onoff.errors import ChainError, PlanError, Unverified
 from onoff.files import cache_directory, read_json, write_atomically
 from onoff.model.chain import Chain
+from onoff.model.chainfile import keep, kept
 from onoff.plans import file as planfile
 from onoff.plans import verified
 from onoff.plans.base import Plan, checked_lengths
 from onoff.types import Lengths, is_whole
 
-WRITTEN = ("chain.json", "lengths.json", "grid.json", "lock", "log")  # beside the plans
+WRITTEN = ("lengths.json", "grid.json", "lock", "log")  # beside the plans and their chain
 
 
 def default_directory() -> Path:
@@ -46,9 +47,8 @@ class PlanStore:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
         self.chain = chain
         self.lengths = checked_lengths(lengths, chain.n)
-        key = f"{chain.fingerprint} {json.dumps(self.lengths)}"
         parent = Path(directory or default_directory()).absolute()
-        self.directory = parent / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self.directory = parent / _name(chain.fingerprint, self.lengths)
         if make:
             self.make()
 
@@ -57,33 +57,30 @@ class PlanStore:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in WRITTEN:
-                if (self.directory / name).is_symlink():  # of a stranger's: to write through it would hit another file
-                    (self.directory / name).unlink()
-            if not self._describes_itself():
-                write_atomically(self.directory / "lengths.json", json.dumps(self.lengths).encode())
-                self.chain.save(self.directory / "chain.json")
+                _clear(self.directory / name)
+            described = json.dumps(self.lengths).encode()
+            if self._described() != described:
+                write_atomically(self.directory / "lengths.json", described)
+            keep(self.directory, self.chain)
         except (OSError, ChainError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise PlanError(f"{self.directory}: plans cannot be kept here ({reason})") from error
 
-    def _describes_itself(self) -> bool:
-        """Whether chain and lengths are there as they should be: a process in the background knows no more."""
-        try:
-            if (self.directory / "lengths.json").read_bytes() != json.dumps(self.lengths).encode():
-                return False
-            return Chain.load(self.directory / "chain.json") == self.chain
-        except (ChainError, OSError):
-            return False  # not there yet, or damaged: written anew
+    def _described(self) -> bytes:
+        """What the directory says of the lengths: a process in the background knows no more."""
+        with suppress(OSError):
+            return (self.directory / "lengths.json").read_bytes()
+        return b""
 
     @classmethod
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
-        chain = Chain.load(directory / "chain.json")
         lengths = read_json(directory / "lengths.json", PlanError)
-        store = cls(chain, directory.parent, None if lengths is None else tuple(lengths))
-        if store.directory.name != directory.name:
-            raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
-        return store
+        lengths = None if lengths is None else tuple(lengths)
+        for file in directory.glob("*.chain"):
+            if _name(file.stem, lengths) == directory.name:
+                return cls(kept(directory, file.stem), directory.parent, lengths)
+        raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
 
     def path(self, lag: int) -> Path:
         return self.directory / f"lag-{lag}.plan.json"
@@ -138,7 +135,7 @@ class PlanStore:
             plan.save(unfinished)
             if plan.known_realisable:
                 # Read again: whoever else can write here may have put another file in its place.
-                written, digest = planfile.read_with_digest(unfinished)
+                written, digest = planfile.read_with_digest(unfinished, self.chain)
                 if written == plan:
                     verified.remember(digest)
             unfinished.replace(self.path(plan.lag))
@@ -161,7 +158,7 @@ class PlanStore:
 
     def _read(self, lag: int) -> tuple[Plan, str]:
         """The plan for this lag with the digest of its file."""
-        plan, digest = planfile.read_with_digest(self.path(lag))
+        plan, digest = planfile.read_with_digest(self.path(lag), self.chain)
         if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
             raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
         return plan, digest
@@ -176,3 +173,16 @@ class PlanStore:
                 yield False
             else:
                 yield True
+
+
+def _name(fingerprint: str, lengths: Lengths) -> str:
+    """The name of the directory for a chain and lengths."""
+    return hashlib.sha256(f"{fingerprint} {json.dumps(lengths)}".encode()).hexdigest()[:32]
+
+
+def _clear(file: Path) -> None:
+    """Remove what a stranger may have put where we write: through a link we would hit another file, a pipe waits."""
+    with suppress(FileNotFoundError):
+        mode = file.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            file.unlink()

@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +18,7 @@ from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
 from onoff.model.rounding import sum_up, up
+from onoff.model.walks import WalkedPosterior, Walks
 from onoff.plans.base import Plan
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
@@ -140,7 +141,7 @@ class TablePlan(Plan):
         """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
         lag = self.served_lag(lag)
         self._posterior(lag).check(request, last, next)
-        edges = self._edges_of[request]
+        edges = np.flatnonzero(self._network.source_of == request)
         ends = np.cumsum(self._units(last, next, lag)[edges])
         chosen = np.searchsorted(ends, randbelow(int(ends[-1])), side="right")
         return self.sets[self._network.set_of[edges[chosen]]]
@@ -158,7 +159,12 @@ class TablePlan(Plan):
 
     @cached_property
     def _posterior(self) -> Callable[[int], Posterior]:
-        return lru_cache(maxsize=4)(partial(Posterior, self.chain))
+        walks = Walks(self.chain)
+
+        def posterior(lag: int) -> Posterior:
+            return Posterior(self.chain, lag) if lag == self.lag else WalkedPosterior(self.chain, lag, walks)
+
+        return lru_cache(maxsize=4)(posterior)
 
     @cached_property
     def _flowing(self) -> Units:
@@ -170,10 +176,6 @@ class TablePlan(Plan):
     @cached_property
     def _network(self) -> Network:
         return Network(self.law.member, self._flowing)
-
-    @cached_property
-    def _edges_of(self) -> list[NDArray[np.intp]]:
-        return [np.flatnonzero(self._network.source_of == x) for x in range(self.n)]
 
     @cached_property
     def _first_edge(self) -> NDArray[np.intp]:

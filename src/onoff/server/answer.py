@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from starlette.types import Send
@@ -39,19 +39,19 @@ class AnswerSender:
         self._deadlines = Deadlines(1.0)
         self._sending: dict[asyncio.Task[object], Snapshot] = {}
 
-    async def send(self, send: Send, snapshot: Snapshot, sources: Sequence[int]) -> None:
-        frames = snapshot.frames
-        size = len(sources) * len(frames[0])
+    async def send(self, send: Send, snapshot: Snapshot, frames: Sequence[bytes]) -> None:
+        """Send these frames of a snapshot."""
+        size = sum(map(len, frames))
         headers = [*_HEADERS, (b"content-length", b"%d" % size)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if size <= WHOLE:
-            await send({"type": "http.response.body", "body": b"".join([frames[source] for source in sources])})
+            await send({"type": "http.response.body", "body": b"".join(frames)})
             return
         task = self._deadlines.begin(SECONDS + size / BYTES_PER_SECOND)
         try:
             self._sending[task] = snapshot
             self._cut_the_oldest()
-            for part in parts(frames, sources, PART):
+            for part in parts(frames, PART):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except asyncio.CancelledError:
@@ -76,12 +76,12 @@ class AnswerSender:
         self._deadlines.cut(lambda task: self._sending[task].made < oldest)
 
 
-def parts(frames: Sequence[bytes], sources: Sequence[int], size: int) -> Iterator[bytes]:
-    """The frames of the sources, joined and cut into parts of `size` bytes; made as they are needed."""
+def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The frames, joined and cut into parts of `size` bytes; made as they are needed."""
     left: list[bytes] = []
     length = 0
-    for source in sources:
-        frame, begin = frames[source], 0
+    for frame in frames:
+        begin = 0
         while length + len(frame) - begin >= size:
             end = begin + size - length
             left.append(frame[begin:end])

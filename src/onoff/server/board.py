@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.problems import unavailable
 from onoff.server.store import Store
-from onoff.wire import Frame
+from onoff.wire import Frame, Unchanged
 
 # Others' publications are seen at most this much later, which is well within the promised second.
 MAX_AGE = 0.25
@@ -21,11 +21,23 @@ PUBLISH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All frames as of one round. `made` counts the frames made until then, including those that were replaced."""
+    """All frames as of one round. `made` counts the frames made until then, including those that were replaced.
+
+    `unchanged` has, for every source, the round of its frame and what a reader gets who holds that round already.
+    """
 
     round: int
     frames: tuple[bytes, ...]
     made: int = 0
+    unchanged: tuple[tuple[int, bytes], ...] = ()
+
+    def answer(self, sources: Sequence[int], held: Sequence[int]) -> list[bytes]:
+        """The frames for a reader who holds these rounds, 0 for none: whole ones, except where the round is held."""
+        frames, unchanged = self.frames, self.unchanged
+        return [
+            unchanged[source][1] if number and number == unchanged[source][0] else frames[source]
+            for source, number in zip(sources, held, strict=True)
+        ]
 
 
 class Board:
@@ -102,14 +114,16 @@ class Board:
             changes = self._store.changes(0)
             old = self._empty()
             made += len(old.frames)
-        frames = list(old.frames)
+        frames, unchanged = list(old.frames), list(old.unchanged)
         for source, message in changes.messages.items():
-            frames[source] = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
-        return Snapshot(changes.round, tuple(frames), made + len(changes.messages))
+            frame = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
+            frames[source], unchanged[source] = frame, (message.round, Unchanged.of(frame).encode())
+        return Snapshot(changes.round, tuple(frames), made + len(changes.messages), tuple(unchanged))
 
     def _empty(self) -> Snapshot:
         catalogue = self._store.catalogue
-        return Snapshot(0, tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n)))
+        frames = tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n))
+        return Snapshot(0, frames, unchanged=((0, b""),) * catalogue.n)
 
     def _looked(self, look: asyncio.Task[None]) -> None:
         if self._look is look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onoff.server.problems import MEDIA_TYPE, TYPE_PREFIX
-from onoff.wire import MAX_STEP, STREAM_DIGITS, Catalogue
+from onoff.wire import MAX_ROUND, MAX_STEP, STREAM_DIGITS, Catalogue
 
 Schema = dict[str, Any]
 
@@ -34,8 +34,8 @@ def describe(catalogue: Catalogue, *, readers_need_token: bool) -> Schema:
             },
             "/v1/query": {
                 "post": _operation(
-                    "The frames of a set of sources, in ascending order. The body must be canonical: sorted keys, no "
-                    "blanks, ascending sources.",
+                    "The frames of a set of sources, in ascending order, short ones for what is held already. The body "
+                    "must be canonical: sorted keys, no blanks, ascending sources.",
                     {"application/octet-stream": {}},
                     body={"application/json": _query_schema(catalogue)},
                     problems=[400, *([401] if reader else []), 408, 409, 413, 415, 422, 503],
@@ -130,6 +130,13 @@ def _catalogue_schema(catalogue: Catalogue) -> Schema:
 def _query_schema(catalogue: Catalogue) -> Schema:
     return _object(
         catalogue={"const": catalogue.fingerprint},
+        held={
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "maximum": MAX_ROUND},
+            "minItems": 1,
+            "maxItems": catalogue.n,
+            "description": "For each of the sources the round that the reader holds, 0 for none.",
+        },
         sources={
             "type": "array",
             "items": {"type": "integer", "minimum": 0, "maximum": catalogue.n - 1},

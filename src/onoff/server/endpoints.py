@@ -44,7 +44,7 @@ def require_json(headers: Headers) -> None:
 
 
 class QueryEndpoint:
-    """Answers a set of sources with their frames, joined.
+    """Answers a set of sources with their frames, joined; short ones for what the reader holds already.
 
     A plain ASGI application that also answers its own errors: this is the path that carries the load, and Starlette's
     routing, middleware, request and response would cost more than all that is done here.
@@ -66,17 +66,17 @@ class QueryEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            snapshot, sources = await self._answer(scope, receive)
+            snapshot, frames = await self._answer(scope, receive)
         except Exception as error:
             response = self._problems.response(error)
             if response.status_code == 500:
                 log.exception("a query was not answered")
             await response(scope, receive, send)
             return
-        await self._sender.send(send, snapshot, sources)
+        await self._sender.send(send, snapshot, frames)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, tuple[int, ...]]:
-        """The snapshot and the sources whose frames are the answer."""
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, list[bytes]]:
+        """The snapshot, and those of its frames that are the answer."""
         headers = Headers(scope=scope)
         if self._readers:
             authorize(headers, self._readers)
@@ -92,9 +92,10 @@ class QueryEndpoint:
             except OSError as error:
                 raise unavailable(error, "transcript-unavailable") from error
         snapshot = await self._board.current()
+        frames = snapshot.answer(query.sources, query.held)
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return snapshot, query.sources
+        return snapshot, frames
 
     async def _admit(self, query: Query, body: bytes) -> None:
         """Refuse what only a copy of a journal can ask, before it is recorded or answered.

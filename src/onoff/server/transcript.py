@@ -54,7 +54,7 @@ class Transcript:
     def record(self, query: Query, client: str | None) -> None:
         """Append the line of a query. Raises `OSError` if it could not be written."""
         line = {"time": time.time(), "stream": query.stream, "step": query.step, "sources": query.sources}
-        self._append({**line, "client": client})
+        self._append({**line, "held": query.held, "client": client})
 
     def close(self) -> None:
         os.close(self._descriptor)

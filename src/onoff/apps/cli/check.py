@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onoff.errors import OnoffError
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.printing import plain_data, print_json
+from onoff.apps.cli.shape import PLAN
+from onoff.apps.tone import note
+from onoff.errors import FOUND, OnoffError
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff check reader.journal")(check)
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff check reader.journal")(check)
 
 
 def check(
@@ -40,7 +41,7 @@ def check(
     false_alarms: Annotated[
         float, typer.Option(min=1e-6, max=0.5, metavar="RATE", help="How often the right chain may be called wrong.")
     ] = 0.01,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Test whether requests follow the chain: what is promised holds only as far as they do.
 
@@ -49,7 +50,8 @@ def check(
     from onoff.client.settings import default_journal, remembered_chain
     from onoff.client.snapshot import snapshot
     from onoff.logs.following import follows
-    from onoff.logs.requests import is_journal, of_journal, of_log
+    from onoff.logs.journals import is_journal
+    from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
 
     if requests is not None and journal is not None:
@@ -64,16 +66,16 @@ def check(
         known = Chain.load(chain)
         wanted = {"user": user, "time": time, "source": source}
         found = of_log(requests, known, wanted, one_user=one_user, time_format=time_format, kind=kind)
-    for note in found.notes:
-        print(f"onoff: {note}", file=sys.stderr)
+    for words in found.notes:
+        note(words)
     if found.unknown:
-        print(f"onoff: requests for no source of the chain, which were not tested: {found.unknown}", file=sys.stderr)
+        note(f"requests for no source of the chain, which were not tested: {found.unknown}")
     result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
     if as_json:
-        print(json.dumps({**asdict(result), "refuted": result.refuted, "unknown": found.unknown}, indent=2))
+        print_json({**plain_data(result), "refuted": result.refuted, "unknown": found.unknown})
     else:
         print(result.words())
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
     if result.refuted:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)

@@ -1,17 +1,20 @@
-"""`onoff get`, `resume`, `status` and `measure`: the client for people and scripts."""
+"""`onoff get`, `resume` and `status`: the client for people and scripts."""
 
 from __future__ import annotations
 
-import json
 import os
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onoff.apps.cli.fetched import deliver
 from onoff.apps.cli.options import (
     TOKEN,
+    AsJson,
     Background,
+    Cache,
     ChainFile,
     Deadline,
     Delay,
@@ -25,20 +28,28 @@ from onoff.apps.cli.options import (
     Urls,
     parse_sources,
 )
-from onoff.apps.cli.telling import RESUME, explained, note, note_new, note_planner, show
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import READ
+from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner
+from onoff.apps.tone import note
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
+    from onoff.client.stored import StepRow
+
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the message there, whole or not at all.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics")(
-        get
-    )
-    app.command(epilog="Example: onoff resume --journal reader.journal")(resume)
-    app.command(epilog="Example: onoff status --journal reader.journal")(status)
-    app.command(epilog="Example: onoff measure urls.json --out lengths.json")(measure)
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics",
+    )(get)
+    app.command(rich_help_panel=READ, epilog="Example: onoff resume --journal reader.journal")(resume)
+    app.command(rich_help_panel=READ, epilog="Example: onoff status --journal reader.journal")(status)
 
 
 def get(
@@ -58,6 +69,7 @@ def get(
             "which are hidden all the time.",
         ),
     ] = None,
+    out: Out = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
     server: Server = None,
@@ -67,29 +79,38 @@ def get(
     record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
+    cache: Cache = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
     background: Background = True,
+    as_json: AsJson = False,
 ) -> None:
-    """Fetch the latest message of SOURCE and write it to stdout."""
+    """Fetch the latest message of SOURCE and write it to stdout.
+
+    With -v it says on stderr what was asked for, and what that cost.
+    """
     import asyncio
 
     from onoff.client.connecting import connect
+    from onoff.files import check_file
 
+    if out is not None:
+        check_file(out)
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
-        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN),
+        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, cache=cache,
+        token=os.environ.get(TOKEN),
         delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         client.chain.index(name)  # a slip of the pen leaves no journal behind
     try:
         with explained(client, RESUME):
-            message = asyncio.run(_get(source, next, private, client))
+            message, row = asyncio.run(_get(source, next, private, client))
     finally:
         note_planner(client)
-    _tell(message, announced=next is not None or client.journal.promise == "past")
-    _write(message)
+    announced = next is not None or client.journal.promise == "past"
+    deliver(message, row, client.chain.names, announced, out, as_json)
 
 
 def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
@@ -100,109 +121,95 @@ def _promise(given: str | None, next: str | None, journal: Path | None) -> str |
     return "both" if given is None and next is not None and is_new else given
 
 
-async def _get(source: str, next: str | None, private: bool | None, asked: Client) -> Message:
-    """The message, once the connection is closed: whatever depends on the source comes after that."""
+async def _get(source: str, next: str | None, private: bool | None, asked: Client) -> tuple[Message, StepRow]:
+    """The message and its step, once the connection is closed: whatever depends on the source comes after that."""
     async with asked as client:
         note_new(client)
-        return await client.get(source, next, private)
+        message = await client.get(source, next, private)
+        return message, _row(client, message.step)
+
+
+def _row(client: Client, step: int) -> StepRow:
+    """A step that was made, as the journal has it."""
+    [row] = islice(client.journal.steps(since=step), 1)
+    return row
 
 
 def resume(
+    out: Out = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
     server: Server = None,
     urls: Urls = None,
     plans: Plans = None,
     deadline: Deadline = None,
+    as_json: AsJson = False,
 ) -> None:
     """Finish a pending request, with the query it already had; write its message, or the last one again."""
     import asyncio
 
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
+    from onoff.errors import JournalError
+    from onoff.files import check_file
 
     path = journal or default_journal()
     if not path.exists():  # a slip of the pen makes none
-        raise OnoffError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
+        raise JournalError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
+    if out is not None:
+        check_file(out)
     client = connect(
         chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
         deadline=deadline, background=False, ahead=False,
     )  # fmt: skip
     with explained(client, RESUME):
-        message, pending, announced = asyncio.run(_resume(client))
-    if message is None:
+        found, pending = asyncio.run(_resume(client))
+    if found is None:
         raise OnoffError("nothing is pending, and no message has arrived yet")
     if not pending:
         note("nothing was pending; this is the last message again")
-    _tell(message, announced)
-    _write(message)
+    message, row = found
+    announced = row.next is not None or client.journal.promise == "past"
+    deliver(message, row, client.chain.names, announced, out, as_json)
 
 
-async def _resume(asked: Client) -> tuple[Message | None, bool, bool]:
-    """The message, whether its request was pending, and whether a next one was known."""
+async def _resume(asked: Client) -> tuple[tuple[Message, StepRow] | None, bool]:
+    """The message with its step, and whether its request was pending."""
     async with asked as client:
         pending = client.journal.state.pending
         message = await client.resume()
-        made = next(client.journal.steps(since=client.journal.state.step - 1), None)
-        known = made is not None and (made.next is not None or client.journal.promise == "past")
-        return message, pending is not None, known
-
-
-def _write(message: Message) -> None:
-    """Write the message, if there is one: a script must not take nothing for an empty message."""
-    if message.round == 0:
-        raise OnoffError(f"{message.source}: nothing has been published yet; the request is finished")
-    show(message.body)
-
-
-def _tell(message: Message, announced: bool) -> None:
-    """Say what is worth knowing about a message that has arrived.
-
-    `announced`: the next request was known, or not needed.
-    """
-    if message.made_private:
-        without = "no --next was given, and the query must hide the next request"
-        early = "the first two requests of a journal always are"
-        note(f"this request was made ON: {early if announced else without}")
+        return None if message is None else (message, _row(client, message.step)), pending is not None
 
 
 def status(
     journal: Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="The client's state.")] = None,
     plans: Plans = None,
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
-    from onoff.apps import terminal
+    from onoff.apps.status import status_of
+    from onoff.apps.terminal import print_status
+    from onoff.client.learning import NOTE, Learned
     from onoff.client.settings import default_journal
+    from onoff.client.snapshot import snapshot
     from onoff.client.standing import standing
     from onoff.logs.following import follows
+    from onoff.logs.journals import noted
     from onoff.logs.requests import of_journal
 
     path = journal or default_journal()
+    if chain is None and NOTE in snapshot(path).notes:
+        kept = noted(path)
+        learned = Learned(len(kept.names or ()), len(kept.requests), kept.private.count(False))
+        if as_json:
+            print_json(learned)
+        else:
+            print(learned.words())
+        return
     found = standing(path, chain, plans)
-    terminal.print_status(found)
-    print(follows(found.chain, of_journal(path, found.chain).indices).words())
-
-
-def measure(
-    urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL} at one web server.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON {name: bytes}, for `onoff plan --lengths`.")],
-    deadline: Deadline = None,
-) -> None:
-    """Fetch every URL once and write down how long each body is, to plan with real lengths."""
-    import asyncio
-
-    from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file, write_atomically
-
-    async def fetch() -> dict[str, int]:
-        transport = HttpTransport.load(urls, deadline)
-        try:
-            return await transport.measure()
-        finally:
-            await transport.close()
-
-    check_file(out)
-    lengths = asyncio.run(fetch())
-    write_atomically(out, json.dumps(lengths, indent=2).encode() + b"\n")
-    print(f"{len(lengths)} sources, {sum(lengths.values())} bytes in all")
+    following = follows(found.chain, of_journal(path, found.chain).indices)
+    if as_json:
+        print_json(status_of(found, following))
+    else:
+        print_status(found, following, journal)

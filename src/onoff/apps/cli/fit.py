@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import parse_lags
-from onoff.apps.cli.telling import note
+from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import PLAN
+from onoff.apps.tone import aside, note
 from onoff.errors import LogError
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m")(
-        fit
-    )
+    app.command(
+        rich_help_panel=PLAN,
+        epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m",
+    )(fit)
 
 
 def fit(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too.")
+        Path,
+        typer.Argument(
+            metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too; or a journal."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
     user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
@@ -37,6 +42,9 @@ def fit(
     kind: Annotated[
         str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
     ] = None,
+    open_only: Annotated[
+        bool, typer.Option("--open-only", help="Of a journal: use requests that were asked OFF alone.")
+    ] = False,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
     min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
@@ -51,7 +59,7 @@ def fit(
     ] = None,
     memory: Annotated[str, typer.Option(help="What DuckDB may use; the rest goes to a temporary directory.")] = "2GB",
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report as JSON.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of a table.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
 ) -> None:
@@ -82,6 +90,7 @@ def fit(
         one_user=one_user,
         time_format=time_format,
         kind=kind,
+        open_only=open_only,
         gap=pause,
         top=top,
         min_count=min_count,
@@ -101,12 +110,12 @@ def fit(
     if report is not None:
         write_atomically(report, result.to_json().encode() + b"\n")
     if as_json:
-        print(result.to_json())
+        print_json(result.report)
     else:
         showing.print_fit(result.report)
     if plot is not None:
         showing.plot_costs(result.report, plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        aside(f"drawn: {plot}")
 
 
 def parse_gap(text: str) -> float:

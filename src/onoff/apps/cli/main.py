@@ -1,17 +1,20 @@
-"""What the command line does with the commands: their errors in one line, and Ctrl-C."""
+"""What the command line does with the commands: their errors in one line, exit codes, and Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from typing import NoReturn
 
 
 def main() -> None:
     """Run the command.
 
-    An error is one line on stderr and exit code 2, Ctrl-C is exit code 130, and neither shows a traceback.
+    An error is one line on stderr and the exit code of its class (`onoff.errors`), Ctrl-C is exit code 130, and neither
+    shows a traceback unless -v asks for it.
     """
+    import warnings
+
+    warnings.filterwarnings("ignore", module="joblib")  # what matters comes back as an error of ours
     try:
         code = _run()
     except KeyboardInterrupt:
@@ -28,7 +31,7 @@ def _run() -> int:
     import typer
 
     from onoff.apps.cli.app import app
-    from onoff.errors import OnoffError
+    from onoff.errors import STOPPED, USAGE, OnoffError
     from onoff.files import told
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # so `onoff.__main__` has it until here
@@ -38,18 +41,19 @@ def _run() -> int:
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
-        _fail(error.format_message() if hasattr(error, "format_message") else str(error))
+        return _failed(error.format_message() if hasattr(error, "format_message") else str(error), USAGE)
     except OnoffError as error:
-        _fail(str(error))
+        return _failed(str(error), error.exit_code)
     except OSError as error:
-        _fail(told(error))
+        return _failed(told(error), USAGE)
     except typer.Abort:
-        return 130
+        return STOPPED
     return code if isinstance(code, int) else 0
 
 
-def _fail(message: str) -> NoReturn:
+def _failed(message: str, code: int) -> int:
+    """Say what went wrong, and return the exit code."""
     from onoff.foreign import LONG, plain
 
     print("onoff: error: " + plain(message, LONG), file=sys.stderr)
-    sys.exit(2)
+    return code

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from onoff.apps.cli.shape import PLAN
 from onoff.errors import ChainError
 
 ROUNDED = 0.01  # a sum further from 1 is not that of rounded digits
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff normalise rounded.csv -o chain.json")(normalise)
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff normalise rounded.csv -o chain.json")(normalise)
 
 
 def normalise(

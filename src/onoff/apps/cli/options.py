@@ -29,13 +29,14 @@ Dask = Annotated[
         metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.", callback=_with_dask
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")]
 # What the commands of the client share.
 JournalFile = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
 ]
 ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help="Needed once; then it is remembered.")]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
-Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web server; remembered.")]
+Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
 Lengths = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
@@ -66,6 +67,13 @@ Background = Annotated[
 ]
 Delay = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
+]
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Room for messages that are held, and asked for again only if newer: 64MiB if none; 0 switches it off.",
+    ),
 ]
 Deadline = Annotated[
     float | None,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from onoff.apps.cli.shape import STUDY
+
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff page --chain examples/reader.csv")(page)
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff page --chain examples/reader.csv")(page)
 
 
 def page(

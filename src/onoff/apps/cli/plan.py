@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import Dask, Jobs, parse_lags
+from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import PLAN
+from onoff.apps.tone import aside
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -18,9 +21,11 @@ if TYPE_CHECKING:
     from onoff.plans.base import Plan
     from onoff.plans.store import PlanStore
 
+DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers of a cluster busy
+
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
 
 
 def plan(
@@ -35,6 +40,7 @@ def plan(
     ] = None,
     jobs: Jobs = None,
     dask: Dask = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
     from contextlib import closing
@@ -56,27 +62,50 @@ def plan(
                 if (found := _kept(store, lag, gap, scheme)) is not None:
                     plans[lag] = found
                     shown.done(lag, found)
-            notes = shown.notes if dask is None else None
+            large = loaded.n >= DIVIDE_FROM
+            notes = shown.notes if dask is None or large else None
             cells = {
                 lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
             }
-            with closing(compute(_make, cells, jobs, dask)) as results:
+            with closing(compute(_make, cells, jobs, dask, divide=large)) as results:
                 for lag, made in results:
                     if isinstance(made, Failed):
                         failed[lag] = made.error
                         continue
                     if not store.save(made):
-                        print(f"lag {lag}: a plan that costs no more was there already, and is kept", file=sys.stderr)
+                        aside(f"lag {lag}: a plan that costs no more was there already, and is kept")
                     plans[lag] = made
                     shown.done(lag, made)
     except (KeyboardInterrupt, ClusterError):
-        print(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}", file=sys.stderr)
+        aside(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}")
         raise
-    if plans:
-        print_plans([plans[lag] for lag in wanted if lag in plans])
+    made_plans = [plans[lag] for lag in wanted if lag in plans]
+    if as_json:
+        print_json({"directory": store.directory, "plans": [told_plan(one) for one in made_plans], "failed": failed})
+    elif made_plans:
+        print_plans(made_plans)
         print(store.directory)
     if failed:
         raise PlanError("; ".join(f"lag {lag}: {error}" for lag, error in sorted(failed.items())))
+
+
+@dataclass(frozen=True)
+class ToldPlan:
+    """What a plan states of itself: its cost beside what any scheme costs at least, and its rounding per step."""
+
+    lag: int
+    scheme: str
+    cost: float
+    lower_bound: float
+    gap: float
+    rounding: float
+    estimated: bool
+
+
+def told_plan(plan: Plan) -> ToldPlan:
+    """A plan without its law."""
+    bounds = plan.cost, plan.lower_bound, plan.gap
+    return ToldPlan(plan.lag, plan.scheme, *bounds, plan.rounding, plan.estimated)
 
 
 def _make(
@@ -92,17 +121,19 @@ def _make(
     from onoff.plans.making import plan as make
 
     note = None if notes is None else notes / str(lag)
-    tell = None if note is None else lambda cost, bound: _noted(note, cost, bound)
+    tell = None if note is None else lambda cost, bound: _noted(note, f"{cost} {bound}")
     try:
+        if note is not None:
+            _noted(note, "")
         return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
     finally:
         if note is not None:
             note.unlink(missing_ok=True)
 
 
-def _noted(note: Path, cost: float, bound: float) -> None:
+def _noted(note: Path, words: str) -> None:
     with suppress(OSError):  # the bar is gone; that is no reason to stop
-        note.write_text(f"{cost} {bound}")
+        note.write_text(words)
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import (
     TOKEN,
+    AsJson,
     Background,
+    Cache,
     ChainFile,
     Deadline,
     Delay,
@@ -23,20 +28,31 @@ from onoff.apps.cli.options import (
     Urls,
     parse_sources,
 )
-from onoff.apps.cli.telling import explained, note, note_new, note_planner
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import READ
+from onoff.apps.cli.telling import explained, note_new, note_planner
+from onoff.apps.tone import note
+from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
     from onoff.client.playing import Delivery
-    from onoff.client.stored import Totals
+    from onoff.client.stored import StepRow, Totals
+
+STDIN = Path("-")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff play requests.txt --server http://127.0.0.1:8700 --chain chain.json")(play)
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff play requests.txt --server http://127.0.0.1:8700 --chain chain.json",
+    )(play)
 
 
 def play(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="One request in a line: `on SOURCE` or `off SOURCE`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="One request in a line: `on SOURCE` or `off SOURCE`; - for stdin.")
+    ],
     journal: JournalFile = None,
     chain: ChainFile = None,
     server: Server = None,
@@ -46,6 +62,7 @@ def play(
     record: Record = None,
     plans: Plans = None,
     lengths: Lengths = None,
+    cache: Cache = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
         bool,
@@ -54,6 +71,7 @@ def play(
     delay: Delay = 0.05,
     deadline: Deadline = None,
     background: Background = True,
+    as_json: AsJson = False,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
 
@@ -64,37 +82,72 @@ def play(
 
     from onoff.apps import terminal
     from onoff.client.connecting import connect
-    from onoff.client.playing import Delivery, read_items
+    from onoff.client.playing import Delivery, parse_items, read_items
 
+    given = None if file != STDIN else _standard_input()
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, lengths=lengths, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        record=record, plans=plans, lengths=lengths, cache=cache,
+        token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
         background=background, lasting=True,
     )  # fmt: skip
-    items, delivery = read_items(file, client.chain.names), Delivery(out)
+    names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
+    items = read_items(file, names) if given is None else parse_items(given, where, names)
+    delivery = Delivery(out)
     try:
         with explained(client, "run the same command again" + (", without --restart" if restart else "")):
-            totals, since, words = asyncio.run(_play(client, file.absolute(), items, delivery, restart))
+            played, steps = asyncio.run(_play(client, where, items, delivery, restart))
     finally:
         for found in delivery.words():
             note(found)
         note_planner(client)
-    if words is not None:
-        note(words)
-    terminal.print_totals(totals, client.chain, client.lengths, since, client.journal.promise)
+    for row in steps:
+        tell_step(row, names)
+    if played.note is not None:
+        note(played.note)
+    if as_json:
+        print_json(played)
+    else:
+        terminal.print_totals(played.totals, client.chain, client.lengths, played.since, client.journal.promise)
     delivery.check()
+
+
+@dataclass(frozen=True)
+class Played:
+    """What `onoff play --json` prints: how many requests FILE has, how many were made now, and what there is to say.
+
+    The totals are those of the journal from step `since` on.
+    """
+
+    file: Path
+    requests: int
+    made: int
+    note: str | None
+    since: int
+    totals: Totals
+
+
+def _standard_input() -> str:
+    """All of standard input."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise OnoffError(f"standard input: byte {error.start} is not UTF-8") from None
 
 
 async def _play(
     asked: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
-) -> tuple[Totals, int, str | None]:
-    """The journal's totals at the end, the step from which on they were counted, and what there is to say."""
+) -> tuple[Played, list[StepRow]]:
+    """What was played, and the steps that were made for it now."""
     from onoff.apps import terminal
     from onoff.client.playing import play_file
     from onoff.client.settings import SINCE, since_from
 
     async with asked as client:
+        before = client.journal.state.step
         words = await play_file(client, file, items, delivery, restart, terminal.progress("requests"))
         note_new(client)
         since = since_from(client.journal.recall(SINCE))
-        return client.journal.totals(client.lengths, since), since, words
+        steps = [row for row in client.journal.steps(since=before) if row.bytes is not None]
+        totals = client.journal.totals(client.lengths, since)
+        return Played(file, len(items), len(steps), words, since, totals), steps

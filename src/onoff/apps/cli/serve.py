@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from onoff.apps.cli.shape import SERVE
+from onoff.apps.tone import note
 from onoff.errors import OnoffError, StoreUnavailable
 from onoff.files import read_text
 from onoff.wire import Catalogue
@@ -24,8 +25,10 @@ LENGTH = 4096
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(serve)
-    app.command(epilog="Example: onoff token publishers.txt")(token)
+    app.command(rich_help_panel=SERVE, epilog="Example: onoff serve --watch feeds --store messages.db --port 8700")(
+        serve
+    )
+    app.command(rich_help_panel=SERVE, epilog="Example: onoff token publishers.txt")(token)
 
 
 def serve(
@@ -75,6 +78,8 @@ def serve(
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
+        if store is None and target == FILE:
+            _note(f"messages and the last queries are kept in {Path(FILE).absolute()}*; --store names another place")
         open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
         settings = Settings(
             store=target,
@@ -185,4 +190,4 @@ def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
 
 
 def _note(message: str) -> None:
-    print(f"onoff: note: {message}", file=sys.stderr)
+    note(f"note: {message}")

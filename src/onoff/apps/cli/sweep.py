@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import Dask, Jobs, parse_lags
-from onoff.errors import ClusterError, OnoffError
+from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import STUDY
+from onoff.apps.tone import aside
+from onoff.errors import FOUND, ClusterError, OnoffError
 from onoff.extras import need
 from onoff.foreign import plain
-from onoff.schemes import SCHEMES, listed
+from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.apps.sweep import Row, Sweep
@@ -24,7 +26,10 @@ NUMBER = r"[0-9.]+(?:e-?[0-9]+)?"
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff sweep chain.csv --symmetric 30:0.1,0.5 --lags 1-10 --out sweep.parquet")(sweep)
+    app.command(
+        rich_help_panel=STUDY,
+        epilog="Example: onoff sweep chain.csv --symmetric 30:0.1,0.5 --lags 1-10 --out sweep.parquet",
+    )(sweep)
 
 
 def sweep(
@@ -37,12 +42,13 @@ def sweep(
         list[str] | None, typer.Option(metavar="N:CONCENTRATION:SEED", help="Also a random chain with Dirichlet rows.")
     ] = None,
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
-    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(*SCHEMES)}; once for each.")] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(AUTO, *SCHEMES)}; once for each.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each cell.")] = None,
     jobs: Jobs = None,
     dask: Dask = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compute the costs of a grid of chains, lags and schemes (default: paper and optimal), as one table.
 
@@ -75,14 +81,17 @@ def sweep(
                     advance()
     except (KeyboardInterrupt, ClusterError):
         _write(results, out, plot)
-        print(f"stopped: {len(results.results)} of {len(results.cells)} cells are finished", file=sys.stderr)
+        aside(f"stopped: {len(results.results)} of {len(results.cells)} cells are finished")
         raise
     failed = _write(results, out, plot)
-    _print(results)
-    print(f"cells (plans and pairs of bounds): {len(results.cells)}, {kept} of them kept from before", file=sys.stderr)
-    print(out)
+    aside(f"cells (plans and pairs of bounds): {len(results.cells)}, {kept} of them kept from before")
+    if as_json:
+        print_json({"file": out, "cells": len(results.cells), "kept": kept, "rows": results.rows()})
+    else:
+        _print(results)
+        print(out)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def _write(results: Sweep, out: Path, plot: Path | None) -> int:
@@ -95,10 +104,10 @@ def _write(results: Sweep, out: Path, plot: Path | None) -> int:
     if plot is not None:
         plot_sweep(rows, plot)
         if len(results.grid.chains) > MOST_PICTURES:
-            print(f"{plot}: shows the first {MOST_PICTURES} of {len(results.grid.chains)} chains", file=sys.stderr)
+            aside(f"{plot}: shows the first {MOST_PICTURES} of {len(results.grid.chains)} chains")
     failed = [row for row in rows if row["error"] is not None]
     for row in failed:
-        print(plain(f"failed: {row['chain']}, lag {row['lag']}, {row['scheme']}: {row['error']}"), file=sys.stderr)
+        aside(plain(f"failed: {row['chain']}, lag {row['lag']}, {row['scheme']}: {row['error']}"))
     return len(failed)
 
 

@@ -1,35 +1,38 @@
-"""What the commands of the client say beside their results: advice, notes on stderr, and messages on stdout."""
+"""What the commands of the client say beside their results: advice, and notes on stderr."""
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.errors import JournalError, OnoffError, RefusedByServer, StaleStep, TransportError
+from onoff.apps.tone import note
+from onoff.errors import JournalError, OnoffError, PendingRequest, RefusedByServer, StaleStep, TransportError
 from onoff.files import told
-from onoff.foreign import LONG, plain, plain_text
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
 
-RESUME = "`onoff resume` finishes it"
+COMMAND = "`onoff resume`"
+RESUME = f"{COMMAND} finishes it"
 
 
 @contextmanager
 def explained(client: Client, advice: str) -> Iterator[None]:
-    """Add to an error that a request is pending, if one is, and what to do about it.
+    """Add to an error that a request is pending, if one is, and what to do about it, with the journal's name.
 
     The server may have given no answer, or refused; or what it gave could not be kept.
     """
     import sqlite3
 
-    from onoff.client.settings import default_journal
     from onoff.client.snapshot import snapshot
 
     try:
         yield
+    except PendingRequest as error:
+        raise PendingRequest(_with_journal(str(error), client.path), step=error.step) from None
     except (TransportError, JournalError, OSError) as error:
         if isinstance(error, StaleStep):
             raise
@@ -44,12 +47,20 @@ def explained(client: Client, advice: str) -> Iterator[None]:
             raise
         words = told(error) if isinstance(error, OSError) else str(error)
         kind = OnoffError if isinstance(error, OSError) else type(error)
-        if advice == RESUME and client.path != default_journal():
-            advice += ". Give it the same --journal"
+        advice = _with_journal(advice, client.path)
         if isinstance(error, RefusedByServer):
             advice = f"once the server takes it, {advice}"
         wanted = client.chain.names[pending.request]
         raise kind(f"{_sentence(words)} The request for {wanted!r} stays pending: {advice}.") from None
+
+
+def _with_journal(text: str, journal: Path) -> str:
+    """The words with the command that finishes a request as it must be typed for this journal."""
+    from onoff.client.settings import default_journal
+
+    if journal == default_journal():
+        return text
+    return text.replace(COMMAND, f"{COMMAND[:-1]} --journal {shlex.quote(str(journal))}`")
 
 
 def _sentence(words: str) -> str:
@@ -81,16 +92,3 @@ def note_planner(client: Client) -> None:
     if planner.working:
         minutes = f"at most {LIMIT // 60} minutes"
         note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")
-
-
-def note(text: str) -> None:
-    """Say something on stderr."""
-    print(f"onoff: {plain(text, LONG)}", file=sys.stderr)
-
-
-def show(body: bytes) -> None:
-    """Write a message to stdout as it came. On a terminal, characters that could steer it are replaced."""
-    if sys.stdout.isatty():
-        print(plain_text(body))
-    else:
-        sys.stdout.buffer.write(body)

@@ -1,4 +1,8 @@
-"""A plan file as the auditor reads it: every field checked here, by code that plans do not share."""
+"""A plan file as the auditor reads it: every field checked here, by code that plans do not share.
+
+A file of version 1 has the matrix of its chain in it. One of version 2 has the fingerprint, and the chain is a file
+beside it, whose bytes must be those of the auditor's own chain.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onoff.errors import PlanError
+from onoff.errors import OnoffError, PlanError
+from onoff.files import read_regular
 from onoff.types import Query
 
 if TYPE_CHECKING:
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 PATTERN = "*.plan.json"
 MOST_UNITS = 2**52  # a larger denominator would not be exact in the arithmetic of plans
 MOST_LAG = 10**6
+VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -103,9 +109,11 @@ def plan_files(path: Path, chain: Chain) -> PlanFiles:
 
 
 def _is_foreign(file: Path, chain: Chain) -> bool:
-    """Whether the file has another matrix, or that of other sources; one that cannot be read may be anything."""
+    """Whether the file says that it is for another chain; one that cannot be read may be anything."""
     try:
         data = json.loads(file.read_bytes())
+        if data["version"] != 1:
+            return bool(data["chain"] != chain.fingerprint)
         return bool((data["names"], data["matrix"]) != (list(chain.names), chain.P.tolist()))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
@@ -118,7 +126,10 @@ def _by_lag(file: Path) -> tuple[int, str]:
 def read(file: Path, chain: Chain) -> Record:
     """The record in a file; `Damaged` if it is not one, or is for another chain. `OSError` if it cannot be read."""
     data = _document(file.read_bytes())
-    _check_chain(data, chain)
+    if data["version"] == 1:
+        _check_chain(data, chain)
+    else:
+        _check_kept(data, file, chain)
     lag = _whole(data.get("lag"), "the lag", 0, MOST_LAG)
     named = re.fullmatch(r"lag-([0-9]+)\.plan\.json", file.name)
     if named and int(named[1]) != lag:
@@ -152,7 +163,7 @@ def _document(content: bytes) -> dict[str, Any]:
         _reject("file", f"not a JSON document: {error}")
     if not isinstance(data, dict) or data.get("format") != "onoff-plan":
         _reject("file", 'not a plan file: "format" must be "onoff-plan"')
-    if type(data.get("version")) is not int or data["version"] != 1:
+    if type(data.get("version")) is not int or data["version"] not in VERSIONS:
         _reject("file", f"version {data.get('version')!r} of the format is not known")
     stated = data.pop("checksum", None)
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -170,6 +181,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
+
+
+def _check_kept(data: dict[str, Any], file: Path, chain: Chain) -> None:
+    """The plan names our chain, and the file of that name holds it to the bit: whoever has the directory has all."""
+    if data.get("chain") != chain.fingerprint:
+        _reject("chain", f"the plan is for the chain {_short(data.get('chain'))}, the chain is {chain.fingerprint}")
+    beside, wanted = file.with_name(f"{chain.fingerprint}.chain"), chain.content
+    try:
+        found = read_regular(beside, len(wanted))
+    except OnoffError as error:
+        _reject("chain", f"the chain of the plan is not beside it: {error}")
+    if found != wanted:
+        at = next((i for i, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), len(found))
+        _reject("chain", f"{beside.name} is not the chain that its name says: byte {at} differs")
 
 
 def _check_chain(data: dict[str, Any], chain: Chain) -> None:

@@ -12,11 +12,21 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Content:
-    """What a server has for one source: status 200 and a body, or another status, which is then the message."""
+    """What a server has for one source: status 200 and a body, or another status, which is then the message.
+
+    `content_type` is what the server calls it, if it says so in a few plain characters. `version` identifies it in
+    words of the transport. They come back with a later query that asks for it only if it is newer; None if it cannot be
+    asked for in that way. `unchanged`: the server says that it is still what such a query named. Then body, type and
+    version are those that the client holds, and none are here. `size` is how many bytes of the answer are for it.
+    """
 
     status: int
     body: bytes
     round: int | None = None
+    content_type: str | None = None
+    version: str | None = None
+    unchanged: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,11 @@ class Answer:
 class Transport(Protocol):
     """One server. `connect` learns what it offers; `fetch` asks for a set, as often as needed, always alike.
 
-    Sources are indices into `names`; sets are sorted. `stream` is the random name of the journal that asks. `fetch`
-    returns only when all of the answer has arrived and was checked; it raises `Unavailable` if another attempt may
-    help, and `RefusedByServer` if not.
+    Sources are indices into `names`; sets are sorted. `held` has for each of them the version that the client holds, or
+    None: these, and only these, may come back `unchanged`. That the server has not what is held, and says so all the
+    same, is status 304: the failure of that member, whether it is wanted or not. `stream` is the random name of the
+    journal that asks. `fetch` returns only when all of the answer has arrived and was checked; it raises `Unavailable`
+    if another attempt may help, and `RefusedByServer` if not.
     """
 
     @property
@@ -40,5 +52,5 @@ class Transport(Protocol):
     @property
     def fingerprint(self) -> str: ...
     async def connect(self) -> None: ...
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer: ...
+    async def fetch(self, stream: str, step: int, sources: tuple[int, ...], held: tuple[str | None, ...]) -> Answer: ...
     async def close(self) -> None: ...

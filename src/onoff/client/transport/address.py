@@ -34,6 +34,18 @@ def checked_url(url: str, needed: str = "http(s)://host/path is needed") -> Spli
     return parts
 
 
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL in one canonical form: small letters, and no port that the scheme implies."""
+    scheme, rest = url.split(":", 1)
+    parts = httpx.URL(f"{scheme.lower()}:{rest}")  # httpx knows the ports of schemes in small letters only
+    return f"{parts.scheme}://{parts.netloc.decode('ascii')}"
+
+
+def request_of(url: str) -> str:
+    """What is asked for: two URLs with the same one are the same, however they are written."""
+    return origin_of(url) + httpx.URL(url).raw_path.decode("ascii")
+
+
 def checked_token(token: str) -> str:
     """A token that fits into a header; the error does not repeat it."""
     if not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):

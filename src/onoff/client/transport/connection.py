@@ -1,4 +1,4 @@
-"""The one HTTP connection of a client: the same headers for every request, and nothing that the client was not told.
+"""The HTTP connections of a client: the same headers for every request, and nothing that the client was not told.
 
 What a server sends is bounded in bytes and in time, whatever it sends: a body to its limit, a whole answer to one
 deadline, which is the same for every query.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -21,27 +21,43 @@ from onoff.foreign import plain
 HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "onoff"}
 DEADLINE = 120.0  # seconds for a whole answer, beside what its size adds
 ANSWER_LIMIT = 512 * 2**20  # bytes of a whole answer; at its end it is in memory twice, and then on disk
+CONNECTIONS = 64  # that are open at once: beyond, the one that was opened first makes room
 
 
-def open_connection(origin: str, timeout: float, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
-    """HTTP/1.1 over one connection, without cookies, redirects, compression, or settings from the environment."""
+def open_connections(
+    origins: Sequence[str], timeout: float, headers: dict[str, str] | None = None, secure: bool | None = None
+) -> httpx.AsyncClient:
+    """HTTP/1.1 over one connection to each origin, without cookies, redirects, compression, or the environment.
+
+    Paths are relative to the first origin. Requests are made one after the other. So there is never a second connection
+    to an origin, and which one is opened, used again or closed follows from the requests and from what servers did.
+    `secure` says whether https may be asked for; by default that is so if an origin needs it.
+    """
+    most = min(len(origins), CONNECTIONS)
     return httpx.AsyncClient(
-        base_url=origin,
+        base_url=origins[0],
         headers={**HEADERS, **(headers or {})},
         timeout=timeout,
-        limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
+        limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
         follow_redirects=False,
         event_hooks={"response": [_stay]},
         trust_env=False,
         # Over plain HTTP no certificates are loaded, which would take 30 ms: this context trusts none.
-        verify=True if origin.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        verify=(any(map(_is_secure, origins)) if secure is None else secure) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
 
 
+def _is_secure(origin: str) -> bool:
+    return origin.startswith("https:")
+
+
 async def _stay(response: httpx.Response) -> None:
-    """Forget where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error."""
-    response.headers.pop("location", None)
+    """Hide where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error.
+
+    Only who makes a file of URLs looks at it (`onoff.client.urls`).
+    """
+    response.extensions["location"] = response.headers.pop("location", None)
 
 
 def checked_deadline(seconds: float) -> float:
@@ -65,10 +81,11 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
 async def read(
     http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None = None
-) -> tuple[int, bytes]:
-    """The status and the whole body. Raises `Unavailable` if the body exceeds the limit or the connection breaks.
+) -> tuple[int, bytes, httpx.Headers]:
+    """The status, the whole body and the headers.
 
-    `problem_limit`, if there is one, is the limit for a body that comes with another status than 200.
+    Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one, is
+    the limit for a body that comes with another status than 200.
     """
     try:
         response = await http.send(request, stream=True)
@@ -79,7 +96,7 @@ async def read(
                 body += chunk
                 if len(body) > most:
                     raise Unavailable(f"{request.url.path}: the body is longer than {most} bytes")
-            return response.status_code, bytes(body)
+            return response.status_code, bytes(body), response.headers
         finally:
             await response.aclose()
     except httpx.HTTPError as error:

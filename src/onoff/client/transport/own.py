@@ -6,14 +6,15 @@ import httpx
 
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_server, checked_token
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
 from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
-from onoff.wire import Catalogue, Query, decode_answer
+from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, Query, Unchanged, decode_answer
 
 CATALOGUE_LIMIT = 32 * 2**20
 PROBLEM_LIMIT = 64 * 2**10
 RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
+NONE = (0, b"")  # the version of what is not held
 STALE = b'"urn:onoff:problem:stale-step"'
 
 
@@ -29,7 +30,7 @@ class OnoffTransport:
     ) -> None:
         self.url = checked_server(url)
         headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
-        self._http: httpx.AsyncClient = open_connection(self.url, timeout, headers)
+        self._http: httpx.AsyncClient = open_connections([self.url], timeout, headers)
         self._catalogue: Catalogue | None = None
         self._given_deadline = None if deadline is None else checked_deadline(deadline)
 
@@ -51,7 +52,7 @@ class OnoffTransport:
         """Fetch the catalogue, and refuse it if its full set could not be asked for."""
         request = self._http.build_request("GET", "/v1/catalogue")
         async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
-            status, body = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
+            status, body, _ = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
@@ -71,15 +72,19 @@ class OnoffTransport:
         self._deadline = DEADLINE + everything / RATE if self._given_deadline is None else self._given_deadline
         self._catalogue = catalogue
 
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:
+    async def fetch(
+        self, stream: str, step: int, sources: tuple[int, ...], held: tuple[str | None, ...] = ()
+    ) -> Answer:
         """Ask for the set; every frame is checked before any is given out."""
         catalogue = self.catalogue
-        body = Query(catalogue.fingerprint, stream, step, sources).encode()
+        versions = [_version(text) for text in held] or [NONE] * len(sources)
+        rounds = tuple(number for number, _ in versions)
+        body = Query(catalogue.fingerprint, stream, step, sources, rounds).encode()
         request = self._http.build_request(
             "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
         )
         async with within(self._deadline):
-            status, answer = await read(self._http, request, catalogue.frame_length * len(sources), PROBLEM_LIMIT)
+            status, answer, _ = await read(self._http, request, catalogue.frame_length * len(sources), PROBLEM_LIMIT)
         if status == 409 and STALE in answer:
             raise StaleStep(
                 f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "
@@ -88,13 +93,32 @@ class OnoffTransport:
         if status != 200:
             raise _refusal(status, answer, "the query")
         try:
-            frames = decode_answer(catalogue, sources, answer)
+            frames = decode_answer(catalogue, sources, answer, rounds)
         except AnswerError as error:
             raise Unavailable(f"{self.url}: {error}") from None
-        return Answer(tuple(Content(200, frame.message, frame.round) for frame in frames), len(answer))
+        contents = (_content(frame, version, catalogue) for frame, version in zip(frames, versions, strict=True))
+        return Answer(tuple(contents), len(answer))
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+def _content(frame: Frame | Unchanged, held: tuple[int, bytes], catalogue: Catalogue) -> Content:
+    """What a frame says. One that calls something unchanged which is not what is held is the failure of its source."""
+    if isinstance(frame, Frame):
+        version = f"{frame.round} {frame.tag.hex()}" if frame.round else None
+        return Content(200, frame.message, frame.round, version=version, size=catalogue.frame_length)
+    if (frame.round, frame.tag) != held:
+        return Content(304, b"", frame.round, size=UNCHANGED_LENGTH)
+    return Content(200, b"", frame.round, unchanged=True, size=UNCHANGED_LENGTH)
+
+
+def _version(text: str | None) -> tuple[int, bytes]:
+    """The round and the tag of what is held."""
+    if text is None:
+        return NONE
+    number, _, tag = text.partition(" ")
+    return int(number), bytes.fromhex(tag)
 
 
 def _refusal(status: int, body: bytes, what: str) -> Unavailable | RefusedByServer:

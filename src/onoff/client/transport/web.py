@@ -1,4 +1,10 @@
-"""Any HTTP server: a catalogue of n URLs at one origin; a set is fetched URL by URL, over one connection."""
+"""Any HTTP servers: a catalogue of n URLs; a set is fetched URL by URL, over one connection to each origin.
+
+An origin is a scheme, a host and a port. Each sees the part of a set that it serves, and all together see the set: the
+promise holds even if they share what they saw. URLs are asked for one after the other in the order of the catalogue,
+whichever origin they are at. An attempt ends at the first URL that cannot be read to its end, and the next attempt
+begins anew. So what any origin sees is a function of the set and of what all of them did before.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,9 @@ from pathlib import Path
 import httpx
 
 from onoff.client.transport import Answer, Content
-from onoff.client.transport.address import checked_url, masked
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connection, read, within
+from onoff.client.transport.address import checked_url, masked, origin_of, request_of
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
+from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import CatalogueError, SourceError
 from onoff.files import told
 from onoff.foreign import plain
@@ -22,8 +29,9 @@ SOURCE_SECONDS = 1.0  # what every source of the catalogue adds to the deadline
 class HttpTransport:
     """The sources of a JSON file {name: URL}. A status other than 200 is that source's message, not an error.
 
-    `timeout` is for one read. `deadline` is for a whole answer, the same for every set (by default 120 seconds and
-    one more for each source of the catalogue). A body has at most `body_limit` bytes and an answer `answer_limit`.
+    `timeout` is for one read. `deadline` is for a whole answer of all origins, the same for every set (by default 120
+    seconds and one more for each source of the catalogue). A body has at most `body_limit` bytes and an answer
+    `answer_limit`. If one origin does not answer, the attempt has failed for the whole set.
     """
 
     def __init__(
@@ -39,8 +47,7 @@ class HttpTransport:
         self._deadline = (
             DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else checked_deadline(deadline)
         )
-        origin = _common_origin(self._sources)
-        self._http: httpx.AsyncClient = open_connection(origin, timeout)
+        self._http: httpx.AsyncClient = open_connections(_origins(self._sources), timeout)
 
     @classmethod
     def load(cls, file: str | Path, deadline: float | None = None) -> HttpTransport:
@@ -60,6 +67,11 @@ class HttpTransport:
         return tuple(self._sources)
 
     @property
+    def urls(self) -> dict[str, str]:
+        """{name: URL}."""
+        return dict(self._sources)
+
+    @property
     def fingerprint(self) -> str:
         """A hash of names, URLs and their order."""
         return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
@@ -67,15 +79,22 @@ class HttpTransport:
     async def connect(self) -> None:
         """Do nothing: the catalogue is the client's own."""
 
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
+    async def fetch(
+        self,
+        stream: str,  # noqa: ARG002 (the protocol's)
+        step: int,  # noqa: ARG002
+        sources: tuple[int, ...],
+        held: tuple[str | None, ...] = (),
+    ) -> Answer:
         """GET every URL of the set in its order, each body to its end, whatever the statuses are."""
         urls = list(self._sources.values())
         contents, size = [], 0
         async with within(self._deadline):
-            for source in sources:
+            for source, version in zip(sources, held or (None,) * len(sources), strict=True):
                 limit = min(self._limit, self._answer_limit - size)
-                status, body = await read(self._http, self._http.build_request("GET", urls[source]), limit)
-                contents.append(Content(status, body))
+                request = self._http.build_request("GET", urls[source], headers=condition(version))
+                status, body, headers = await read(self._http, request, limit)
+                contents.append(_content(status, body, headers, version))
                 size += len(body)
         return Answer(tuple(contents), size)
 
@@ -95,12 +114,19 @@ class HttpTransport:
         await self._http.aclose()
 
 
-def _common_origin(sources: dict[str, str]) -> str:
+def _content(status: int, body: bytes, headers: httpx.Headers, held: str | None) -> Content:
+    """What a server has for one URL. "Not modified" is a message like any other status, unless it was asked for."""
+    if status == 304 and held is not None:
+        return Content(200, b"", unchanged=True)
+    version = version_of(headers) if status == 200 else None
+    return Content(status, body, None, type_of(headers), version, size=len(body))
+
+
+def _origins(sources: dict[str, str]) -> list[str]:
+    """All origins, in the order of the URLs. Raises `CatalogueError` if a URL is there twice or cannot be asked for."""
     if len(sources) < 2:
         raise CatalogueError("at least 2 sources are needed")
-    if len(set(sources.values())) != len(sources):
-        raise CatalogueError("two sources have the same URL")
-    origins = set()
+    names: dict[str, str] = {}
     for name, url in sources.items():
         try:
             parts = checked_url(url)
@@ -108,9 +134,9 @@ def _common_origin(sources: dict[str, str]) -> str:
             raise CatalogueError(f"the URL of {plain(name, 60)!r}: {error}") from None
         if parts.fragment:
             raise CatalogueError(f"the URL of {plain(name, 60)!r} is {masked(url)}: http(s)://host/path is needed")
-        origins.add((parts.scheme, parts.netloc))
-    if len(origins) > 1:
-        shown = " and ".join(f"{scheme}://{place}" for scheme, place in sorted(origins)[:2])
-        raise CatalogueError(f"all URLs must be at one origin: here are {shown}")
-    scheme, place = origins.pop()
-    return f"{scheme}://{place}"
+        other = names.setdefault(request_of(url), name)
+        if other != name:
+            raise CatalogueError(
+                f"{plain(other, 60)!r} and {plain(name, 60)!r} have the same URL: leave one of them out"
+            )
+    return list(dict.fromkeys(map(origin_of, sources.values())))

@@ -7,8 +7,11 @@ certificate of `Screen` that the base law together with the slack realises it.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +20,10 @@ from onoff.model.rows import Rows
 from onoff.schemes.law import DENOMINATOR, Law, Member, quantised
 from onoff.schemes.realisation.repair import Repair, in_time
 from onoff.schemes.realisation.sinkhorn import Screen
+from onoff.schemes.realisation.spreading import in_threads, spread
 from onoff.types import Floats, Mask
 
+TOGETHER = 4  # groups of rows that are screened by one call
 SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is bought
 
 
@@ -39,7 +44,7 @@ def realised(rows: Rows, member: Member, mass: Floats, price: float = 0.0, deadl
         in_time(deadline)
         repair.chase(hard[k][j], rows.group(k))
     used = list(hard)
-    blocks = _uncertain(rows, used, repair.law, slack) if slack else [rows.group(k) for k in used]
+    blocks = _uncertain(rows, used, repair.law, slack, deadline) if slack else [rows.group(k) for k in used]
     repair.fix_all(blocks, deadline)
     return finished(rows, repair.law, slack_units)
 
@@ -59,29 +64,55 @@ def hard_contexts(rows: Rows, per_group: int = 3) -> dict[int, Floats]:
     return found
 
 
-def _uncertain(rows: Rows, groups: list[int], law: Law, slack: float) -> list[Floats]:
-    """The rows that still need a flow: those for which neither certificate works.
+@dataclass(frozen=True)
+class _Screening:
+    """What all groups of rows are screened with: a fifth of the slack goes to the screen.
 
-    A fifth of the slack goes to the screen. The rest covers groups of nearly equal rows by their mean: if
-    p >= (1 - s) mean then p = (1 - s) mean + s r, and r goes to the full set.
+    The rest covers groups of nearly equal rows by their mean: if p >= (1 - s) mean then p = (1 - s) mean + s r, and r
+    goes to the full set.
     """
-    screen = Screen(law, 0.2 * slack)
 
-    def block(k: int) -> Floats:
-        group = rows.group(k)
+    rows: Rows
+    law: Law
+    slack: float
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Screening, (self.rows, self.law, self.slack)  # the screen is made again where it is needed
+
+    @cached_property
+    def screen(self) -> Screen:
+        return Screen(self.law, 0.2 * self.slack)
+
+    def block(self, k: int) -> Floats:
+        """The rows of a group, or their mean if that stands for them."""
+        group = self.rows.group(k)
         mean = group.mean(axis=0, keepdims=True)
         mean /= mean.sum()
-        return mean if (group >= (1 - 0.72 * slack) * mean).all() else group
+        return mean if (group >= (1 - 0.72 * self.slack) * mean).all() else group
 
-    centres = np.array([block(k).mean(axis=0) for k in groups])
-    easy, scaling = screen.passes(centres, rounds=400)
 
-    def left(b: int) -> Floats:
-        found = block(groups[b])
-        return found[~screen.passes(found, scaling[b])[0]] if easy[b] else found
+def _uncertain(rows: Rows, groups: list[int], law: Law, slack: float, deadline: float = inf) -> list[Floats]:
+    """The rows that still need a flow: those for which neither certificate works."""
+    screening = _Screening(rows, law, slack)
+    centres = np.array([screening.block(k).mean(axis=0) for k in groups])
+    easy, scaling = screening.screen.passes(centres, rounds=400)
+    items = [(k, scaling[b] if easy[b] else None) for b, k in enumerate(groups)]
+    shares = [items[start : start + TOGETHER] for start in range(0, len(items), TOGETHER)]
+    found: list[Floats] = []
+    with closing(spread(_left, screening, shares, here=in_threads)) as answers:
+        for answer in answers:
+            in_time(deadline)
+            found += answer
+    return found
 
-    with ThreadPoolExecutor(2) as pool:  # sparse products release the interpreter
-        return list(pool.map(left, range(len(groups))))
+
+def _left(screening: _Screening, items: list[tuple[int, Floats | None]]) -> list[Floats]:
+    """Of some groups, the rows without a certificate; a group whose centre has none is not looked at."""
+    found = []
+    for k, scaling in items:
+        block = screening.block(k)
+        found.append(block if scaling is None else block[~screening.screen.passes(block, scaling)[0]])
+    return found
 
 
 def finished(rows: Rows, law: Law, slack_units: int) -> Law:

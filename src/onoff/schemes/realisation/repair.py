@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 
 from onoff.schemes.law import Law, merged
 from onoff.schemes.realisation.network import Network, supplies
+from onoff.schemes.realisation.spreading import in_processes, spread
 from onoff.types import Floats, Mask
 
 PARALLEL = 3 * 10**7  # flows times memberships from which processes pay for their start: about 3 seconds
@@ -90,15 +92,12 @@ class Repair:
                 in_time(deadline)
                 result.append([self.shortfall(row) for row in rows])
             return result
-        from joblib import Parallel, delayed
-
-        answers = Parallel(n_jobs=-1, return_as="generator")(
-            delayed(_shortfalls_of)(self.law, blocks[start : start + SHARE]) for start in range(0, len(blocks), SHARE)
-        )
+        shares = [blocks[start : start + SHARE] for start in range(0, len(blocks), SHARE)]
         found: list[list[int]] = []
-        for answer in answers:
-            in_time(deadline)
-            found += answer
+        with closing(spread(_shortfalls_of, self.law, shares, here=in_processes)) as answers:
+            for answer in answers:
+                in_time(deadline)
+                found += answer
         return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from onoff.apps.cli.audit import joint, plan, real, switching, transcript
+from onoff.apps.cli.shape import AUDIT, App, Commands
 
 
 def register(app: typer.Typer) -> None:
-    audit = typer.Typer(
+    audit = App(
+        cls=Commands,
         help="Check the promise without believing the planner: what can the server learn?",
         epilog="Example: onoff audit plan chain.csv plans",
         invoke_without_command=True,
@@ -17,7 +19,7 @@ def register(app: typer.Typer) -> None:
     )
     for part in (plan, joint, switching, transcript, real):
         part.register(audit)
-    app.add_typer(audit, name="audit")
+    app.add_typer(audit, name="audit", rich_help_panel=AUDIT)
 
 
 def _help_by_default(context: typer.Context) -> None:

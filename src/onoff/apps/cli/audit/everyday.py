@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onoff.apps.cli.audit.showjoint import at_most, bits, first_request
+from onoff.apps.cli.printing import plain_data, print_json
 from onoff.apps.terminal import print_table, progress
+from onoff.apps.tone import aside
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def audit_past(
             chain, true, statuses, engine, hidden, uniform=uniform, effort=effort, progress=progress
         )
         if as_json:
-            print(json.dumps(asdict(misfit) | {"holds": misfit.holds, "guess": misfit.guess}, indent=2))
+            print_json({**plain_data(misfit), "holds": misfit.holds, "guess": misfit.guess})
         else:
             _print_misfit(statuses, misfit)
             print(first_request(true, uniform))
@@ -53,13 +52,13 @@ def audit_past(
         chain, statuses, engine, hidden, uniform=uniform, decoys=decoys, effort=effort, progress=progress
     )
     if as_json:
-        print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
+        print_json({**plain_data(found), "holds": found.holds})
     else:
         _print(found)
         print(first_request(chain, uniform))
     if plot is not None:
         _plot(found, plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        aside(f"drawn: {plot}")
     return found.holds
 
 

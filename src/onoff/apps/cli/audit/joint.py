@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import parse_sources
-from onoff.errors import OnoffError
+from onoff.apps.cli.options import AsJson, parse_sources
+from onoff.apps.cli.printing import plain_data, print_json
+from onoff.apps.cli.shape import AUDIT
+from onoff.apps.tone import aside
+from onoff.errors import FOUND, OnoffError
 from onoff.schemes import SCHEMES, listed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEFAULT = ("everything", "paper", "optimal", "naive", "decoys")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff audit joint chain.csv --statuses 1001100")(joint)
+    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit joint chain.csv --statuses 1001100")(joint)
 
 
 def joint(
@@ -41,7 +41,7 @@ def joint(
     tried: Annotated[int, typer.Option(min=100, help="Draws of plans, beside their encoders.")] = 20_000,
     streams: Annotated[int, typer.Option(min=10, help="Sampled where nothing exact fits.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the bits: .png, .svg or .pdf.")] = None,
     true_chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
@@ -82,7 +82,7 @@ def joint(
         effort = Effort(draws, tried, streams, seed)
         names = parse_sources(sensitive)
         if not audit_past(loaded, parsed, names, others, decoys, uniform, effort, as_json, plot):
-            raise typer.Exit(1)
+            raise typer.Exit(FOUND)
         return
     if sensitive is not None:
         raise OnoffError("--sensitive needs --promise past: the announced mode hides no sources")
@@ -92,7 +92,7 @@ def joint(
     if true_chain is not None:
         true = Chain.load(true_chain)
         if not _mistaken(loaded, true, parsed, wanted, given, decoys, uniform, effort, as_json):
-            raise typer.Exit(1)
+            raise typer.Exit(FOUND)
         return
     findings = []
     for name in wanted:
@@ -101,15 +101,15 @@ def joint(
             audit_joint(loaded, parsed, name, plans, uniform=uniform, decoys=decoys, effort=effort, progress=progress)
         )
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json(findings)
     else:
         showjoint.print_joint(parsed, findings)
         print(showjoint.first_request(loaded, uniform))
     if plot is not None:
         showjoint.plot_joint(parsed, findings, plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        aside(f"drawn: {plot}")
     if not all(finding.holds for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def _mistaken(
@@ -140,8 +140,7 @@ def _mistaken(
         if name in WITHOUT_PLANS
     ]
     if as_json:
-        parts = [asdict(one) | {"holds": one.holds} for one in found] + [asdict(one) for one in others]
-        print(json.dumps(parts, indent=2))
+        print_json([*({**plain_data(one), "holds": one.holds} for one in found), *others])
     else:
         showjoint.print_mistaken(statuses, found, others)
         print(showjoint.first_request(true, uniform))

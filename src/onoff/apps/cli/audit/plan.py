@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.apps.cli.options import parse_lags
+from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import AUDIT
+from onoff.apps.tone import note
+from onoff.errors import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,7 @@ SHOWN = 12  # sources of a set that are named
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff audit plan chain.csv plans --at 5,10")(plan)
+    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit plan chain.csv plans --at 5,10")(plan)
 
 
 def plan(
@@ -33,7 +35,7 @@ def plan(
     at: Annotated[str | None, typer.Option(metavar="LAGS", help="Also verify at these larger lags: 5, 2-10.")] = None,
     draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race, or `draw` of a table.")] = 20_000,
     time_limit: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For a proof by CP-SAT.")] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of certificates.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
     from onoff.apps.terminal import progress
@@ -45,7 +47,7 @@ def plan(
     loaded = Chain.load(chain)
     found = [plan_files(path, loaded) for path in plans]
     for store in (store for one in found for store in one.foreign):
-        print(f"onoff: {store} holds plans for another chain: not audited", file=sys.stderr)
+        note(f"{store} holds plans for another chain: not audited")
     verdicts = []
     for file in (file for one in found for file in one.files):
         bar = progress(f"auditing {file.name}")
@@ -54,9 +56,9 @@ def plan(
         if not as_json:
             print("\n".join(certificate(verdict, loaded)))
     if as_json:
-        print(json.dumps([as_dict(verdict, loaded) for verdict in verdicts], indent=2))
+        print_json([as_dict(verdict, loaded) for verdict in verdicts])
     if not all(verdict.valid for verdict in verdicts):
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.apps.cli.options import parse_lags
+from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import AUDIT
+from onoff.apps.tone import aside
 from onoff.errors import OnoffError
 from onoff.schemes import AUTO, listed, tables
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff audit real sequences.txt --chain chain.csv --users 5000")(real)
+    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit real sequences.txt --chain chain.csv --users 5000")(
+        real
+    )
 
 
 def real(
@@ -50,7 +53,7 @@ def real(
     run: Annotated[
         float, typer.Option(min=1, help="With --promise past: the mean length of runs of private requests.")
     ] = 3.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
 
@@ -79,9 +82,9 @@ def real(
         return
     found = audit_real(parts, _plans(parts.chain, wanted, scheme), switch=switch, seed=seed, progress=progress)
     if found.stopped:
-        print(f"stopped after {found.attacked} of {found.wanted} people", file=sys.stderr)
+        aside(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
-        print(json.dumps(_as_dict(parts, found), indent=2))
+        print_json(_as_dict(parts, found))
     else:
         _print(parts, found)
     if found.stopped:
@@ -102,9 +105,9 @@ def _past(
         parts, Everyday.start, sensitive=hidden, plans=plans, share=share, length=run, seed=seed, progress=progress
     )
     if found.stopped:
-        print(f"stopped after {found.attacked} of {found.wanted} people", file=sys.stderr)
+        aside(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
-        print(json.dumps(past_as_dict(found, parts), indent=2))
+        print_json(past_as_dict(found, parts))
     else:
         print_past(found, parts)
     if found.stopped:

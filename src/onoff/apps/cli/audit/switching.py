@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import AUDIT
+
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: onoff audit switching chain.csv --sensitive health,politics")(switching)
+    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit switching chain.csv --sensitive health,politics")(
+        switching
+    )
 
 
 def switching(
     chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
     sensitive: Annotated[str, typer.Option(metavar="NAMES", help="The sources for which privacy is ON: a,b,c.")],
     steps: Annotated[int, typer.Option(min=2, max=20, help="Requests of a stream; all streams are enumerated.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compute what the server learns about a user who goes ON exactly for sensitive sources.
 
@@ -35,7 +39,7 @@ def switching(
     plans = plans_for("optimal", loaded, [True, *[False] * (steps - 1)])
     found = audit_switching(loaded, sources, plans, steps)
     if as_json:
-        print(json.dumps([asdict(user) for user in found], indent=2))
+        print_json(found)
         return
     print_table(
         "what the server learns about a request that was made ON",

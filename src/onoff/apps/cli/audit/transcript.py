@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.errors import OnoffError
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import AUDIT
+from onoff.apps.tone import aside
+from onoff.errors import FOUND, OnoffError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,8 @@ class Scheme(StrEnum):
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Example: onoff audit transcript seen.jsonl --chain chain.json --journal reader.journal --plans plans"
+        rich_help_panel=AUDIT,
+        epilog="Example: onoff audit transcript seen.jsonl --chain chain.json --journal reader.journal --plans plans",
     )(transcript)
 
 
@@ -58,7 +61,7 @@ def transcript(
     ] = 0.01,
     draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race that was used.")] = 20_000,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw beliefs over time: .png, .svg, .pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
 
@@ -106,16 +109,16 @@ def transcript(
         progress=progress,
     )
     if as_json:
-        print(json.dumps(transcript_as_dict(found), indent=2))
+        print_json(transcript_as_dict(found))
     else:
         print_transcript(found)
     if plot is not None:
         from onoff.audit.transcript.picture import draw
 
         draw(found.audit, loaded, plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        aside(f"drawn: {plot}")
     if not found.passed:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def _everyday(
@@ -147,11 +150,11 @@ def _everyday(
         progress=progress,
     )
     if as_json:
-        print(json.dumps(everyday_as_dict(found, chain), indent=2))
+        print_json(everyday_as_dict(found, chain))
     else:
         print_everyday(found, chain)
     if not found.passed:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -> Exhibits:

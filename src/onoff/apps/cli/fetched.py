@@ -1,0 +1,131 @@
+"""A message that has arrived, and what it took: for people, for programs and for a file.
+
+All of it happens after the connection is closed. Until then nothing may depend on which source was wanted.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onoff.apps.cli.printing import print_json
+from onoff.apps.tone import detail, note
+from onoff.errors import SourceError
+from onoff.foreign import plain_text
+
+if TYPE_CHECKING:
+    from onoff.client.client import Message
+    from onoff.client.stored import StepRow
+
+MOST_NAMED = 20  # sources of a set that -v names
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What `onoff get --json` prints.
+
+    `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
+    `query` is what was asked for, `cost` what the law expected it to be, `bytes` what arrived for all of it.
+    """
+
+    source: str
+    step: int
+    private: bool
+    made_private: bool
+    lag: int
+    plan: str
+    query: tuple[str, ...]
+    cost: float
+    bytes: int | None
+    attempts: int | None
+    round: int | None
+    status: int
+    content_type: str | None
+    unchanged: bool
+    length: int
+    encoding: str | None
+    body: str | None
+    file: Path | None
+
+
+def deliver(
+    message: Message, row: StepRow, names: Sequence[str], announced: bool, out: Path | None, as_json: bool
+) -> None:
+    """Write the message where it was wanted, and say what is worth knowing about it.
+
+    `announced`: the next request was known, or not needed. Raises `SourceError` if nothing was published for it yet: a
+    script must not take nothing for an empty message.
+    """
+    from onoff.files import write_atomically
+
+    if message.made_private:
+        without = "no --next was given, and the query must hide the next request"
+        early = "the first two requests of a journal always are"
+        note(f"this request was made ON: {early if announced else without}")
+    tell_step(row, names)
+    if message.round == 0:
+        raise SourceError(
+            f"{message.source}: nothing has been published yet; the request is finished and counts as made",
+            status=204,
+            body=b"",
+        )
+    if out is not None:
+        write_atomically(out, message.body)
+    if as_json:
+        print_json(fetched(message, row, out))
+    elif out is None:
+        _show(message.body)
+
+
+def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:
+    """The message with what it took."""
+    encoding, body = None, None
+    if file is None:
+        try:
+            encoding, body = "utf-8", message.body.decode()
+        except UnicodeDecodeError:
+            encoding, body = "base64", base64.b64encode(message.body).decode()
+    return Fetched(
+        source=message.source,
+        step=message.step,
+        private=message.private,
+        made_private=message.made_private,
+        lag=row.lag,
+        plan=row.plan,
+        query=message.query,
+        cost=row.cost,
+        bytes=row.bytes,
+        attempts=row.attempts,
+        round=message.round,
+        status=message.status,
+        content_type=message.content_type,
+        unchanged=message.unchanged,
+        length=len(message.body),
+        encoding=encoding,
+        body=body,
+        file=file,
+    )
+
+
+def tell_step(row: StepRow, names: Sequence[str]) -> None:
+    """Say with -v what was asked for in a step, and what it took."""
+    from onoff.apps.terminal import counted, size
+
+    shown = ", ".join(names[x] for x in row.query[:MOST_NAMED]) + (", ..." if len(row.query) > MOST_NAMED else "")
+    status = "ON" if row.private else f"OFF, {counted(row.lag, 'step')} after ON"
+    detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
+    took = "" if row.bytes is None else f"; {size(row.bytes)} received"
+    tried = "" if row.attempts in (None, 1) else f" in {row.attempts} attempts"
+    detail(f"expected cost {row.cost:.3f} ({row.plan}){took}{tried}")
+
+
+def _show(body: bytes) -> None:
+    """Write a message to stdout as it came. On a terminal, characters that could steer it are replaced."""
+    if sys.stdout.isatty():
+        print(plain_text(body))
+    else:
+        sys.stdout.buffer.write(body)

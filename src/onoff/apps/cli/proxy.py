@@ -1,0 +1,107 @@
+"""`onoff proxy`: a private door for any program of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import TOKEN, Cache, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
+from onoff.apps.cli.shape import READ
+from onoff.apps.cli.telling import note_new
+from onoff.apps.tone import note
+from onoff.errors import OnoffError
+
+if TYPE_CHECKING:
+    from onoff.apps.proxy.line import Line
+    from onoff.client.client import Client
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff proxy --urls urls.json --chain habits.json --sensitive health,politics",
+    )(proxy)
+
+
+def proxy(
+    *,
+    urls: Urls = None,
+    server: Server = None,
+    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="Needed once; then it is remembered.")] = None,
+    sensitive: Sensitive = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The state; made if it is not there. Not that of `onoff get`.")
+    ] = None,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Without a chain: ask for everything, and note requests to fit a chain to.")
+    ] = False,
+    private: Annotated[
+        bool | None, typer.Option("--on/--off", help="Set the privacy switch now; otherwise it is as it was left.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Count, for Prometheus, at /onoff/metrics.")] = False,
+    record: Record = None,
+    cache: Cache = None,
+    delay: Delay = 0.05,
+    deadline: Deadline = None,
+) -> None:
+    """Serve every program on this machine privately: GET /NAME is one request for the source NAME.
+
+    GET / is a page with the sources, the privacy switch and what was downloaded. Stop with Ctrl-C or SIGTERM; a step
+    that is under way is finished, or stays pending and is finished at the next start. A line of JSON on stdout says
+    when and where requests are answered.
+    """
+    import logging
+
+    from onoff.apps.proxy.process import is_loopback, run
+    from onoff.client.connecting import connect
+    from onoff.client.settings import default_journal
+
+    logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
+    path = journal or default_journal().with_name("learning" if learn else "proxy")
+    _refuse_announced(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    client = connect(
+        chain, server=server, urls=urls, journal=path, promise="past", sensitive=parse_sources(sensitive),
+        record=record, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
+    )  # fmt: skip
+    if not is_loopback(host):
+        note(
+            f"{host} can be reached by others: whoever does asks in your name and reads what you can. Browsers do not "
+            "say there which page a request comes from, so pages of others can make steps, too"
+        )
+
+    def opened(line: Line) -> None:
+        note_new(client)
+        if private is not None:
+            line.switch(private)
+        if client.learned is not None:
+            note(client.learned.words())
+
+    def ready(url: str) -> None:
+        print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
+
+    run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready)
+
+
+def _refuse_announced(path: Path) -> None:
+    """Raise an error if a journal is for requests that announce the next one: no program does."""
+    from onoff.client.snapshot import snapshot
+
+    if path.exists() and snapshot(path).promise == "both":
+        raise OnoffError(
+            f"{path}: was made for the promise 'both', which needs the next request, and other programs cannot "
+            "announce it: name another journal"
+        )
+
+
+def _urls(client: Client) -> dict[str, str] | None:
+    """{name: URL}, if the sources are at web servers."""
+    from onoff.client.transport.web import HttpTransport
+
+    return client.transport.urls if isinstance(client.transport, HttpTransport) else None

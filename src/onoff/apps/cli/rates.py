@@ -1,0 +1,72 @@
+"""`onoff rates`: what a request costs at each lag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onoff.apps.cli.options import AsJson, parse_lags, parse_sources
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import PLAN
+from onoff.apps.tone import aside
+from onoff.errors import OnoffError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff rates examples/reader.csv --lags 1-10 --plot rates.png")(
+        rates
+    )
+
+
+def rates(
+    chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
+    lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
+    as_json: AsJson = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
+    promise: Annotated[
+        str, typer.Option(metavar="both|past", help="past: the everyday mode, which needs no next request; simulated.")
+    ] = "both",
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
+    streams: Annotated[int, typer.Option(min=2, help="With --promise past: how many are simulated.")] = 40,
+) -> None:
+    """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound.
+
+    With --promise past: messages per request over the steps since ON, beside the announced mode and asking openly.
+    """
+    from onoff.apps import plots
+    from onoff.apps import terminal as report
+    from onoff.model.chain import Chain
+
+    wanted = parse_lags(lags)
+    if plot is not None:
+        plots.check_picture(plot)
+    if promise == "past":
+        from onoff.apps import everydayrates
+
+        found = everydayrates.everyday_rates(
+            Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
+            bar=report.progress("simulating"),
+        )  # fmt: skip
+        if as_json:
+            print_json(found)
+        else:
+            everydayrates.print_everyday_rates(found)
+        if plot is not None:
+            everydayrates.plot_everyday_rates(found, plot)
+            aside(f"drawn: {plot}")
+        return
+    if promise != "both" or sensitive is not None:
+        raise OnoffError("choose --promise both or past; --sensitive needs --promise past")
+    rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
+    if as_json:
+        print_json(rows)
+    else:
+        report.print_rates(rows)
+    if plot is not None:
+        plots.plot_rates(rows, plot)
+        aside(f"drawn: {plot}")

@@ -1,0 +1,50 @@
+"""`onoff urls`: the file of URLs from the feeds of a feed reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.shape import READ
+from onoff.errors import OnoffError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=READ, epilog="Example: onoff urls feeds.opml -o urls.json")(urls)
+
+
+def urls(
+    feeds: Annotated[
+        str,
+        typer.Argument(metavar="FEEDS", help="OPML, or one URL in a line and after it a name if you like; - is stdin."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="JSON {name: URL}, for --urls.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out if it is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the file of URLs from an OPML file or a list: ask for every URL once and follow its redirects.
+
+    Names are the titles in small letters, and the file is sorted by them. Nothing is written if anything is wrong.
+    """
+    import asyncio
+
+    from onoff.apps.terminal import progress
+    from onoff.client.urls import find_urls
+    from onoff.files import check_file, write_atomically
+
+    check_file(out)
+    if out.exists() and not force:
+        raise OnoffError(f"{out}: exists already: give another name, or --force to overwrite it")
+    found = asyncio.run(find_urls(feeds, bar=progress("asking")))
+    write_atomically(out, json.dumps(dict(found.urls), indent=2, ensure_ascii=False).encode() + b"\n")
+    if as_json:
+        print_json(found)
+        return
+    for name, url in found.redirected.items():
+        print(f"{name}: {url} leads to {found.urls[name]}")
+    print(f"{len(found.urls)} sources at {found.origins} web server{'s' if found.origins > 1 else ''}")

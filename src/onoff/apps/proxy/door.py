@@ -1,0 +1,52 @@
+"""Who may ask: programs of this machine and its user, but no web page of others.
+
+A page of a hostile site, or a feed that a browser shows, can make the browser send requests here: as a picture, a form,
+a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). Each would be a step
+that the user has not made. So they are refused by what browsers say of themselves, before anything is looked at:
+
+- The host must be an address in digits or `localhost`. A name that somebody else controls is neither.
+- `Sec-Fetch-Site`, which pages cannot change, must be `none` (typed, or a bookmark) or `same-origin` (our own page).
+- `Origin`, if there is one, must be our own.
+- A browser that only prepares for a click (`Sec-Purpose`) gets nothing.
+
+Bodies of others get no power over this either: see `replies`.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+
+OWN_SITES = (None, "none", "same-origin")
+HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]/@]+))(?::[0-9]{1,5})?")
+
+
+def refusal(headers: Headers) -> tuple[int, str] | None:
+    """The status and the sentence with which a request is turned away; None if it may come in."""
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not _is_ours(hosts[0]):
+        return 421, "this proxy is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
+    if any(site not in OWN_SITES for site in headers.getlist("sec-fetch-site")):
+        return 403, "a web page may not use this proxy: open the address yourself, or start at the proxy's own page"
+    if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
+        return 403, "another web page may not use this proxy"
+    if any("prefetch" in headers.get(name, "").lower() for name in ("sec-purpose", "purpose", "x-moz")):
+        return 403, "every request is a step: nothing is fetched in advance"
+    return None
+
+
+def _is_ours(host: str) -> bool:
+    """Whether a Host header has an address in digits or `localhost`."""
+    match = HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match["six"] or match["name"]
+    if name.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,162 @@
+"""The line of requests: one stream, one client, one step after the other in the order of arrival.
+
+A request that has joined the line is made, whoever goes away meanwhile: to leave steps out because a program lost its
+patience would show. A step that could not be finished stays pending in the journal, and is finished before the next one
+is begun, with the same query. Nothing is skipped because the pending step wanted the same source: each request that
+joins is a step of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from onoff.client.client import Client, Message
+from onoff.errors import OnoffError, SourceError
+from onoff.files import told
+
+LONGEST = 128  # requests that wait
+KEPT = 5  # errors that the page shows
+PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
+PRIVACY = "privacy"  # the journal's note of the switch
+
+log = logging.getLogger("onoff.proxy")
+
+
+class LineFull(OnoffError):
+    """So many requests wait that no more are taken. No step was made."""
+
+
+class LineClosed(OnoffError):
+    """The proxy is ending. No step was made."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that went wrong, and when, in seconds since 1970."""
+
+    at: float
+    words: str
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A request that waits, with the status of the moment at which it came."""
+
+    source: str
+    private: bool
+    answer: asyncio.Future[Message]
+
+
+class Line:
+    """Use as `async with Line(client) as line`, with a client that is open and that nothing else uses."""
+
+    def __init__(self, client: Client, longest: int = LONGEST) -> None:
+        self.client, self._longest = client, longest
+        self.troubles: deque[Trouble] = deque(maxlen=KEPT)
+        noted = client.journal.recall(PRIVACY)
+        # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
+        self._private = not client.journal.sensitive if noted is None else noted == "on"
+        self._waiting: deque[_Wish] = deque()
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._worker: asyncio.Task[None] | None = None
+        self._current: asyncio.Task[Message] | None = None
+
+    async def __aenter__(self) -> Line:
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Turn those who wait away; finish the step that is under way, or leave it pending if that takes long."""
+        self._closed = True
+        for wish in self._waiting:
+            _fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
+        self._waiting.clear()
+        if self._current is not None:
+            await asyncio.wait({self._current}, timeout=PATIENCE)
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait({self._worker})
+
+    @property
+    def private(self) -> bool:
+        """Whether the requests that come now are ON. The journal remembers it."""
+        return self._private
+
+    def switch(self, private: bool) -> None:
+        """Switch privacy ON or OFF for the requests to come."""
+        self.client.journal.note(PRIVACY, "on" if private else "off")
+        self._private = private
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def join(self, source: str) -> asyncio.Future[Message]:
+        """The message of a source, in the future. From here on its step will be made."""
+        if self._closed:
+            raise LineClosed("the proxy is ending: ask again when it is back")
+        if len(self._waiting) >= self._longest:
+            raise LineFull(f"{self._longest} requests are waiting: ask again later")
+        wish = _Wish(source, self._private, asyncio.get_running_loop().create_future())
+        self._waiting.append(wish)
+        self._wake.set()
+        return wish.answer
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                wish = self._waiting.popleft()
+                self._current = asyncio.create_task(self._step(wish))
+                try:
+                    await asyncio.wait({self._current})
+                except asyncio.CancelledError:  # the end: what is under way stays pending
+                    self._current.cancel()
+                    await asyncio.wait({self._current})
+                    _fail(wish, LineClosed("the proxy has ended before the answer came: the request stays pending"))
+                    raise
+                _settle(wish, self._current)
+                self._note(self._current.exception())
+
+    async def _step(self, wish: _Wish) -> Message:
+        """Finish what is pending, then make the step."""
+        if self.client.journal.state.pending is not None:
+            with contextlib.suppress(SourceError):
+                await self.client.resume()
+        # Not `get`: what the origin says instead of a message is an answer, too.
+        [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
+        return message
+
+    def _note(self, error: BaseException | None) -> None:
+        if error is None:
+            return
+        if isinstance(error, OnoffError):
+            words = str(error)
+        elif isinstance(error, OSError):
+            words = told(error)
+        else:
+            log.error("a step failed", exc_info=error)
+            words = f"an error of the proxy itself ({type(error).__name__}); its log has more"
+        self.troubles.append(Trouble(time.time(), words))
+
+
+def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:
+    """Tell who waits, if anybody does."""
+    error = made.exception()
+    if error is not None:
+        _fail(wish, error)
+    elif not wish.answer.done():
+        wish.answer.set_result(made.result())
+
+
+def _fail(wish: _Wish, error: BaseException) -> None:
+    if not wish.answer.done():
+        wish.answer.set_exception(error)
+        wish.answer.exception()  # who asked may be gone: then nobody looks

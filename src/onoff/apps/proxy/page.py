@@ -1,0 +1,123 @@
+"""The proxy's own page: one HTML document without scripts, in which every foreign word is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from datetime import datetime
+from html import escape
+
+from onoff.apps.proxy.facts import Facts
+from onoff.apps.proxy.naming import Naming
+from onoff.client.promises import PROMISES, SENSITIVE
+from onoff.foreign import plain
+
+STYLE = """
+:root { color-scheme: light dark }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
+.loud { border-left: .3rem solid #c00; padding-left: .8rem; font-weight: 600 }
+dt { font-weight: 600 } dd { margin: 0 0 .6rem 0 }
+button { font: inherit; padding: .4rem 1rem }
+li { overflow-wrap: anywhere }
+"""
+HEADERS = {
+    "content-security-policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'; "
+    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'; img-src data:",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",  # with less, browsers do not say that the form below is ours
+    "cache-control": "no-store",
+}
+FORM = "application/x-www-form-urlencoded"
+
+
+def rendered(facts: Facts, naming: Naming, token: str) -> str:
+    """The page. `token` goes into its form: only who has seen the page can send it."""
+    parts = [
+        *_mode(facts),
+        *_switch(facts, token),
+        *_following(facts),
+        "<h2>Sources</h2><p>Every visit to one of these is a request, and makes a step.</p><ul>",
+        *(_source(name, naming.path(name), name in facts.sensitive) for name in facts.names),
+        "</ul><h2>So far</h2><dl>",
+        *_numbers(facts),
+        "</dl>",
+        *_troubles(facts),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>onoff proxy</title>'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<style>{STYLE}</style></head><body><main><h1>onoff proxy</h1>{''.join(parts)}</main></body></html>"
+    )
+
+
+def _mode(facts: Facts) -> list[str]:
+    if facts.learned is not None:
+        words = _safe(facts.learned.words())
+        return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
+    promise = PROMISES["past"].replace("the server", "the servers")
+    said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
+    return [said, f"<p>Sensitive sources: {escape(SENSITIVE)}.</p>"] if facts.sensitive else [said]
+
+
+def _switch(facts: Facts, token: str) -> list[str]:
+    now, other = ("ON", "off") if facts.private else ("OFF", "on")
+    effect = "new requests are private" if facts.private else "new requests are open: the servers learn them in part"
+    if facts.learned is not None:
+        effect = "new requests are noted as private" if facts.private else "new requests are noted as open"
+    return [
+        f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
+        '<form method="post" action="/onoff/privacy">',
+        f'<input type="hidden" name="token" value="{escape(token)}">',
+        f'<button name="privacy" value="{other}">Switch {other.upper()}</button></form>',
+        "<p>Do not switch because of what you are about to read: the servers see when you switch.</p>",
+    ]
+
+
+def _following(facts: Facts) -> list[str]:
+    found = facts.following
+    if found is None:
+        return []
+    kind = ' class="loud"' if found.refuted else ""
+    more = " What is promised does not hold for such requests: see <i>check</i> in the manual." if found.refuted else ""
+    return [f"<h2>Do requests follow the chain?</h2><p{kind}>{_safe(found.words())}.{more}</p>"]
+
+
+def _source(name: str, path: str | None, sensitive: bool) -> str:
+    shown = _safe(name)
+    link = shown if path is None else f'<a href="{escape(path)}">{shown}</a>'
+    return f"<li>{link}{' (sensitive)' if sensitive else ''}</li>"
+
+
+def _numbers(facts: Facts) -> list[str]:
+    journal, n = facts.journal, len(facts.names)
+    totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
+    rows = {
+        "requests": f"{totals.steps:,}, {totals.private:,} of them ON",
+        "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
+        f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
+        "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
+        "waiting": f"{facts.waiting} requests" + (", and a step is not finished" if pending else ""),
+    }
+    if traffic is not None:
+        rows["of the bytes"] = (
+            f"{traffic.changed:,} had changed; about {traffic.openly:,.0f} if asked for openly, "
+            f"{traffic.mirrored:,.0f} to mirror everything, {traffic.everything:,.0f} to download everything each time"
+        )
+    return [f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in rows.items()]
+
+
+def _troubles(facts: Facts) -> list[str]:
+    if not facts.troubles:
+        return []
+    lines = []
+    for trouble in reversed(facts.troubles):
+        when = datetime.fromtimestamp(trouble.at).isoformat(" ", "seconds")
+        lines.append(f'<li><time datetime="{when}">{when}</time>: {_safe(trouble.words)}</li>')
+    return ["<h2>Last errors</h2><ul>", *lines, "</ul>"]
+
+
+def _safe(words: str) -> str:
+    """Foreign words for HTML: one line, printable, escaped."""
+    return escape(plain(words))

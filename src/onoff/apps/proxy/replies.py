@@ -1,0 +1,102 @@
+"""How a step is answered: status, body and type of the origin, a local ETag, and no power for what the body says.
+
+A body comes from an untrusted origin but is served from ours, where our own page and its switch live. So every answer
+carries a policy under which a browser treats it as a page of nowhere: no scripts, forms or frames. Nothing is loaded,
+and links that it has are those of a foreign page, which `door` refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+
+from starlette.responses import Response
+
+from onoff.apps.proxy.line import LineClosed, LineFull
+from onoff.client.client import Message
+from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
+from onoff.files import told
+
+RETRY_SECONDS = 5
+LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
+BARE = (204, 205)  # statuses whose answers have no body
+TYPE = re.compile(r"[\x20-\x7e]{1,200}")
+GUARD = {
+    "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",  # a program may keep it, and must ask before it uses it again: that is a step
+}
+
+
+async def answered(message: Message, method: str, held: list[str]) -> Response:
+    """The answer to a request. `held` are the values of its If-None-Match."""
+    status = message.status
+    if message.round == 0:
+        return said(404, "nothing has been published for this source yet; the step was made")
+    if not 200 <= status < 600 or status == 304:  # a program would take 304 for an answer to its own condition
+        return said(502, f"the origin answered {status}, which answers nothing that was asked; the step was made")
+    stated = message.content_type
+    kind = stated if stated is not None and TYPE.fullmatch(stated) else None
+    tag = await _tag(status, kind, message.body)
+    headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": _word(message.private)}
+    if status == 200 and _holds(held, tag):
+        return Response(status_code=304, headers=headers)
+    if kind is not None:
+        headers["content-type"] = kind
+    if status in BARE:
+        return _without_length(Response(status_code=status, headers=headers))
+    response = Response(b"" if method == "HEAD" else message.body, status, headers)
+    response.headers["content-length"] = str(len(message.body))
+    return response
+
+
+def failed(error: Exception) -> Response:
+    """The answer where a step was not made, or not finished."""
+    status, words = 500, "the proxy made a mistake; its log has the details"
+    if isinstance(error, OnoffError | OSError):
+        words = told(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, LineFull | LineClosed):
+        status = 503
+    elif isinstance(error, ContextError):
+        status, words = 409, f"{words}; no step was made"
+    elif isinstance(error, TransportError):
+        status = 502 if isinstance(error, RefusedByServer) else 504
+        words += ". What is pending is finished before the next request, which is a step of its own"
+    return said(status, words, {"retry-after": str(RETRY_SECONDS)} if status in (503, 504) else None)
+
+
+def said(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
+    """An answer of the proxy itself: a sentence."""
+    text = words[:1].upper() + words[1:] + "\n"
+    return Response(text, status, {**GUARD, **(headers or {})}, "text/plain")
+
+
+async def _tag(status: int, kind: str | None, body: bytes) -> str:
+    """A strong ETag: a hash of all that is answered. A long body is hashed beside the loop that queries leave from."""
+
+    def digest() -> str:
+        whole = hashlib.sha256(f"{status} {kind}\n".encode())
+        whole.update(body)
+        return f'"{whole.hexdigest()[:32]}"'
+
+    return digest() if len(body) < LARGE else await asyncio.to_thread(digest)
+
+
+def _holds(held: list[str], tag: str) -> bool:
+    """Whether If-None-Match names this tag; weak ones count (RFC 9110, 13.1.2)."""
+    tags = [part.strip().removeprefix("W/") for value in held for part in value.split(",")]
+    return "*" in tags or tag in tags
+
+
+def _without_length(response: Response) -> Response:
+    if "content-length" in response.headers:
+        del response.headers["content-length"]
+    return response
+
+
+def _word(private: bool) -> str:
+    return "on" if private else "off"

@@ -1,0 +1,135 @@
+"""Without a chain: every request asks for everything, which hides it whatever the habits are, and is noted.
+
+The journal is the record. When it has enough requests, a chain can be fitted to it (`onoff fit JOURNAL`), and a new
+journal is begun with that chain. A journal that was made while learning has no chain, so it is never used with one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from onoff.client.journal import Journal
+from onoff.client.session import Pending, check_request
+from onoff.errors import JournalError, OnoffError, SessionError
+from onoff.model.chain import Chain
+from onoff.model.misfit import FEW
+
+NOTE = "learning"  # the note that has the names of the sources
+LEAVE = "give no chain, promise, sensitive sources or lengths while learning: there is no chain that they could be for"
+PUBLIC = (
+    "A chain fitted to your own private requests becomes public with the first query, and tells of them; "
+    "--open-only uses requests that were asked OFF alone"
+)
+
+log = logging.getLogger("onoff.client")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """How many requests a journal has noted, for n sources, and how many of them were asked OFF."""
+
+    n: int
+    requests: int
+    open: int
+
+    @property
+    def needed(self) -> int:
+        """The requests from which a chain can be fitted: `FEW` transitions for each source."""
+        return FEW * self.n + 1
+
+    @property
+    def enough(self) -> bool:
+        return self.requests >= self.needed
+
+    def words(self) -> str:
+        """How far it has come, in a sentence or three."""
+        noted = f"learning: {self.requests} requests are noted, {self.open} of them asked OFF"
+        if not self.enough:
+            return f"{noted}; a chain of {self.n} sources needs {self.needed}"
+        return f"{noted}, which is ENOUGH for a chain: `onoff fit JOURNAL -o habits.json`. {PUBLIC}"
+
+
+class Learning:
+    """The side of the client that asks for everything and keeps what was wanted. See `onoff.client.promises.Drawing`.
+
+    `chain` has the names of the sources. Its probabilities are nobody's habits and decide nothing.
+    """
+
+    def __init__(self, chain: Chain, journal: Journal) -> None:
+        self._chain, self._journal = chain, journal
+
+    def status(self, private: bool | None) -> bool:
+        return private is None or private
+
+    async def ready(self, private: bool) -> None:  # noqa: ARG002
+        return
+
+    def begin(self, source: str, next: str | None, private: bool) -> Pending:
+        if next is not None:
+            raise SessionError("while learning nothing is announced: leave the next request out")
+        state, request = self._journal.state, self._chain.index(source)
+        check_request(state, self._chain, request)
+        everything = tuple(range(self._chain.n))
+        pending = Pending(request, None, True, private, 0, everything, "everything", 0.0)
+        self._journal.begin(replace(state, pending=pending), pending, float(self._chain.n))
+        if state.step + 1 == FEW * self._chain.n + 1:
+            log.warning("%s: %s", self._journal.path, learned(self._journal).words())
+        return pending
+
+    def look_ahead(self) -> None:
+        return
+
+    async def hold(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def unknown_habits(names: Sequence[str]) -> Chain:
+    """A chain that bears the names while nothing is known of habits."""
+    n = len(names)
+    if n < 2:
+        raise OnoffError("at least 2 sources are needed")
+    return Chain(np.full((n, n), 1 / n), names)
+
+
+def learned(journal: Journal) -> Learned:
+    """What a journal that is open has noted."""
+    steps = list(journal.steps())
+    return Learned(len(names_in(journal.recall(NOTE))), len(steps), sum(not step.asked_private for step in steps))
+
+
+def check_learning(journal: Journal, learns: bool, names: Sequence[str]) -> None:
+    """Refuse to learn with a journal that has a chain, and to use one without a chain for anything else."""
+    noted = journal.recall(NOTE)
+    if learns and noted is None:
+        state = journal.state
+        if state.step or state.pending is not None:
+            raise JournalError(f"{journal.path}: was made with a chain: name another journal to learn with")
+        journal.note(NOTE, json.dumps(list(names)))
+    elif not learns:
+        refuse_learning(journal.path, {} if noted is None else {NOTE: noted})
+
+
+def refuse_learning(path: Path, notes: Mapping[str, str]) -> None:
+    """Raise an error if these notes are those of a journal that was made while learning."""
+    if NOTE in notes:
+        raise JournalError(
+            f"{path}: was made while learning and has no chain. Go on with --learn (learn=True), or fit a chain to it "
+            f"(`onoff fit {path} -o habits.json`) and give that with another journal"
+        )
+
+
+def names_in(note: str | None) -> list[str]:
+    """The names in a note."""
+    found = json.loads(note or "[]")
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise JournalError("the names that the journal remembers cannot be read")
+    return found

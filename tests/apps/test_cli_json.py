@@ -1,0 +1,136 @@
+"""`--json`: every command that prints a result has it. It prints one document and nothing else, with known fields."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from clikit import call
+from onoff import Chain
+from onoff.apps.cli.app import app
+from onoff.apps.cli.fields import FIELDS, WITHOUT
+from onoff.apps.cli.printing import plain_data
+from recordingserver import RecordingServer, reply
+from serverprocess import ServerProcess
+
+NAMES = ("news", "sports", "science", "weather")
+# A command of `FIELDS`, and what to type for it in the directory of `world`. {url} and {web} are servers.
+RUNS = {
+    "get": "get news --next sports --journal get.journal {given}",
+    "resume": "resume --journal both.journal",
+    "status": "status --journal both.journal",
+    "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
+    "measure": "measure urls.json --out lengths.json",
+    "urls": "urls feeds.txt --force -o found.json",
+    "estimate": "estimate chain.json --streams 2",
+    "fit": "fit log.csv --one-user -o fitted.json --bootstrap 0",
+    "check": "check past.journal --chain chain.json",
+    "rates": "rates chain.json --lags 1-2",
+    "rates --promise past": "rates chain.json --lags 1-2 --promise past --streams 2",
+    "plan": "plan chain.json --lags 1-2 --out plans",
+    "sweep": "sweep chain.json --lags 1 --out table.parquet",
+    "audit plan": "audit plan chain.json plans",
+    "audit joint": "audit joint chain.json --statuses 10 --scheme naive --scheme optimal",
+    "audit joint --true-chain": "audit joint chain.json --statuses 10 --scheme optimal --true-chain other.json",
+    "audit joint --promise past": "audit joint chain.json --statuses 10 --promise past",
+    "audit joint --promise past --true-chain": "audit joint chain.json --statuses 10 --promise past "
+    "--true-chain other.json",
+    "audit switching": "audit switching chain.json --sensitive news --steps 2",
+    "audit transcript": "audit transcript transcript.jsonl --chain chain.json --journal both.journal --plans plans",
+    "audit transcript --promise past": "audit transcript transcript.jsonl --chain chain.json --journal past.journal "
+    "--record laws.jsonl",
+    "audit real": "audit real people.txt --min-length 3 --lags 1 --users 4",
+    "audit real --promise past": "audit real people.txt --min-length 3 --lags 1 --users 4 --promise past",
+}  # fmt: skip
+
+
+def leaves(command, before=()):
+    """All commands that are no groups, with their names."""
+    for name, part in command.commands.items():
+        if isinstance(part, TyperGroup):
+            yield from leaves(part, (*before, name))
+        else:
+            yield " ".join((*before, name)), part
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A directory with a chain, a log, and what `RUNS` needs; and how to run one of them."""
+    directory = tmp_path_factory.mktemp("json")
+    Chain.symmetric(4, 0.4, NAMES).save(directory / "chain.json")
+    Chain.symmetric(4, 0.45, NAMES).save(directory / "other.json")
+    rng = random.Random(1)
+    (directory / "requests.txt").write_text("on news\non news\noff sports\noff science\n")
+    (directory / "log.csv").write_text("time,page\n" + "".join(f"{t},{rng.choice(NAMES)}\n" for t in range(400)))
+    (directory / "people.txt").write_text("".join(" ".join(rng.choices(NAMES, k=6)) + "\n" for _ in range(16)))
+    with ServerProcess(directory, names=NAMES) as server, RecordingServer(lambda _: reply(b"a page")) as web:
+        server.publish({name: f"latest of {name}".encode() for name in NAMES})
+        (directory / "urls.json").write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
+        (directory / "feeds.txt").write_text("".join(f"{web.url}/{name} {name}\n" for name in NAMES))
+        given = f"--chain chain.json --server {server.url} --delay 0 --no-background --plans plans"
+
+        def run(words, *more):
+            return call(*words.format(given=given).split(), *more, cwd=directory)
+
+        call("plan", "chain.json", "--lags", "1-2", "--out", "plans", cwd=directory, check=True)
+        for word in ("news --next sports", "sports --next news", "news --next news --off"):
+            made = run(f"get {word} --promise both --journal both.journal {{given}}")
+            assert made.returncode == 0, made.stderr
+        played = run(RUNS["play"], "--quiet")
+        assert played.returncode == 0, played.stderr
+        assert played.stderr == ""
+        yield run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_prints_its_result_as_json_or_is_known_to_have_none(name):
+    has_it = any("--json" in parameter.opts for parameter in COMMANDS[name].params)
+    assert has_it == (name in FIELDS)
+    assert has_it != (name in WITHOUT), f"{name}: add --json and its fields, or say in WITHOUT why there is no result"
+    assert not has_it or name in RUNS, f"{name}: add a line to RUNS"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_json_is_all_that_stdout_has_and_its_fields_are_the_documented_ones(name, world):
+    done = world(RUNS[name], "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)  # one document: words before or after it would be an error
+    rows = found if isinstance(found, list) else [found]
+    assert rows
+    documented = FIELDS[name]
+    required = {field for field, words in documented.items() if not words.startswith("(")}
+    for row in rows:
+        assert required <= row.keys() <= documented.keys()
+
+
+def test_nothing_is_documented_that_is_not_run():
+    assert FIELDS.keys() == RUNS.keys()
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: Fraction
+    far: float
+
+
+@dataclass(frozen=True)
+class Outer:
+    parts: tuple[Inner, ...]
+    table: dict[int, np.ndarray]
+    file: Path
+
+
+def test_a_result_is_printed_with_all_its_parts_and_null_for_what_is_not_finite():
+    found = plain_data(Outer((Inner(Fraction(1, 4), float("inf")),), {3: np.arange(2)}, Path("a/b")))
+    assert found == {"parts": [{"share": 0.25, "far": None}], "table": {"3": [0, 1]}, "file": "a/b"}

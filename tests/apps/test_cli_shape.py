@@ -1,0 +1,259 @@
+"""The shape of the command line: help, tone, completion, exit codes, and what `get` and `play` write where."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from clikit import call
+from onoff import Chain, errors
+from onoff.apps.cli.app import app
+from onoff.apps.cli.shape import GROUPS, first_sentence
+from onoff.apps.terminal import amount, size
+from onoff.client.client import Client
+from onoff.client.snapshot import snapshot
+from recordingserver import OnoffOrigin, RecordingServer, reply
+
+ONOFF = Path(sys.executable).with_name("onoff")
+ROOT = Path(__file__).parents[2]
+NAMES = ("news", "sports", "science", "weather")
+BODIES = {name: f"latest of {name}".encode() for name in NAMES}
+SAID = ("--delay", "0", "--no-background")
+
+
+def leaves(command, before=()):
+    """All commands that are no groups, with their names."""
+    for name, part in command.commands.items():
+        if isinstance(part, TyperGroup):
+            yield from leaves(part, (*before, name))
+        else:
+            yield (*before, name), part
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+@pytest.fixture(scope="module")
+def origin():
+    """A server of ours in this process."""
+    with RecordingServer(OnoffOrigin(BODIES)) as server:
+        yield server
+
+
+@pytest.fixture
+def given(tmp_path, origin):
+    """What a client of `origin` needs, with a journal of its own."""
+    Chain.symmetric(4, 0.4, NAMES).save(tmp_path / "chain.json")
+    where = ("--journal", tmp_path / "j", "--plans", tmp_path / "plans", *SAID)
+    return ("--chain", tmp_path / "chain.json", "--server", origin.url, *where)
+
+
+# Help
+
+
+def test_help_lists_every_command_in_its_group_with_its_whole_first_sentence():
+    shown = call("--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in shown.split("Read:")[1]
+    places = [shown.index(f"\n{group}:\n") for group in GROUPS]
+    assert places == sorted(places)
+    assert not re.search(r"^Commands:$", shown, flags=re.M), "a command without a group: give it a rich_help_panel"
+    words = " ".join(shown.split())
+    for name, command in COMMANDS.items():
+        if not command.hidden:
+            assert f"{' '.join(name)} {first_sentence(command.help)}" in words
+
+
+@pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_h_and_can_be_told_to_be_quiet_or_verbose(name):
+    short, long = call(*name, "-h").stdout, call(*name, "--help").stdout
+    assert short == long
+    for option in ("-h, --help", "-q, --quiet", "-v, --verbose"):
+        assert option in short
+
+
+def test_the_version_is_said():
+    assert call("-V").stdout == call("--version").stdout != ""
+
+
+def test_a_shell_completes_commands_and_options():
+    def completed(line):
+        words = {"_ONOFF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        done = subprocess.run([ONOFF], env={**os.environ, **words}, capture_output=True, text=True, check=False)
+        return done.stdout.split()
+
+    assert {"status", "serve", "sweep"} <= set(completed("onoff s")) <= {name[0] for name in COMMANDS}
+    assert "--journal" in completed("onoff get --jo")
+
+
+def test_bytes_have_separators_and_units():
+    assert [size(number) for number in (1, 308, 12_345, 12_345_678, 3 * 10**9)] == [
+        "1 byte",
+        "308 bytes",
+        "12,345 bytes",
+        "12,345,678 bytes (12.3 MB)",
+        "3,000,000,000 bytes (3.0 GB)",
+    ]
+    assert [amount(cost, None) for cost in (2.5, 1234.0)] == ["2.500", "1234.000"]
+    assert [amount(cost, (1.0,)) for cost in (2.5, 12_345.6)] == ["2.5", "12,346"]
+
+
+# Tone
+
+
+def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_what_it_cost(given, tmp_path):
+    loud = call("get", "news", *given, check=True)
+    assert "a new journal" in loud.stderr
+    assert "asked for" not in loud.stderr
+    more = call("get", "news", "--off", "-v", *given, check=True)
+    row = "step 1 (ON): asked for 4 sources: news, sports, science, weather"
+    assert row in more.stderr
+    assert re.search(r"expected cost 4\.000 \(everything\); \d+ bytes received", more.stderr)
+    assert re.search(r"took \d+\.\d\d s\n", more.stderr)
+    call("get", "sports", *given, check=True)
+    for words in (("-q", "get", "news", "--off", *given), ("get", "news", "--off", "-q", *given)):
+        quiet = call(*words, check=True)
+        assert (quiet.stdout, quiet.stderr) == ("latest of news", "")
+    assert re.search(r"step 5 \(OFF, 3 steps after ON\): asked for", call("get", "news", "--off", "-v", *given).stderr)
+    assert snapshot(tmp_path / "j").state.step == 6
+
+
+def test_an_error_is_said_quietly_too_and_with_its_origin_if_the_command_is_verbose(tmp_path):
+    quiet = call("rates", tmp_path / "none.csv", "-q")
+    assert quiet.stderr.count("\n") == 1
+    verbose = call("rates", tmp_path / "none.csv", "-v")
+    assert "Traceback" in verbose.stderr
+    assert verbose.stderr.endswith(quiet.stderr)
+    both = call("rates", tmp_path / "none.csv", "-v", "-q")
+    assert (both.returncode, "contradict each other" in both.stderr) == (errors.USAGE, True)
+
+
+# What get and play write
+
+
+def test_get_writes_a_file_whole_and_only_after_the_connection_is_closed(given, tmp_path, monkeypatch):
+    out, seen = tmp_path / "message", []
+    out.write_text("before")
+    honest = Client.__aexit__
+
+    async def leave(self, *words):
+        seen.append(out.read_text())
+        await honest(self, *words)
+
+    monkeypatch.setattr(Client, "__aexit__", leave)
+    done = call("get", "news", "-o", out, *given, check=True)
+    assert (done.stdout, out.read_text(), seen) == ("", "latest of news", ["before"])
+    found = json.loads(call("get", "sports", "-o", out, "--json", *given, check=True).stdout)
+    assert (found["body"], found["file"], found["length"]) == (None, str(out), len(BODIES["sports"]))
+    assert out.read_bytes() == BODIES["sports"]
+    again = call("resume", "--out", out, *given[:8], "--journal", tmp_path / "j")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_asked(given, tmp_path, origin):
+    origin.reset()
+    done = call("get", "news", "-o", tmp_path / "none" / "message", *given)
+    assert (done.returncode, "there is no directory" in done.stderr) == (errors.USAGE, True)
+    assert not (tmp_path / "j").exists()
+    assert not any(origin.recording())
+
+
+def test_a_body_that_is_no_text_is_base64_in_json(given):
+    with RecordingServer(OnoffOrigin({**BODIES, "news": b"\xff\x00"})) as server:
+        words = [server.url if str(word).startswith("http") else word for word in given]
+        found = json.loads(call("get", "news", "--json", *words, check=True).stdout)
+    assert (found["encoding"], found["body"]) == ("base64", "/wA=")
+
+
+def test_play_reads_standard_input_and_goes_on_with_the_same_words(given, tmp_path):
+    def play(text, *more):
+        stream = io.TextIOWrapper(io.BytesIO(text))
+        with patch.object(sys, "stdin", stream):
+            return call("play", "-", *given, *more)
+
+    assert "2 requests" in play(b"on news\noff sports\n").stdout
+    assert "stdin was played to its end: nothing was asked for now" in play(b"on news\noff sports\n").stderr
+    done = play(b"off science\noff news\n", "--json", "-v")
+    found = json.loads(done.stdout)
+    assert (found["requests"], found["made"], found["totals"]["steps"]) == (2, 2, 4)
+    assert done.stderr.count("asked for") == 2
+    assert "standard input: byte 0 is not UTF-8" in play(b"\xff").stderr
+    assert "stdin: line 1 is 'maybe news'" in play(b"maybe news\n").stderr
+    assert snapshot(tmp_path / "j").state.step == 4
+
+
+# Exit codes
+
+
+def refusing(path):
+    """A server of ours that refuses one kind of request."""
+    honest = OnoffOrigin(BODIES)
+    return lambda request: reply(b"no", 403) if request.path == path else honest(request)
+
+
+def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+
+    def code(*words):
+        done = call(*words)
+        assert done.returncode in (0, errors.FOUND) or done.stderr.splitlines()[-1].startswith("onoff: error: ")
+        return done.returncode
+
+    def get(server, journal, *more, source="news"):
+        words = [server if str(word).startswith("http") else word for word in given]
+        return code("get", source, *words[:4], "--journal", tmp_path / journal, *words[6:], *more)
+
+    assert code("get") == errors.USAGE
+    assert get("http://127.0.0.1:1", "a") == errors.UNREACHABLE
+    with RecordingServer(refusing("/v1/query")) as server:
+        assert get(server.url, "b") == errors.REFUSED
+    with RecordingServer(OnoffOrigin(BODIES)) as server:
+        assert get(server.url, "b", source="sports") == errors.RULES  # what was refused is pending
+    urls = tmp_path / "urls.json"
+    with RecordingServer(lambda request: reply(b"no", 404) if request.path == "/news" else reply(b"yes")) as web:
+        urls.write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
+        place = ["--chain", tmp_path / "chain.json", "--urls", urls, "--journal", tmp_path / "c", *SAID]
+        done = call("get", "news", *place)
+        assert done.returncode == errors.NO_MESSAGE
+        assert "the request counts as made, with its query" in done.stderr
+        assert code("get", "sports", *place) == 0
+    (tmp_path / "d").write_text("not a journal")
+    assert get("http://127.0.0.1:1", "d") == errors.JOURNAL
+    assert code("status", "--journal", tmp_path / "d") == errors.JOURNAL
+    (tmp_path / "requests").write_text("on news\non sports\n" * 30)
+    assert code("check", tmp_path / "requests", "--chain", tmp_path / "chain.json") == errors.FOUND
+
+
+def test_the_exit_codes_are_documented_as_they_are():
+    """In the reference, in `onoff --help` and in the classes of errors, which may not disagree."""
+    names = ("FOUND", "USAGE", "UNREACHABLE", "REFUSED", "NO_MESSAGE", "JOURNAL", "RULES", "STOPPED")
+    known = {getattr(errors, name) for name in names}
+    assert len(known) == len(names)
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, flags=re.M)} == known | {0}
+    shown = " ".join(call("--help").stdout.split())
+    assert {int(number) for number in re.findall(r"(\d+) ", shown.split("Exit codes:")[1])} == known | {0}
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.OnoffError):
+            assert kind.exit_code in known, name
+            mentioned = re.search(rf"^\| (\d+) \|[^\n]*`{name}`", page, flags=re.M)
+            inherited = next(base for base in kind.__mro__ if "exit_code" in vars(base))
+            assert mentioned is None or int(mentioned[1]) == kind.exit_code
+            assert mentioned is not None or inherited is not kind or kind is errors.OnoffError, f"{name} is not listed"
+
+
+def test_nothing_is_said_on_stdout_by_an_error_even_with_json(tmp_path):
+    with redirect_stdout(io.StringIO()):
+        done = call("status", "--json", "--journal", tmp_path / "none")
+    assert (done.returncode, done.stdout) == (errors.JOURNAL, "")

@@ -1,0 +1,388 @@
+"""The proxy's application over a real client: one step for each request, and none for what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from starlette.datastructures import Headers
+
+from clientkit import BODIES, CHAIN, NAMES, scene
+from onoff import Chain
+from onoff.apps.proxy.app import wanted
+from onoff.apps.proxy.door import refusal
+from onoff.apps.proxy.naming import Naming
+from onoff.client.client import Client
+from onoff.errors import OnoffError
+from proxykit import proxied
+from recordingserver import reply
+
+OWN = {"host": "127.0.0.1:8800"}
+
+
+@pytest.fixture
+def world(tmp_path):
+    with scene("any", tmp_path) as made:
+        yield made
+
+
+def through(world, ask, **options):
+    """What `ask` gives, called with the local program's side and the line."""
+    kept = {key: options.pop(key) for key in ("longest", "metrics") if key in options}
+
+    async def run():
+        async with proxied(everyday(world, **options), **kept) as (http, line):
+            return await ask(http, line)
+
+    return asyncio.run(run())
+
+
+def everyday(world, chain=CHAIN, **options):
+    settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
+    return Client(chain, world.transport(), world.directory / "journal", promise="past", **settings)
+
+
+def steps(line):
+    return line.client.journal.state.step
+
+
+def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
+    honest = world.server.respond
+
+    def typed(request):
+        if request.path == "/news":
+            return reply(BODIES["news"], headers=["Content-Type: application/rss+xml; charset=utf-8"])
+        if request.path == "/sports":
+            return reply(b"gone for good", 410, headers=["Content-Type: text/plain"])
+        return honest(request)
+
+    world.server.respond = typed
+
+    async def ask(http, line):
+        news, sports = await http.get("/news"), await http.get("/sports")
+        return news, sports, steps(line)
+
+    news, sports, made = through(world, ask)
+    assert (news.status_code, news.content) == (200, BODIES["news"])
+    assert news.headers["content-type"] == "application/rss+xml; charset=utf-8"
+    assert (sports.status_code, sports.content) == (410, b"gone for good")
+    assert sports.headers["content-type"] == "text/plain"
+    assert made == 2
+    assert [news.headers["onoff-step"], sports.headers["onoff-step"]] == ["0", "1"]
+
+
+def test_head_is_a_step_too_and_has_no_body(world):
+    async def ask(http, line):
+        return await http.head("/news"), steps(line)
+
+    head, made = through(world, ask)
+    assert (head.status_code, head.content, made) == (200, b"", 1)
+    assert head.headers["content-length"] == str(len(BODIES["news"]))
+
+
+def test_a_local_etag_saves_the_body_but_not_the_step(world):
+    honest = world.server.respond
+
+    async def ask(http, line):
+        first = await http.get("/news")
+        tag = first.headers["etag"]
+        held = [await http.get("/news", headers={"if-none-match": value}) for value in (tag, f'"x", W/{tag}', "*")]
+        other = await http.get("/news", headers={"if-none-match": '"x"'})
+        world.server.respond = lambda request: reply(b"newer") if request.path == "/news" else honest(request)
+        return held, other, await http.get("/news", headers={"if-none-match": tag}), steps(line)
+
+    held, other, newer, made = through(world, ask)
+    assert [(answer.status_code, answer.content) for answer in held] == [(304, b"")] * 3
+    assert (other.status_code, other.content) == (200, BODIES["news"])
+    assert (newer.status_code, newer.content) == (200, b"newer")
+    assert made == 6
+
+
+def test_a_range_is_ignored(world):
+    async def ask(http, _):
+        return await http.get("/news", headers={"range": "bytes=0-3"})
+
+    answer = through(world, ask)
+    assert (answer.status_code, answer.content) == (200, BODIES["news"])
+
+
+def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
+    async def ask(http, line):
+        unknown = [await http.get(path) for path in ("/nothing", "/news/", "/news?x=1", "/%ff", "/onoff/privacy/x")]
+        unknown.append(await http.get("/onoff/metrics"))
+        wrong = [await http.request(method, "/news") for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH")]
+        return unknown, wrong, steps(line)
+
+    unknown, wrong, made = through(world, ask)
+    assert {answer.status_code for answer in unknown} == {404}
+    assert {answer.status_code for answer in wrong} == {405}
+    assert {answer.headers["allow"] for answer in wrong} == {"GET, HEAD"}
+    assert made == 0
+    assert not world.server.recording()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "anything else"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"origin": "https://127.0.0.1:8800"},
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:8800"},
+        {"host": "localhost.evil.example"},
+        {"host": ""},
+        {"sec-purpose": "prefetch;prerender", "sec-fetch-site": "none"},
+        {"purpose": "prefetch"},
+    ],
+)
+def test_what_a_web_page_could_trigger_is_refused_before_a_step(world, headers):
+    async def ask(http, line):
+        before = line.private
+        answers = [await http.get(path, headers=headers) for path in ("/news", "/", "/onoff/privacy")]
+        answers.append(await http.put("/onoff/privacy", content="off", headers=headers))
+        return answers, steps(line), before == line.private
+
+    answers, made, unchanged = through(world, ask)
+    assert {answer.status_code for answer in answers} <= {403, 421}
+    assert not any("access-control-allow-origin" in answer.headers for answer in answers)
+    assert (made, unchanged) == (0, True)
+    assert not world.server.recording()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8800"},
+        {"host": "localhost:8800", "origin": "http://localhost:8800"},
+        {"host": "[::1]:8800"},
+        {"host": "192.168.1.7"},
+    ],
+)
+def test_programs_and_the_users_own_visits_come_in(headers):
+    assert refusal(Headers({**OWN, **headers})) is None
+
+
+def test_bodies_have_no_power_in_a_browser(world):
+    async def ask(http, _):
+        return await http.get("/news"), await http.get("/nothing")
+
+    for answer in through(world, ask):
+        policy = answer.headers["content-security-policy"].split("; ")
+        assert {"default-src 'none'", "sandbox"} <= set(policy)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_the_privacy_switch_decides_and_is_remembered(world):
+    async def first(http, line):
+        found = [(await http.get("/news")).headers["onoff-status"], (await http.get("/onoff/privacy")).text]
+        put = await http.put("/onoff/privacy", content="off")
+        found += [put.status_code, (await http.get("/sports")).headers["onoff-status"]]
+        for body in ('{"privacy": "on"}', '"off"', "ON", "off\n"):
+            assert (await http.put("/onoff/privacy", content=body)).status_code == 204
+            found.append(line.private)
+        for body in ("", "maybe", "{", '{"privacy": 1}', "[" * 900, "x" * 2000):
+            assert (await http.put("/onoff/privacy", content=body)).status_code == 400
+        return found
+
+    async def second(http, _):
+        return (await http.get("/onoff/privacy")).text
+
+    assert through(world, first) == ["on", "on\n", 204, "off", True, False, True, False]
+    assert through(world, second) == "off\n"
+
+
+def test_the_switch_of_the_page_needs_the_token_of_the_page(world):
+    async def ask(http, line):
+        page = (await http.get("/")).text
+        token = re.search(r'name="token" value="([^"]+)"', page)[1]
+        wrong = [await http.post("/onoff/privacy", data=data) for data in ({"privacy": "off"}, {"token": "x" * 43})]
+        before = line.private
+        right = await http.post("/onoff/privacy", data={"token": token, "privacy": "off"})
+        return wrong, before, right, line.private, await http.delete("/onoff/privacy")
+
+    wrong, before, right, after, deleted = through(world, ask)
+    assert [answer.status_code for answer in wrong] == [403, 403]
+    assert (before, right.status_code, right.headers["location"], after) == (True, 303, "/", False)
+    assert deleted.status_code == 405
+
+
+def test_a_journal_with_sensitive_sources_starts_off(world):
+    async def ask(http, line):
+        return line.private, (await http.get("/")).text
+
+    private, page = through(world, ask, sensitive=("sports",))
+    assert not private
+    assert "sports</a> (sensitive)" in page
+
+
+def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
+    def broken(request):  # noqa: ARG001
+        return reply(b"x", 200, headers=["Content-Length: 7"])
+
+    async def ask(http, line):
+        world.server.respond = broken
+        await http.get("/news")
+        line.troubles.append(type(line.troubles[0])(0.0, "<script>alert(1)</script>"))
+        return await http.get("/")
+
+    page = through(world, ask)
+    assert "<script" not in page.text
+    assert "&lt;script&gt;" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "script-src" not in page.headers["content-security-policy"]
+    for words in ("Privacy is ON", "Last errors", "rounding", "downloaded", "Do requests follow the chain?"):
+        assert words in page.text
+
+
+def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
+    strong = Chain([[0.96 if x == y else 0.01 for y in range(5)] for x in range(5)], NAMES)
+
+    async def ask(http, _):
+        quiet = (await http.get("/")).text
+        for _ in range(8):
+            for name in NAMES:
+                await http.get(f"/{name}")
+        return quiet, (await http.get("/")).text
+
+    quiet, loud = through(world, ask, chain=strong)
+    assert "DO NOT FOLLOW" not in quiet
+    assert '<p class="loud">' in loud
+    assert "DO NOT FOLLOW the chain" in loud
+
+
+def test_beyond_the_longest_line_requests_are_turned_away_without_a_step(world):
+    async def ask(http, line):
+        asked = [asyncio.create_task(http.get(f"/{NAMES[i % 5]}")) for i in range(7)]
+        answers = await asyncio.gather(*asked)
+        return answers, steps(line)
+
+    answers, made = through(world, ask, longest=3)
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert made == sum(answer.status_code == 200 for answer in answers) == 7 - len(refused)
+    assert refused
+    assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
+
+
+def test_who_goes_away_does_not_undo_the_step(world):
+    async def ask(http, line):
+        leaving = [asyncio.create_task(http.get(f"/{name}")) for name in ("news", "sports", "weather")]
+        await asyncio.sleep(0)
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        answer = await http.get("/culture")
+        asked = [NAMES[step.request] for step in line.client.journal.steps()]
+        return answer, asked
+
+    answer, asked = through(world, ask)
+    assert answer.content == BODIES["culture"]
+    assert asked[-1] == "culture"
+    assert asked[:-1] == ["news", "sports", "weather"][: len(asked) - 1]
+
+
+def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(world):
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.get("/news")
+        await http.put("/onoff/privacy", content="off")
+        await http.get("/news")
+        world.server.respond = lambda _: reply(b"", length=10)
+        lost = await http.get("/sports")
+        still = await http.get("/sports")
+        pending = line.client.journal.state.pending
+        world.server.respond = honest
+        found = await http.get("/sports")
+        return lost, still, pending, found, [(row.step, row.request, row.query) for row in line.client.journal.steps()]
+
+    lost, still, pending, found, rows = through(world, ask)
+    assert [lost.status_code, still.status_code] == [504, 504]
+    assert int(lost.headers["retry-after"]) > 0
+    assert (found.status_code, found.content) == (200, BODIES["sports"])
+    assert [row[:2] for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1)]  # the retry is a step of its own
+    assert rows[2][2] == pending.query
+
+
+def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):
+    round_trip = Chain([[float(y == (x + 1) % 5) for y in range(5)] for x in range(5)], NAMES)
+
+    async def ask(http, line):
+        return [await http.get("/news"), await http.get("/news"), await http.get("/sports")], steps(line)
+
+    answers, made = through(world, ask, chain=round_trip)
+    assert [answer.status_code for answer in answers] == [200, 409, 200]
+    assert made == 2
+
+
+def test_at_its_end_the_line_turns_those_who_wait_away(world):
+    async def ask(http, line):
+        asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
+        while not steps(line):
+            await asyncio.sleep(0.001)
+        await line.__aexit__()
+        answers = await asyncio.gather(*asked)
+        return answers, steps(line), line.client.journal.state.pending, (await http.get("/news")).status_code
+
+    answers, made, pending, late = through(world, ask)
+    assert [answer.status_code for answer in answers] == [200] * made + [503] * (5 - made)
+    assert pending is None
+    assert late == 503
+
+
+def test_metrics_are_there_on_request_and_count_nothing_by_source(world):
+    async def ask(http, _):
+        await http.get("/news")
+        return await http.get("/onoff/metrics")
+
+    answer = through(world, ask, metrics=True)
+    assert 'onoff_proxy_answers_total{status="200"} 1.0' in answer.text
+    assert "onoff_proxy_steps 1.0" in answer.text
+    assert "news" not in answer.text
+
+
+def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
+    urls = {
+        "news": "https://Example.org/feed.xml?kind=news",
+        "a/b c": "http://example.org:8080/",
+        "ü": "https://example.org/%C3%BC",
+        "twice": "http://twin.example/x",
+        "two": "https://twin.example/x",
+        "other.example/y": "https://elsewhere.example/",
+        "shadowed": "https://other.example/y",
+        "onoff/privacy": "https://example.org/p",
+    }
+    naming = Naming(tuple(urls), urls)
+    for path, query, name in (
+        (b"/news", b"", "news"),
+        (b"/example.org/feed.xml", b"kind=news", "news"),
+        (b"/EXAMPLE.org/feed.xml", b"kind=news", "news"),
+        (b"/example.org/feed.xml", b"", None),
+        (b"/a/b%20c", b"", "a/b c"),
+        (b"/a%2Fb%20c", b"", "a/b c"),
+        (b"/example.org:8080/", b"", "a/b c"),
+        (b"/%C3%BC", b"", "ü"),
+        (b"/example.org/%C3%BC", b"", "ü"),
+        (b"/twin.example/x", b"", None),
+        (b"/other.example/y", b"", "other.example/y"),  # a name comes first
+        (b"/onoff/privacy", b"", None),
+        (b"/example.org/p", b"", "onoff/privacy"),
+        (b"/", b"", None),
+        (b"/..", b"", None),
+    ):
+        assert naming.source(path, query) == name, path
+    assert naming.path("a/b c") == "/a%2Fb%20c"
+    assert naming.path("onoff/privacy") is None
+
+
+def test_the_switch_refuses_words_that_mean_nothing():
+    assert wanted(b" On\n")
+    with pytest.raises(OnoffError, match="on or off"):
+        wanted(b'{"privacy": {"on": 1}}')

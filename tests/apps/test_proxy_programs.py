@@ -1,0 +1,222 @@
+"""Programs that we did not write read feeds through a real `onoff proxy` from two plain web servers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import typer
+
+from clikit import call
+from onoff import Chain
+from onoff.apps.cli.app import app
+from onoff.client.snapshot import snapshot
+from proxykit import ONOFF, PlainOrigin, ProxyProcess
+
+NAMES = tuple(f"feed{i}" for i in range(10))
+SEED = 17
+ROOT = Path(__file__).parents[2]
+
+
+def feed(name, issue=1):
+    item = f"<item><title>{name} {issue}</title><guid>{name}-{issue}</guid><description>x</description></item>"
+    return f'<?xml version="1.0"?><rss version="2.0"><channel><title>{name}</title>{item}</channel></rss>'
+
+
+def habits():
+    """Strong habits: one of three sources follows most of the time, and none is impossible."""
+    rng = np.random.default_rng(SEED)
+    matrix = rng.dirichlet(np.full(10, 0.3), 10) + 0.01
+    return Chain(matrix / matrix.sum(axis=1, keepdims=True), NAMES)
+
+
+@pytest.fixture
+def origins(tmp_path):
+    """Two web servers, five feeds each."""
+    for i, name in enumerate(NAMES):
+        place = tmp_path / f"site{i % 2}"
+        place.mkdir(exist_ok=True)
+        (place / f"{name}.xml").write_text(feed(name))
+    with PlainOrigin(tmp_path / "site0") as one, PlainOrigin(tmp_path / "site1") as two:
+        yield one, two
+
+
+def urls_at(origins):
+    return {name: f"{origins[i % 2].url}/{name}.xml" for i, name in enumerate(NAMES)}
+
+
+def needed(program):
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    return path
+
+
+class Programs:
+    """Each reads a feed at the proxy, as its user would call it, and says what it got."""
+
+    def __init__(self, proxy, directory):
+        self.proxy, self.directory = proxy, directory
+
+    def read(self, program, name):
+        return getattr(self, program)(f"{self.proxy.url}/{name}", name)
+
+    def curl(self, url, name):  # noqa: ARG002
+        return subprocess.run([needed("curl"), "-sS", "--fail", url], check=True, capture_output=True, text=True).stdout
+
+    def wget(self, url, name):  # noqa: ARG002
+        return subprocess.run([needed("wget"), "-qO-", url], check=True, capture_output=True, text=True).stdout
+
+    def newsboat(self, url, name):
+        """Reload one feed; its newest article is looked up in newsboat's own cache."""
+        listed, kept, settings = (self.directory / f"newsboat.{end}" for end in ("urls", "db", "config"))
+        listed.write_text(url + "\n")
+        settings.write_text("cleanup-on-quit no\n")
+        command = [needed("newsboat"), "-u", listed, "-c", kept, "-C", settings, "-x", "reload"]
+        home = {"HOME": str(self.directory), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        subprocess.run(command, check=True, capture_output=True, env=home, timeout=180)
+        database = sqlite3.connect(kept)
+        try:
+            titles = database.execute("SELECT title FROM rss_item WHERE feedurl = ?", (url,)).fetchall()
+        finally:
+            database.close()
+        return feed(name) if (f"{name} 1",) in titles else f"newsboat has {titles}"
+
+
+def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins, tmp_path):
+    chain, rng = habits(), random.Random(SEED)
+    wanted = [NAMES[i] for i in chain.simulate(24, np.random.default_rng(SEED))]
+    seen = [{"catalogue": NAMES}]
+    with ProxyProcess(tmp_path, urls_at(origins), chain, "--record", str(tmp_path / "laws")) as proxy:
+        programs = Programs(proxy, tmp_path)
+        for step, name in enumerate(wanted):
+            status = "on" if step < 3 or rng.random() < 0.3 else "off"
+            httpx.put(f"{proxy.url}/onoff/privacy", content=status)
+            for origin in origins:
+                origin.log.clear()
+            program = ("curl", "wget", "newsboat")[step % 3]
+            assert programs.read(program, name) == feed(name), (program, name)
+            paths = [path for origin in origins for path in origin.log]
+            asked = sorted(NAMES.index(path[1:-4]) for path in paths)
+            seen.append({"time": step, "step": step, "sources": asked, "client": "127.0.0.1"})
+        page = httpx.get(proxy.url).text
+        assert "24, " in page
+        assert "DO NOT FOLLOW" not in page
+    assert any(len(line["sources"]) < 10 for line in seen[1:])
+    stream = json.loads((tmp_path / "laws").read_text().splitlines()[0])["stream"]
+    log = tmp_path / "seen.jsonl"
+
+    def audited(lines):
+        known = [{**line, "stream": stream} if "step" in line else line for line in lines]
+        log.write_text("".join(json.dumps(line) + "\n" for line in known))
+        words = ("--chain", tmp_path / "chain.json", "--journal", proxy.journal, "--record", tmp_path / "laws")
+        return call("audit", "transcript", log, *words)
+
+    found = audited(seen)
+    assert found.returncode == 0, found.stdout + found.stderr
+    # A program that asks openly while OFF would be seen.
+    openly = [
+        line if len(line.get("sources", ())) in (0, 10) else {**line, "sources": [NAMES.index(wanted[line["step"]])]}
+        for line in seen
+    ]
+    assert openly != seen
+    assert audited(openly).returncode == 1
+
+
+def test_a_reload_of_all_feeds_in_fixed_order_does_not_follow_the_chain_and_check_says_so(origins, tmp_path):
+    with ProxyProcess(tmp_path, urls_at(origins), habits()) as proxy:
+        (tmp_path / "all.urls").write_text("".join(f"{proxy.url}/{name}\n" for name in NAMES))
+        (tmp_path / "config").write_text("reload-threads 1\n")
+        kept = ("-u", tmp_path / "all.urls", "-c", tmp_path / "all.db", "-C", tmp_path / "config")
+        command = [needed("newsboat"), *kept]
+        home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        for _ in range(2):
+            subprocess.run([*command, "-x", "reload"], check=True, capture_output=True, env=home, timeout=180)
+        counted = subprocess.run([*command, "-x", "print-unread"], check=True, capture_output=True, text=True, env=home)
+        assert counted.stdout.split()[0] == "10"
+        page = httpx.get(proxy.url).text
+    assert "DO NOT FOLLOW the chain" in page
+    checked = call("check", proxy.journal)
+    assert checked.returncode == 1
+    assert "DO NOT FOLLOW the chain" in checked.stdout
+
+
+def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(origins, tmp_path):
+    rng = random.Random(SEED)
+    pair = dict(list(urls_at(origins).items())[:2])
+    names = [rng.choice(list(pair)) for _ in range(100)]
+
+    def taken():
+        """How many requests have joined the line so far."""
+        metrics.request("GET", "/onoff/metrics")
+        lines = metrics.getresponse().read().decode().splitlines()
+        found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return sum(float(found[f"onoff_proxy_{what}"]) for what in ("waiting", "steps", "pending"))
+
+    with ProxyProcess(tmp_path, pair, Chain([[0.5] * 2] * 2, pair), "--metrics") as proxy, ExitStack() as stack:
+        metrics = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=180)
+        stack.callback(metrics.close)
+        connections = []
+        for i, name in enumerate(names):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), timeout=180))
+            connection.sendall(f"GET /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            connections.append(connection)
+            while taken() < i:  # its own draw may be under way: then it neither waits nor is pending
+                time.sleep(0.001)
+        answers = [b"".join(iter(lambda: connection.recv(2**16), b"")) for connection in connections]  # noqa: B023
+    assert [answer.partition(b"\r\n\r\n")[2].decode() for answer in answers] == [feed(name) for name in names]
+    order = [int(answer.partition(b"onoff-step: ")[2].split(b"\r\n")[0]) for answer in answers]
+    assert order == list(range(100))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path):
+    with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "0.2") as proxy:
+        asked = subprocess.Popen([needed("curl"), "-s", f"{proxy.url}/feed3"], stdout=subprocess.PIPE, text=True)
+        while snapshot(proxy.journal).state.pending is None:
+            time.sleep(0.005)
+        assert proxy.stop(number) == 0
+        assert asked.communicate(timeout=60)[0] == feed("feed3")
+    assert snapshot(proxy.journal).state.pending is None
+    assert "Traceback" not in proxy.stderr_file.read_text()
+
+
+def test_the_service_is_one_that_systemd_reads_and_its_options_exist(tmp_path):
+    file = ROOT / "examples" / "onoff-proxy.service"
+    [words] = re.findall(r"^ExecStart=%h/\S+/onoff (.*)$", file.read_text(), flags=re.M)
+    known = {option for each in typer.main.get_command(app).commands["proxy"].params for option in each.opts}
+    assert {word for word in words.split() if word.startswith("--")} <= known
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:  # it reads every line, and names those it does not know
+        copy = tmp_path / file.name
+        copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={ONOFF}", file.read_text(), flags=re.M))
+        home = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [analyze, "verify", "--user", copy], capture_output=True, text=True, check=False, env=home
+        )
+        assert file.name not in done.stderr, done.stderr
+
+
+def test_an_announced_journal_is_refused_in_a_sentence(origins, tmp_path):
+    habits().save(tmp_path / "chain.json")
+    (tmp_path / "urls.json").write_text(json.dumps(urls_at(origins)))
+    given = ("--chain", tmp_path / "chain.json", "--urls", tmp_path / "urls.json", "--journal", tmp_path / "j")
+    call("get", "feed1", "--promise", "both", "--no-background", *given, check=True)
+    refused = call("proxy", *given)
+    assert refused.returncode == 2
+    assert "was made for the promise 'both'" in refused.stderr
+    assert "name another journal" in refused.stderr

@@ -1,0 +1,121 @@
+"""`connect_sync`: the same client for programs without `async`, from any thread, beside any loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clientkit import BODIES, CHAIN, NAMES, scene
+from onoff import connect, connect_sync
+from onoff.client.snapshot import snapshot
+from onoff.errors import ChainError, PendingRequest, SourceError, Unavailable
+from recordingserver import Reply, reply
+
+
+@pytest.fixture
+def world(tmp_path):
+    with scene("any", tmp_path) as made:
+        yield made
+
+
+def client_of(world, **options):
+    urls = world.origin.urls(world.server)
+    return connect_sync(CHAIN, urls=urls, journal=world.directory / "j", **{"delay": 0, "attempts": 1, **options})
+
+
+def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
+    with client_of(world) as client:
+        messages = [client.get("news"), client.get("sports", private=False), *client.play([("culture", True)])]
+        assert client.names == NAMES
+        assert client.learned is None
+    assert [message.body for message in messages] == [BODIES[name] for name in ("news", "sports", "culture")]
+    sent = world.queries()
+    world.server.reset()
+
+    async def same():
+        urls = world.origin.urls(world.server)
+        async with connect(CHAIN, urls=urls, journal=world.directory / "k", delay=0, attempts=1) as client:
+            await client.get("news")
+            await client.get("sports", private=False)  # the second of a journal: everything, as above
+            [_] = [message async for message in client.play([("culture", True)])]
+
+    asyncio.run(same())
+    assert world.queries() == sent
+
+
+def test_it_has_the_parameters_of_connect():
+    assert inspect.signature(connect_sync).parameters == inspect.signature(connect).parameters
+    assert connect_sync.__name__ == "connect_sync"
+    assert "without `async`" in connect_sync.__doc__
+
+
+def test_it_works_where_a_loop_is_running_as_in_a_notebook(world):
+    async def cell():
+        with client_of(world) as client:
+            return client.get("news").body
+
+    assert asyncio.run(cell()) == BODIES["news"]
+
+
+def test_many_threads_make_one_stream(world):
+    with client_of(world) as client, ThreadPoolExecutor(8) as pool:
+        wanted = [NAMES[i % 5] for i in range(40)]
+        messages = list(pool.map(client.get, wanted))
+    assert [message.body for message in messages] == [BODIES[name] for name in wanted]
+    assert sorted(message.step for message in messages) == list(range(40))
+    assert snapshot(world.directory / "j").state.step == 40
+
+
+def test_errors_come_as_they_are_and_a_pending_request_is_resumed(world):
+    honest = world.server.respond
+    with client_of(world) as client:
+        world.server.respond = lambda _: reply(b"", length=5)
+        with pytest.raises(Unavailable):
+            client.get("news")
+        with pytest.raises(PendingRequest):
+            client.get("sports")
+        world.server.respond = honest
+        assert client.resume().body == BODIES["news"]
+        world.server.respond = lambda _: reply(b"gone", 404)
+        with pytest.raises(SourceError):
+            client.get("sports")
+
+
+def test_a_call_that_is_cut_off_stays_pending(world):
+    asked = threading.Event()
+
+    def never(_):
+        asked.set()
+        return Reply([60.0])
+
+    world.server.respond = never
+    client = client_of(world).open()
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(client.get, "news")
+        assert asked.wait(60)
+        client.close()
+        assert lost.exception(timeout=60) is not None
+    assert snapshot(world.directory / "j").state.pending.request == 0
+
+
+def test_outside_of_with_it_says_so_and_leaves_no_thread(world):
+    client = client_of(world)
+    with pytest.raises(RuntimeError, match="in `with`"):
+        client.get("news")
+    with client as opened, pytest.raises(RuntimeError, match="is open"):
+        opened.open()
+    client.close()
+    with pytest.raises(RuntimeError, match="in `with`"):
+        client.get("news")
+    assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
+
+
+def test_what_fails_at_the_door_leaves_no_thread(tmp_path):
+    urls = {name: f"http://127.0.0.1:1/{name}" for name in "ab"}
+    with pytest.raises(ChainError, match="not those of the chain"):
+        connect_sync(CHAIN, urls=urls, journal=tmp_path / "x").open()
+    assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]

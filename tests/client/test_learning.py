@@ -1,0 +1,149 @@
+"""Learning: without a chain every request asks for everything and is noted. The journal serves nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import numpy as np
+import pytest
+
+import onoff
+from clientkit import BODIES, CHAIN, NAMES, scene
+from clikit import call
+from onoff import Chain, connect, connect_sync
+from onoff.client.snapshot import snapshot
+from onoff.errors import JournalError, LogError, OnoffError
+from onoff.model.misfit import FEW
+from recordingserver import reply
+
+EVERYTHING = tuple(range(5))
+
+
+@pytest.fixture(params=["own", "any"])
+def world(request, tmp_path):
+    with scene(request.param, tmp_path) as made:
+        yield made
+
+
+def learning(world, **options):
+    at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
+    return connect_sync(journal=world.directory / "learned", delay=0, **{"learn": True, **at, **options})
+
+
+def test_every_request_asks_for_everything_and_is_noted_with_the_status_it_was_asked_with(world):
+    with learning(world) as client:
+        messages = [client.get(name, private=private) for name in NAMES for private in (True, False)]
+        assert client.learned == type(client.learned)(5, 10, 5)
+        assert not client.learned.enough
+    assert [message.body for message in messages] == [BODIES[name] for name in NAMES for _ in range(2)]
+    assert {message.query for message in messages} == {NAMES}
+    assert all(message.private for message in messages)
+    assert [message.made_private for message in messages] == [False, True] * 5
+    assert snapshot(world.directory / "learned").rows is None
+
+
+def test_it_says_once_when_there_is_enough_and_that_a_chain_becomes_public(tmp_path, caplog):
+    wanted = [NAMES[i] for i in np.random.default_rng(1).integers(0, 5, FEW * 5 + 2)]
+    with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"), learning(world) as client:
+        for name in wanted[:-2]:
+            client.get(name)
+        assert not caplog.records
+        assert "needs 51" in client.learned.words()
+        client.get(wanted[-2])
+        assert client.learned.enough
+        client.get(wanted[-1])
+    [record] = caplog.records
+    assert "ENOUGH for a chain" in record.getMessage()
+    assert "becomes public" in record.getMessage()
+    assert "--open-only" in call("status", "--journal", tmp_path / "learned", check=True).stdout
+
+
+def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_one_to_learn(world):
+    with learning(world) as client:
+        client.get("news")
+    uniform = Chain(np.full((5, 5), 0.2), NAMES)
+    for chain in (None, CHAIN, uniform):
+        with pytest.raises(JournalError, match="was made while learning"), learning(world, chain=chain, learn=False):
+            pass
+    path = world.directory / "learned"
+    raw = onoff.Client(uniform, world.transport(), path, promise="past")
+    with pytest.raises(JournalError, match="was made while learning"):
+        asyncio.run(raw.__aenter__())
+
+    async def use_then_learn():
+        async with onoff.Client(uniform, world.transport(), world.directory / "usual", promise="past") as client:
+            await client.get("news")
+        async with onoff.Client(None, world.transport(), world.directory / "usual"):
+            pass
+
+    with pytest.raises(JournalError, match="was made with a chain"):
+        asyncio.run(use_then_learn())
+
+
+@pytest.mark.parametrize(
+    "given", [{"chain": CHAIN}, {"sensitive": ("news",)}, {"promise": "both"}, {"lengths": dict.fromkeys(NAMES, 1)}]
+)
+def test_what_belongs_to_a_chain_is_refused_while_learning(given, tmp_path):
+    with pytest.raises(OnoffError, match="while learning"):
+        connect(server="http://127.0.0.1:1", journal=tmp_path / "j", learn=True, **given)
+
+
+def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
+    with scene("any", tmp_path) as world:
+        honest, world.server.respond = world.server.respond, lambda _: reply(b"", length=5)
+        with pytest.raises(onoff.errors.Unavailable), learning(world, attempts=1) as client:
+            client.get("sports")
+        world.server.respond = honest
+        with learning(world) as client:
+            assert client.resume().body == BODIES["sports"]
+
+
+def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_path):
+    """Weather and culture were never asked for; the order is that of the URLs."""
+    wanted = ["sports", "news", "science"] * 20
+    with scene("any", tmp_path) as world, learning(world) as client:
+        for i, name in enumerate(wanted):
+            client.get(name, private=i < 30)
+    done = call("fit", tmp_path / "learned", "-o", tmp_path / "habits.json", check=True)
+    assert "A chain is public" in done.stderr
+    fitted = json.loads((tmp_path / "habits.json").read_text())
+    assert fitted["names"] == list(NAMES)
+    assert np.sum(fitted["counts"]) == 59
+    assert fitted["counts"][1][0] == 20
+    assert fitted["counts"][3] == [0] * 5
+    open_only = onoff.fit(tmp_path / "learned", open_only=True)
+    assert open_only.counts.sum() == 29  # the thirty requests that were asked OFF, in a row
+    assert any("30 requests that were asked ON are left out" in note for note in open_only.report.notes)
+    checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
+    assert "59 requests tested" in checked.stdout
+    with scene("any", tmp_path) as world:
+        new = connect_sync(tmp_path / "habits.json", urls=world.origin.urls(world.server), journal=tmp_path / "new")
+        with new as client:
+            assert client.get("culture").body == BODIES["culture"]
+
+
+def test_open_requests_across_a_private_one_are_not_taken_for_neighbours(tmp_path):
+    with scene("any", tmp_path) as world, learning(world) as client:
+        for name, private in [("news", False), ("sports", True), ("science", False), ("weather", False)] * 3:
+            client.get(name, private=private)
+    counts = onoff.fit(tmp_path / "learned", open_only=True).counts
+    assert counts[NAMES.index("news"), NAMES.index("science")] == 0
+    assert counts[NAMES.index("science"), NAMES.index("weather")] == 3
+    assert counts[NAMES.index("weather"), NAMES.index("news")] == 2
+    assert counts[NAMES.index("sports")].sum() == 0
+
+
+def test_open_only_is_for_journals(tmp_path):
+    (tmp_path / "log.csv").write_text("user,source\n" + "a,x\na,y\n" * 20)
+    with pytest.raises(LogError, match="only a journal"):
+        onoff.fit(tmp_path / "log.csv", open_only=True)
+
+
+def test_a_journal_has_no_times_for_a_gap(tmp_path):
+    with scene("any", tmp_path) as world, learning(world) as client:
+        for name in (*NAMES, *NAMES):
+            client.get(name)
+    with pytest.raises(LogError, match="--gap means nothing"):
+        onoff.fit(tmp_path / "learned", gap=60)
