@@ -10,7 +10,7 @@ from onoff.apps.demo import DELAY
 from onoff.apps.page.beliefs import Belief, Onlooker
 from onoff.apps.page.steps import Made
 from onoff.apps.page.tables import ready, tables
-from onoff.apps.page.world import World
+from onoff.apps.page.world import FRESH, World
 from onoff.client.connecting import connect
 from onoff.errors import OnoffError, SessionError
 
@@ -44,7 +44,7 @@ class AnnouncedWorld(World):
         # The server was born with this journal: nothing was ever asked of it before.
         client = connect(
             self.chain, server=self.server.url, journal=self.directory / "journal", promise="both", plans=planner,
-            delay=DELAY, attempts=1, first_ever=True,
+            delay=DELAY, attempts=1, first_ever=True, cache=FRESH,
         )  # fmt: skip
         self.client = await self._stack.enter_async_context(client)
 

@@ -10,7 +10,7 @@ from typing import Any
 from onoff.apps.demo import DELAY
 from onoff.apps.page.hidden import Watched, Watcher
 from onoff.apps.page.steps import Made
-from onoff.apps.page.world import LOCKED, World
+from onoff.apps.page.world import FRESH, LOCKED, World
 from onoff.client.connecting import connect
 from onoff.errors import SessionError
 
@@ -63,7 +63,7 @@ class EverydayWorld(World):
         record = self.directory / f"record-{stream}"
         client = connect(
             self.chain, server=self.server.url, journal=self.directory / f"journal-{stream}", promise="past",
-            sensitive=sensitive, record=record, delay=DELAY, attempts=1, first_ever=stream == 0,
+            sensitive=sensitive, record=record, delay=DELAY, attempts=1, first_ever=stream == 0, cache=FRESH,
         )  # fmt: skip
         opened = AsyncExitStack()
         await opened.enter_async_context(client)

@@ -35,6 +35,7 @@ RETRY = 0.4  # seconds before a pending query is sent again
 RESTART = 1.5  # seconds before a server that was killed is started again
 PACE = 1.1  # seconds between two clicks of the simulated reader
 LINES = 60  # of the timeline
+FRESH = 0  # bytes of messages that clients hold: the messages here never change, and would cost nothing any more
 LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
 OPENING = "1000100010010"  # statuses of the stream that is there to look at
 TRIES = 100  # streams among which it is the first with something to see
