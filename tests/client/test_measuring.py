@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
+import numpy as np
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES
+from clientkit import BODIES, NAMES
 from clikit import call
+from onoff import Chain
 from recordingserver import OnoffOrigin, Origin, RecordingServer
 
+HABITS = Chain(np.random.default_rng(3).dirichlet(np.full(5, 0.5), 5) * 0.9 + 0.02, NAMES)
 LENGTHS = dict(zip(NAMES, (900.0, 30.0, 2000.0, 5.0, 400.0), strict=True))
 
 
@@ -82,7 +86,7 @@ def test_a_damaged_file_is_refused(web, tmp_path, wrong):
 
 def test_a_client_of_the_promise_past_counts_bytes_and_its_audit_makes_the_laws_again(tmp_path):
     """The journal remembers lengths and chances, the record states them, and the audit has the same weights."""
-    CHAIN.save(tmp_path / "chain.json")
+    HABITS.save(tmp_path / "chain.json")
     sources = {
         name: {"length": int(length), "visits": 10, "changes": number * 2, "digest": "0" * 64}
         for number, (name, length) in enumerate(LENGTHS.items())
@@ -98,7 +102,7 @@ def test_a_client_of_the_promise_past_counts_bytes_and_its_audit_makes_the_laws_
         told = call("status", "--journal", tmp_path / "j", check=True).stdout
         server.wait_closed()
         bodies = [json.loads(request.body) for request in server.requests if request.method == "POST"]
-    assert "units of --lengths: ON 3335, OFF " in told
+    assert re.search(r"cost of the next request.*ON 3335, OFF [0-9.]+\n", told), told
     laws = [json.loads(line) for line in (tmp_path / "laws").read_text().splitlines()]
     assert {json.dumps(law["weights"]) for law in laws} == {
         json.dumps({"lengths": list(LENGTHS.values()), "chances": [(2 * k + 1) / 10 for k in range(5)]})
