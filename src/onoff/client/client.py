@@ -116,7 +116,7 @@ class Client:
             raise ChainError("the planner is for another chain than the client")
         if not 0 <= delay < math.inf:
             raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
-        self._chain, self._learns, self.transport = chain, chain is None, transport
+        self._chain, self.learns, self.transport = chain, chain is None, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
         if chain is None and (promise == "both" or sensitive or planner is not None):
@@ -146,7 +146,7 @@ class Client:
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
                 promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
-            check_learning(self._opened, self._learns, self.chain.names)
+            check_learning(self._opened, self.learns, self.chain.names)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -169,7 +169,7 @@ class Client:
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
-        if self._learns:
+        if self.learns:
             return Learning(self.chain, journal)
         if journal.promise == "past":
             return Past(self.chain, journal, self._randbelow, self._ahead, self._record, self._weighing)
@@ -205,7 +205,7 @@ class Client:
     @property
     def learned(self) -> Learned | None:
         """What was noted so far, if this client learns."""
-        return learned(self.journal) if self._learns else None
+        return learned(self.journal) if self.learns else None
 
     @property
     def lengths(self) -> tuple[float, ...] | None:

@@ -64,11 +64,11 @@ def connect(
     closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
     `lasting`, it goes on for at most 10 minutes. `lengths` are the lengths of messages to plan with.
 
-    With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
-    to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
-
     All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
     newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
+
+    With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
+    to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
 
     `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
 
@@ -81,7 +81,7 @@ def connect(
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
-    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, learn, cache)
+    settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, cache, learn)
     transport: Transport
     if settings.urls is None:
         assert settings.server is not None

@@ -57,8 +57,8 @@ class Settings:
         lengths: Mapping[str, float] | Sequence[float] | str | Path | None = None,
         promise: str | None = None,
         sensitive: Sequence[int | str] = (),
-        learn: bool = False,
         cache: int | str | None = None,
+        learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
         given = None if cache is None else cache_size(cache)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import TOKEN, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
+from onoff.apps.cli.options import TOKEN, Cache, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import note_new
 from onoff.apps.tone import note
@@ -46,6 +46,7 @@ def proxy(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
     metrics: Annotated[bool, typer.Option("--metrics", help="Count, for Prometheus, at /onoff/metrics.")] = False,
     record: Record = None,
+    cache: Cache = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
 ) -> None:
@@ -67,7 +68,7 @@ def proxy(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     client = connect(
         chain, server=server, urls=urls, journal=path, promise="past", sensitive=parse_sources(sensitive),
-        record=record, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
+        record=record, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
     )  # fmt: skip
     if not is_loopback(host):
         note(

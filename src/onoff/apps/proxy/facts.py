@@ -1,4 +1,7 @@
-"""What the proxy's page tells: read from the client, its journal and the line. No HTML here."""
+"""What the proxy's page tells: read from the journal and the line. No HTML here.
+
+The journal is read in a thread, over a connection of its own: queries leave on time meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import asyncio
 from dataclasses import dataclass
 
 from onoff.apps.proxy.line import Line, Trouble
-from onoff.client.stored import Totals
-from onoff.errors import LogError
+from onoff.client.learning import Learned
+from onoff.client.snapshot import Snapshot, snapshot
 from onoff.logs.following import Following, follows
+from onoff.logs.journals import noted
 from onoff.logs.requests import of_journal
 
 NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
@@ -16,61 +20,41 @@ NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
 
 @dataclass(frozen=True)
 class Facts:
-    """How the proxy stands. While it learns there is no chain that requests could follow, and `learning` has words."""
+    """How the proxy stands. There is no chain to follow while it learns, and nothing is learned while it has one."""
 
     names: tuple[str, ...]
     sensitive: tuple[str, ...]
     private: bool
     waiting: int
-    pending: bool
-    totals: Totals
-    rounding: float
+    journal: Snapshot
     following: Following | None
-    learning: str | None
+    learned: Learned | None
     troubles: tuple[Trouble, ...]
 
 
 class Reporter:
-    """The facts, with the test of whether requests follow the chain, which is made anew after new steps only."""
+    """The facts. The journal is read again after new steps only."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._tested: tuple[int, Following | None] = (-1, None)
+        self._seen: tuple[tuple[int, bool], Snapshot, Following | None, Learned | None] | None = None
         self._turn = asyncio.Lock()
 
     async def facts(self) -> Facts:
-        line, client = self._line, self._line.client
-        following = await self._following()
-        journal = client.journal
-        learned = client.learned
-        return Facts(
-            names=client.chain.names,
-            sensitive=tuple(client.chain.names[source] for source in journal.sensitive),
-            private=line.private,
-            waiting=line.waiting,
-            pending=journal.state.pending is not None,
-            totals=journal.totals(),
-            rounding=journal.state.rounding,
-            following=following,
-            learning=None if learned is None else learned.words(),
-            troubles=tuple(line.troubles),
-        )
-
-    async def _following(self) -> Following | None:
-        """The test of the newest requests, made in a thread: queries leave on time meanwhile."""
-        client = self._line.client
-        if client.learned is not None:
-            return None
+        line, names = self._line, self._line.client.chain.names
+        state = line.client.journal.state
+        moment = (state.step, state.pending is not None)
         async with self._turn:
-            step = client.journal.state.step
-            if self._tested[0] != step:
-                self._tested = step, await asyncio.to_thread(self._test)
-        return self._tested[1]
+            if self._seen is None or self._seen[0] != moment:
+                self._seen = (moment, *await asyncio.to_thread(self._look))
+            _, journal, following, learned = self._seen
+        hidden = tuple(names[source] for source in journal.sensitive)
+        return Facts(names, hidden, line.private, line.waiting, journal, following, learned, tuple(line.troubles))
 
-    def _test(self) -> Following | None:
+    def _look(self) -> tuple[Snapshot, Following | None, Learned | None]:
         client = self._line.client
-        try:
-            requests = of_journal(client.path, client.chain).indices
-        except LogError:  # it cannot be read just now: the next look will tell
-            return None
-        return follows(client.chain, requests[-NEWEST:])
+        found = snapshot(client.path)
+        if client.learns:
+            kept = noted(client.path)
+            return found, None, Learned(client.chain.n, len(kept.requests), kept.private.count(False))
+        return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None

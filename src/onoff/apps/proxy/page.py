@@ -9,6 +9,7 @@ from html import escape
 
 from onoff.apps.proxy.facts import Facts
 from onoff.apps.proxy.naming import Naming
+from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.foreign import plain
 
 STYLE = """
@@ -52,19 +53,18 @@ def rendered(facts: Facts, naming: Naming, token: str) -> str:
 
 
 def _mode(facts: Facts) -> list[str]:
-    if facts.learning is not None:
-        return [f"<p>{_safe(facts.learning)}.</p><p>Every request asks for everything, so none tells anything.</p>"]
-    words = ["<p>Promise <b>past</b>: nothing that is asked at or after a private request changes what the servers "]
-    words.append("believe about it.</p>")
-    if facts.sensitive:
-        words.append("<p>Of the sensitive sources the servers learn neither which is read nor whether any is.</p>")
-    return words
+    if facts.learned is not None:
+        words = _safe(facts.learned.words())
+        return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
+    promise = PROMISES["past"].replace("the server", "the servers")
+    said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
+    return [said, f"<p>Sensitive sources: {escape(SENSITIVE)}.</p>"] if facts.sensitive else [said]
 
 
 def _switch(facts: Facts, token: str) -> list[str]:
     now, other = ("ON", "off") if facts.private else ("OFF", "on")
     effect = "new requests are private" if facts.private else "new requests are open: the servers learn them in part"
-    if facts.learning is not None:
+    if facts.learned is not None:
         effect = "new requests are noted as private" if facts.private else "new requests are noted as open"
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
@@ -91,14 +91,20 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
 
 
 def _numbers(facts: Facts) -> list[str]:
-    totals, n = facts.totals, len(facts.names)
+    journal, n = facts.journal, len(facts.names)
+    totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
     rows = {
         "requests": f"{totals.steps:,}, {totals.private:,} of them ON",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
         f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
-        "rounding": f"{facts.rounding:.2e} (total variation, added up over all steps)",
-        "waiting": f"{facts.waiting} requests" + (", and a step is not finished" if facts.pending else ""),
+        "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
+        "waiting": f"{facts.waiting} requests" + (", and a step is not finished" if pending else ""),
     }
+    if traffic is not None:
+        rows["of the bytes"] = (
+            f"{traffic.changed:,} had changed; about {traffic.openly:,.0f} if asked for openly, "
+            f"{traffic.mirrored:,.0f} to mirror everything, {traffic.everything:,.0f} to download everything each time"
+        )
     return [f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in rows.items()]
 
 
