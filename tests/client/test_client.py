@@ -239,7 +239,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     (tmp_path / "urls.json").write_text(json.dumps(web))
     out = tmp_path / "lengths.json"
     done = onoff("measure", tmp_path / "urls.json", "--out", out)
-    lengths = json.loads(out.read_text())
+    lengths = {name: found["length"] for name, found in json.loads(out.read_text())["sources"].items()}
     assert lengths == {name: len(f"file of {name}".encode()) * (i + 1) for i, name in enumerate(NAMES)}
     assert f"{sum(lengths.values())} bytes" in done.stdout
     values = tuple(float(lengths[name]) for name in NAMES)

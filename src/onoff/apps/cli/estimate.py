@@ -96,13 +96,23 @@ def _chain(file: Path, log: bool) -> Chain:
 
 
 def _numbers(given: str, chain: Chain, what: str, least: float, most: float) -> tuple[float, ...]:
-    """One number for all sources, or a file {name: number}, each between `least` and `most`."""
-    from onoff.plans.lengths import read_lengths
+    """One number for all sources, or a file {name: number}, each between `least` and `most`.
+
+    What `onoff measure` writes has lengths, and chances of changes.
+    """
+    from onoff.errors import PlanError
+    from onoff.files import read_json
+    from onoff.plans.lengths import MEASURED, lengths_of, weighing_of
 
     try:
         found = (float(given),) * chain.n
     except ValueError:
-        found = read_lengths(Path(given), chain.names)
+        data = read_json(Path(given), PlanError)
+        if isinstance(data, dict) and data.get("format") == MEASURED:
+            measured = weighing_of(data, chain.names, f"{given}: ")
+            found = measured.lengths if what == "length" or measured.chances is None else measured.chances
+        else:
+            found = lengths_of(data, chain.names, f"{given}: ")
     for name, number in zip(chain.names, found, strict=True):
         if not least <= number <= most:
             raise OnoffError(f"the {what} of {name!r} is {number:g}: it lies between {least:g} and {most:g}")

@@ -149,9 +149,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "origins": "how many web servers there are",
     },
     "measure": {
-        "file": "where the lengths were written",
+        "file": "where all of it was written",
         "bytes": "of all sources together",
-        "lengths": "bytes of each source, by name",
+        "visits": "how often they were fetched, by this command and earlier ones",
+        "sources": "the length, visits, changes and digest of each source, by name",
     },
     "fit": FIT,
     "check": {
