@@ -64,12 +64,12 @@ def read_regular(file: str | PathLike[str], most: int, error: type[OnoffError] =
         # Without O_NONBLOCK the very opening of a pipe would wait.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise error(f"{file}: is not a file; delete it")
-            content = stream.read(most + 1)  # not what its size says, which may change meanwhile
-    if len(content) > most:
-        raise error(f"{file}: is larger than {most} bytes; is it the right file?")
-    return content
+            if status.st_size > most:
+                raise error(f"{file}: is larger than {most} bytes; is it the right file?")
+            return stream.read(status.st_size)  # and no more, if it grows meanwhile
 
 
 def read_text(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> str:

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -15,8 +17,11 @@ import numpy as np
 import pytest
 
 from onoff import Chain
-from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT, Page
-from onoff.errors import OnoffError
+from onoff.apps.page import announced
+from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT
+from onoff.apps.page.showing import Page
+from onoff.apps.page.tables import ready
+from onoff.errors import OnoffError, SessionError
 from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
 
@@ -30,7 +35,7 @@ def four(tmp_path_factory):
 @pytest.fixture
 def hard():
     """Its plans take long."""
-    return Chain(np.random.default_rng(1).dirichlet(np.full(24, 0.5), 24))
+    return Chain(np.random.default_rng(1).dirichlet(np.full(18, 0.5), 18))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,8 @@ def test_the_state_is_that_of_the_chain(page):
     state = page.state()
     assert state["title"] == "four.json"
     assert state["names"] == ["a", "b", "c", "d <b>"]
-    assert state["trouble"] == ""
+    assert state["everyday"]["trouble"] == ""
+    assert state["announced"] is None  # until its tab is opened
 
 
 def test_only_this_machine_and_only_this_page_may_ask(page):
@@ -54,9 +60,9 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
     port = page.url.rpartition(":")[2]
     assert httpx.get(page.url, headers={"host": f"localhost:{port}"}).status_code == 200
     for origin in ("http://evil.example", "null", f"https://127.0.0.1:{port}"):
-        answer = httpx.post(f"{page.url}/play", json={"on": True}, headers={"origin": origin})
+        answer = httpx.post(f"{page.url}/everyday/play", json={"on": True}, headers={"origin": origin})
         assert answer.status_code == 403, origin
-    assert not page.state()["autoplay"]
+    assert not page.state()["everyday"]["autoplay"]
     for site in ("cross-site", "same-site"):  # a GET without an origin, as for a picture or a script
         foreign = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
         for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
@@ -67,7 +73,7 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
         assert httpx.get(f"{page.url}/figure?n=3&alpha=0.5", headers=link).status_code == 403
     for site in ("same-origin", "none"):  # this page itself, and an address that was typed
         assert httpx.get(f"{page.url}/static/page.js", headers={"sec-fetch-site": site}).status_code == 200
-    assert httpx.post(f"{page.url}/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
+    assert httpx.post(f"{page.url}/everyday/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
     listening = [
         line.split()[1]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -90,7 +96,7 @@ def test_what_is_too_large_is_refused(page):
     answer = page.load("big.csv", b"x" * (UPLOAD_LIMIT + 1))
     assert answer.status_code == 400
     assert "too large" in answer.json()["error"]
-    assert "too large" in page.http.post("/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
+    assert "too large" in page.http.post("/everyday/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -117,12 +123,15 @@ def test_a_chain_that_cannot_be_used_is_explained_and_the_old_one_stays(page, tm
 
 def test_requests_that_make_no_sense_are_refused_in_words(page):
     for path, body in (
-        ("/ask", {"source": "a"}),
-        ("/ask", {"source": 1, "private": True}),
-        ("/ask", {"source": "a", "private": 1}),
-        ("/ask", {"source": "nobody", "private": True}),
-        ("/now", {}),
-        ("/play", {}),
+        ("/everyday/ask", {"source": "a"}),
+        ("/everyday/ask", {"source": 1, "private": True}),
+        ("/everyday/ask", {"source": "a", "private": 1}),
+        ("/everyday/ask", {"source": "nobody", "private": True}),
+        ("/everyday/lock", {"source": "nobody", "on": True}),
+        ("/everyday/lock", {"source": "a"}),
+        ("/everyday/play", {}),
+        ("/announced/ask", {"source": "a", "private": True}),
+        ("/announced/now", {}),
         ("/symmetric", {"n": 99, "alpha": 0.5}),
         ("/symmetric", {"n": 3, "alpha": 2}),
         ("/symmetric", {"n": 3, "alpha": "x"}),
@@ -135,20 +144,6 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
     curves = page.http.get("/figure?n=4&alpha=0.25").json()
     assert {curve["key"] for curve in curves["alpha"]} == {"inner", "outer", "optimum"}
     assert curves["lag"][0]["y"] == pytest.approx([1.0] * 6)  # alpha = 1/n: every request is like any other
-
-
-def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
-    page = PageProcess("--chain", str(four))
-    family = processes_of(page.process.pid)
-    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in family]
-    [store] = {found.group(1) for command in commands if (found := re.search(r"--store\0([^\0]+)", command))}
-    assert Path(store).exists()
-    with httpx.stream("GET", f"{page.url}/events") as watching:  # a browser is looking on
-        lines = watching.iter_lines()
-        assert next(lines).startswith("retry")
-        assert page.stop() == 0
-    assert not Path(store).parent.exists()
-    until_gone(family)
 
 
 def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
@@ -166,23 +161,85 @@ def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_are_heard_while_plans_are_being_made(tmp_path, hard, number):
+def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_one_given_up(four, monkeypatch):
+    async def story():
+        page, go = Page(), asyncio.Event()
+
+        async def when_told(*arguments):
+            await go.wait()
+            return await ready(*arguments)
+
+        monkeypatch.setattr(announced, "ready", when_told)
+        await page.load(Chain.symmetric(3, 0.5), "three")
+        planning = [asyncio.create_task(page.announce()) for _ in range(2)]
+        while not page.state()["planning"]:
+            await asyncio.sleep(0.01)
+        page.everyday.switch(True)  # the everyday mode can be used while the other one is being planned
+        with pytest.raises(SessionError, match="has no plans yet"):
+            _ = page.announced
+        loading = asyncio.create_task(page.load(Chain.load(four), "four"))
+        while not page.busy:
+            await asyncio.sleep(0.01)
+        for world in (lambda: page.everyday, lambda: page.announced):
+            with pytest.raises(SessionError, match="another chain is being loaded"):
+                world()
+        with pytest.raises(SessionError, match="another chain is being loaded"):
+            await page.lock("0", True)
+        await loading
+        for waiting in planning:
+            with pytest.raises(OnoffError, match="another chain was loaded"):
+                await waiting
+        assert page.everyday.chain.names[0] == "a"
+        go.set()
+        await page.announce()
+        page.announced.switch(True)
+        assert page.state()["announced"] is not None
+        await page.close()
+
+    asyncio.run(story())
+
+
+def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothing(tmp_path, hard):
     hard.save(tmp_path / "hard.csv")
-    command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", tmp_path / "hard.csv"]
+    page = PageProcess("--chain", str(tmp_path / "hard.csv"), directory=tmp_path)
+    family = processes_of(page.process.pid)
+    before = len(family)
+    asking = threading.Thread(target=_start_planning, args=(page.url,))
+    asking.start()
+    deadline = time.monotonic() + 120
+    while len(family) < before + 3:  # the planner, and the other server with its worker
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        family = processes_of(page.process.pid)
+    assert len(list(tmp_path.iterdir())) > 1
+    with httpx.stream("GET", f"{page.url}/events") as watching:  # a browser is looking on
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        assert page.stop() == 0
+    asking.join()
+    until_gone(family)
+    assert [path.name for path in tmp_path.iterdir()] == ["hard.csv"]
+
+
+def _start_planning(url):
+    with suppress(httpx.HTTPError):  # the page may end before it answers
+        httpx.post(f"{url}/announced/start", json={}, timeout=180)
+
+
+def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, four):
+    command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", four]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         family = processes_of(process.pid)
         deadline = time.monotonic() + 120
-        while len(family) < 4:  # the page, the planner, the server and its worker
+        while len(family) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)
             family = processes_of(process.pid)
-        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)
         assert process.wait(timeout=120) == 0
-        assert process.stdout.read() == b""
     until_gone(family)
-    assert [path.name for path in tmp_path.iterdir()] == ["hard.csv"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):

@@ -1,4 +1,4 @@
-"""What the page shows, without the page: a real server, a real client, and the server's beliefs."""
+"""The announced mode of the page, without the page: a real server, a real client, and the server's beliefs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 from onoff import Chain
-from onoff.apps.page.beliefs import Made, Onlooker
+from onoff.apps.page.announced import AnnouncedWorld
+from onoff.apps.page.beliefs import Onlooker
+from onoff.apps.page.everyday import EverydayWorld
+from onoff.apps.page.steps import Made
 from onoff.apps.page.tables import ready, tables
-from onoff.apps.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish, World
+from onoff.apps.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish
 from onoff.errors import ChainError, ContextError, NotUnique, PlanError, SessionError
 from onoff.plans.making import plan
 from onoff.plans.planner import Planner
@@ -36,7 +39,7 @@ async def until(condition, seconds=30):
 
 def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click():
     async def story():
-        async with World(CHAIN) as world:
+        async with AnnouncedWorld(CHAIN) as world:
             with pytest.raises(ChainError, match="no source is called"):
                 world.ask("d", True)
             world.ask("a", True)
@@ -79,7 +82,7 @@ def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click()
 
 def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_reader_clicks_by_itself():
     async def story():
-        async with World(CHAIN, pace=0.01) as world:
+        async with AnnouncedWorld(CHAIN, pace=0.01) as world:
             for source, private in zip("abbca", (True, False, False, True, True), strict=True):
                 world.ask(source, private)
             await until(lambda: len(world.made) == 4 and len(world.beliefs) == 2)
@@ -104,7 +107,7 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_rea
 
 def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
     async def story():
-        async with World(CHAIN) as world:
+        async with AnnouncedWorld(CHAIN) as world:
             load, go = world._onlooker._load, threading.Event()
             world._onlooker._load = lambda lag: go.wait(60) and load(lag)
             for source, private in zip("abbbca", (True, False, False, False, True, False), strict=True):
@@ -146,7 +149,7 @@ def test_what_is_known_of_a_step_is_not_worked_out_again(monkeypatch):
 def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_about_the_others():
     async def story():
         chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]], ["a", "b", "c"])
-        async with World(chain) as world:
+        async with AnnouncedWorld(chain) as world:
             assert world.state()["habits"] == [0.5, 0.5, 0]
             with pytest.raises(ContextError, match="impossible to ask for 'c' now"):
                 world.ask("c", True)
@@ -216,7 +219,7 @@ def test_there_is_a_table_even_where_a_race_costs_less(tmp_path):
 
 def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():
     async def story():
-        async with World(CHAIN) as world:
+        async with AnnouncedWorld(CHAIN) as world:
             await world.run_server(False)
             assert world.state()["trouble"] == "You stopped the server."
             world.ask("a", True)
@@ -254,7 +257,7 @@ def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind
 def test_a_server_that_is_slow_to_start_has_not_died_and_one_that_dies_soon_after_is_told():
     async def story():
         said = []
-        async with World(CHAIN, lambda: said.append(world._trouble())) as world:
+        async with EverydayWorld(CHAIN, lambda: said.append(world._trouble())) as world:
             await world.run_server(False)
             start = world.server.start
             world.server.start = lambda: (time.sleep(0.6), start())  # the guard looks every 0.2 seconds
@@ -272,8 +275,8 @@ def test_a_server_that_is_slow_to_start_has_not_died_and_one_that_dies_soon_afte
 def test_chains_that_cannot_be_shown_are_refused():
     async def story():
         with pytest.raises(ChainError, match="at most"):
-            World(Chain.symmetric(MOST_SOURCES + 1, 0.5))
+            EverydayWorld(Chain.symmetric(MOST_SOURCES + 1, 0.5))
         with pytest.raises(NotUnique):
-            World(Chain(np.eye(2)))
+            EverydayWorld(Chain(np.eye(2)))
 
     asyncio.run(story())

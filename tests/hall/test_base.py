@@ -177,6 +177,7 @@ print(json.dumps(lacking))
         "onoff.server",
         "onoff.apps.page",
         "onoff.apps.demo",
+        "onoff.apps.proxy",
         "onoff.testing",
     )
     assert {name for name in lacking if not name.startswith(outside)} == set()

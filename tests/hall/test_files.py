@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from onoff.errors import ChainError, LogError, OnoffError
-from onoff.files import only_member, read_bytes, read_json, read_text, reading, write_atomically
+from onoff.files import only_member, read_bytes, read_json, read_regular, read_text, reading, write_atomically
 from onoff.logs.reading import unpacked
 from onoff.logs.sequences import read as read_sequences
 
@@ -89,3 +89,16 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError, match="missing") as caught:
         write_atomically(tmp_path / "missing" / "file", b"new")
     assert caught.value.filename == str(tmp_path / "missing" / "file")
+
+
+def test_what_a_stranger_puts_in_the_place_of_a_file_is_not_read(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789")
+    assert read_regular(file, 10) == b"0123456789"
+    with pytest.raises(ChainError, match="file: is larger than 9 bytes"):
+        read_regular(file, 9, ChainError)
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("link", "cannot be read"), ("pipe", "is not a file"), (".", "is not a file|directory")):
+        with pytest.raises(OnoffError, match=words):
+            read_regular(tmp_path / name, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,49 @@ def test_programs_behind_one_address_are_different_users_and_times_have_zones(tm
     (tmp_path / "zones.log").write_text(two)
     found = fit(tmp_path / "zones.log", held_out=0, **QUICK)
     assert found.counts.tolist() == [[1, 1], [0, 0]]  # an hour lies between -0700 and -0800: /b came last
+
+
+def test_the_log_of_pythons_own_web_server_is_read_without_what_it_says_beside(tmp_path):
+    """As `python -m http.server` wrote it to its stderr and stdout."""
+
+    def line(second, rest):
+        return f"127.0.0.1 - - [16/Nov/2026 16:{34 + second // 60}:{second % 60:02}] {rest}\n"
+
+    lines = ["Serving HTTP on 127.0.0.1 port 8000 (http://127.0.0.1:8000/) ...\n"]
+    lines += [line(t, f'"GET /{name} HTTP/1.1" 200 -') for t, name in enumerate(WALK)]
+    lines.insert(3, line(2, "code 404, message File not found"))
+    lines.insert(4, line(2, '"GET /none HTTP/1.1" 404 -'))
+    lines.append("Keyboard interrupt received, exiting.\n")
+    (tmp_path / "server.log").write_text("".join(lines))
+    found = fit(tmp_path / "server.log", held_out=0, gap=1, **QUICK)
+    assert found.chain.names == ("/a", "/b", "/c")
+    assert found.report.transitions == len(WALK) - 1
+    assert any(note.startswith("1 lines are left out") for note in found.report.notes)
+    slow = [line(3 * t, f'"GET /{name} HTTP/1.1" 200 -') for t, name in enumerate(WALK)]
+    (tmp_path / "slow.log").write_text("".join(slow))
+    assert fit(tmp_path / "slow.log", held_out=0, gap=4, **QUICK).report.transitions == len(WALK) - 1
+    with pytest.raises(OnoffError, match="no two events in a row"):
+        fit(tmp_path / "slow.log", held_out=0, gap=2, **QUICK)
+    assert not is_access_log(lines[:1])
+
+
+@pytest.mark.parametrize(
+    ("users", "words", "options"),
+    [
+        (1, "it takes many users, and this is a log of one", {}),
+        (300, "nobody is held out: --held-out 0.2", {"held_out": 0}),
+        (300, r"in 3 of 64 parts of the users, and an interval takes 10: --held-out 0.16 or more", {"held_out": 0.05}),
+        (20, r"in \d of 64 parts of the users, and an interval takes 10: more users", {}),
+    ],
+)
+def test_which_condition_for_the_distance_from_first_order_failed_is_said(tmp_path, users, words, options):
+    rows = "".join(f"{user},{t},{'abc'[(user + t * t) % 3]}\n" for user in range(users) for t in range(6))
+    (tmp_path / "log.csv").write_text("user,time,page\n" + rows)
+    report = fit(tmp_path / "log.csv", **QUICK, **options).report
+    assert report.second_order_gain is None
+    assert re.search(words, report.second_order_unknown)
+    known = fit(tmp_path / "log.csv", **QUICK, held_out=0.4).report
+    assert (known.second_order_gain is None) == (known.second_order_unknown is not None) == (users < 300)
 
 
 def test_a_line_of_another_format_in_an_access_log_is_named(tmp_path):

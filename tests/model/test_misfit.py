@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 
 from clikit import call
 from onoff import Chain, OnoffError, plan
+from onoff.audit.everyday import audit_everyday_mistaken
 from onoff.audit.joint import mistaken as module
 from onoff.audit.joint.mistaken import mistaken
 from onoff.audit.models import Naive, Planned
 from onoff.audit.setting import Plans, lags_of, parse_statuses, start_law
+from onoff.everyday import Everyday
 from onoff.logs import region
 from onoff.model.misfit import aligned, check, misfit
 from onoff.testing import dense
@@ -149,6 +153,35 @@ def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
         assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
 
 
+def everyday_by_definition(true, used, most):
+    """d_t + d_{t-1} for every private request: sums of E eps(X_{s-1}), where X starts there and follows the truth."""
+    eps = np.abs(true.P - used.P).sum(axis=1) / 2
+    means = [np.linalg.matrix_power(true.P, s) @ eps for s in range(most)]
+    sums = [np.zeros(true.n), *np.cumsum(means, axis=0)]
+    return [after + before for before, after in pairwise(sums)]
+
+
+@given(pairs, st.integers(1, 5))
+def test_the_everyday_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
+    used, other, share = pair
+    true = towards(used, other, share)
+    radii = np.abs(true.P - used.P).sum(axis=1) / 2
+    bounds = region.everyday_region_bound(used, radii, most)
+    for exact, bound in zip(everyday_by_definition(true, used, most), bounds, strict=True):
+        assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
+    assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
+
+
+def test_the_everyday_bound_counts_that_the_true_chain_goes_elsewhere():
+    """Row 0 leads to the row that is off only under the true chain: with the walk of the used one it would be less."""
+    used = Chain([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    true = Chain([[0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    radii = np.abs(true.P - used.P).sum(axis=1) / 2
+    exact, bound = everyday_by_definition(true, used, 2)[1], region.everyday_region_bound(used, radii, 2)[1]
+    by_the_used_walk = 2 * radii + used.P @ radii
+    assert by_the_used_walk[0] < exact[0] <= bound[0]
+
+
 def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_rarely_asked_for():
     """Without its second part, the distance of the laws of the next request, it would be half of that: too little."""
     rows = [
@@ -244,6 +277,13 @@ def test_the_command_prints_bound_and_exact_value(tmp_path):
         assert what in done.stderr
 
 
+def audited_everyday(true, used):
+    """How far the first everyday query after ON is from the stated law under the true chain, by enumeration."""
+    found = audit_everyday_mistaken(used, aligned(true, used), [True, False], Everyday.start(used, ()), ())
+    assert found.found.method == "exact (enumeration)"
+    return found.found.steps[1].average
+
+
 def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     rng = np.random.default_rng(8)
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
@@ -253,7 +293,14 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     rows = json.loads((tmp_path / "r.json").read_text())["misfit"]
     assert [row["lag"] for row in rows] == [1, 10]
     assert 0 < rows[0]["estimate"] < rows[0]["bound"] < 1
-    assert f"an OFF step at lag 1 is within {rows[0]['bound']:.3f} of private" in done.stdout
+    assert 0 < rows[0]["everyday_estimate"] < rows[0]["everyday"] < 1
+    used = Chain.load(tmp_path / "c.json")
+    for mode, key, exact in (
+        ("both: an OFF step at lag 1", "bound", misfit(aligned(true, used), used, 1).max()),
+        ("past: OFF step 1 after ON", "everyday", audited_everyday(true, used)),
+    ):
+        shown = re.search(rf"promise {mode} is within (\d\.\d+) of private; estimated: within", done.stdout)
+        assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
     assert "leaves the habits uncertain" not in done.stdout
     (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
     done = call("fit", "few.txt", "-o", "few.json", "--held-out", "0", cwd=tmp_path, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from fractions import Fraction
 
 import numpy as np
@@ -83,3 +84,13 @@ def test_a_mean_row_stands_for_a_block_only_if_all_rows_are_within_the_slack(mon
     spread = float((1 - far.min(axis=0) / far.mean(axis=0)).max())
     assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.71)] == [1]
     assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.80)] == [len(far)]
+
+
+def test_time_that_runs_out_while_processes_compute_ends_without_a_warning(monkeypatch):
+    """joblib warns of work that nobody takes; here a warning is an error."""
+    monkeypatch.setattr("onoff.schemes.realisation.repair.PARALLEL", 0)
+    posterior = random_chain("dense", 12, 1).posterior(1)
+    blocks = [posterior.group(k) for k in range(12) for _ in range(8)]
+    with pytest.raises(TimeoutError):
+        Repair(comb_law(posterior)).fix_all(blocks, deadline=0.0)
+    gc.collect()

@@ -316,14 +316,14 @@ class Client:
 def _member(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
     """What an answer has for a source, taken from what is held if that is unchanged."""
     if content.unchanged and held is not None:
-        entry, body = held
-        about = (entry.status, entry.round, body, entry.content_type, entry.version)
-        return Stored(step, source, *about, unchanged=True, size=content.size)
+        was, body = held
+        return Stored(
+            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
+        )
     # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
     status = 304 if content.unchanged else content.status
     version = content.version if status == 200 else None
-    about = (content.body, content.content_type, version)
-    return Stored(step, source, status, content.round, *about, size=content.size)
+    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
 
 
 def _delivered(message: Message) -> Message:

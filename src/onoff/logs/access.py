@@ -5,13 +5,16 @@
 The last two fields are those of the Combined format. A user is the login name or, without one (`-`), the address
 together with the program. A source is the path without its query string. Only what was fetched counts: GET, with an
 answer below 400.
+
+`python -m http.server` writes the same, but its times have no zone. Lines in which it says that it starts, stops
+or did not find something are passed over.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -19,14 +22,15 @@ from onoff.errors import LogError
 
 TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = re.compile(rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?")
-TIME = "%d/%b/%Y:%H:%M:%S %z"
+TIMES = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y %H:%M:%S")  # the second is that of `python -m http.server`
+BESIDE = re.compile(r"Serving HTTPS? on .*|Keyboard interrupt received.*|\S+ - - \[[^\]]+\] code \d{3}, message .*")
 BATCH = 200_000  # lines written at a time
 NAMES = ("user", "time", "source", "address", "login", "target")
 
 
 def is_access_log(lines: Iterable[str]) -> bool:
-    """Whether these lines, of which there is at least one that is not blank, all have the format."""
-    known = [line for line in lines if line.strip()]
+    """Whether these lines, of which there is at least one that counts, all have the format."""
+    known = [line for line in lines if line.strip() and not BESIDE.fullmatch(line.strip())]
     return bool(known) and all(_fields(line) is not None for line in known)
 
 
@@ -51,10 +55,10 @@ def write_events(file: Path, target: Path) -> int:
 
 
 def _events(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, float, str, str, str, str] | None]:
-    """One row for each line that is not blank; None if nothing was fetched. A line in another format is an error."""
+    """One row for each line that counts; None if nothing was fetched. A line in another format is an error."""
     said, moment = "", 0.0
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() or BESIDE.fullmatch(line.strip()):
             continue
         fields = _fields(line)
         if fields is None:
@@ -66,7 +70,7 @@ def _events(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, float, str,
             yield None
             continue
         if clock != said:  # many lines of a busy server have the same second
-            said, moment = clock, datetime.strptime(clock, TIME).timestamp()
+            said, moment = clock, _moment(clock)
         user = login if login != "-" else f"{address} {agent}".strip()
         yield user, moment, wanted.split("?")[0], address, login, wanted
 
@@ -78,7 +82,13 @@ def _fields(line: str) -> tuple[str, str, str, str, str, str] | None:
         return None
     address, _, login, clock, request, status, _, _, agent = found.groups()
     try:
-        datetime.strptime(clock, TIME)
+        _moment(clock)
     except ValueError:
         return None
     return address, login, clock, request, status, agent or ""
+
+
+def _moment(clock: str) -> float:
+    """Seconds since 1970; without a zone the clock is taken for that of Greenwich, since only differences count."""
+    found = datetime.strptime(clock, TIMES[":" not in clock.partition(" ")[0]])
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

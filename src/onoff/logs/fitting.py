@@ -17,17 +17,25 @@ import numpy as np
 from onoff.errors import LogError
 from onoff.extras import need
 from onoff.logs import quality
-from onoff.logs.counting import BUCKETS, Counts, Sources, Transitions, count_sources, count_transitions
+from onoff.logs.counting import (
+    BUCKETS,
+    MOST_FOR_TRIPLES,
+    Counts,
+    Sources,
+    Transitions,
+    count_sources,
+    count_transitions,
+)
 from onoff.logs.engines import DuckDB, Engine, Spark
 from onoff.logs.opening import columns_of, opened
 from onoff.logs.quality import Cost, HeldOut
 from onoff.logs.reading import FORMATS, TICKS, Columns, refuse_dates_as_numbers, ticks_per_second
 from onoff.logs.region import Misfit, misfits
-from onoff.logs.resampling import Interval
+from onoff.logs.resampling import FEWEST, Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
 from onoff.model.misfit import too_few
-from onoff.types import Progress, is_whole, silent
+from onoff.types import Mask, Progress, is_whole, silent
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -98,7 +106,7 @@ class Report:
     one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
     "other". `unseen_sources` were asked for by held-out users only: they count as "other" if there is one.
     `dead_ends` were never followed by anything in training; `unseen_cells` is the share of the n^2 transitions that
-    training never saw.
+    training never saw. `second_order_unknown` says which condition for `second_order_gain` failed, if it is None.
     """
 
     notes: tuple[str, ...]
@@ -130,6 +138,7 @@ class Report:
     held_out: HeldOut | None
     second_eigenvalue: float
     second_order_gain: Interval | None
+    second_order_unknown: str | None
     misfit: tuple[Misfit, ...]
     costs: tuple[Cost, ...]
     saving: float
@@ -239,12 +248,32 @@ def _ends(lags: Sequence[int]) -> list[int]:
     return sorted({min(near), max(near)}) if near else []
 
 
+def _why_unknown(counted: Transitions, held: Mask, told: FitOptions, one_user: bool) -> str:
+    """Which condition for the distance from first order failed, and what to do."""
+    if counted.triples is None:
+        return f"there are more than {MOST_FOR_TRIPLES} sources: --top {MOST_FOR_TRIPLES - 1} keeps fewer"
+    if one_user:
+        return "it takes many users, and this is a log of one"
+    if told.held_out == 0:
+        return "nobody is held out: --held-out 0.2"
+    bucket = counted.triples[0]
+    if held[bucket].all():
+        return "no training user has three requests in a row"
+    filled = len(np.unique(bucket[held[bucket]]))
+    least = math.ceil(100 * FEWEST / BUCKETS) / 100
+    more = "more users" if told.held_out >= least else f"--held-out {least:g} or more"
+    return (
+        f"held-out users with three requests in a row are in {filled} of {BUCKETS} parts of the users, and an interval "
+        f"takes {FEWEST}: {more}"
+    )
+
+
 def _fitted(
     file: Path,
     names: list[str],
     sources: Sources,
     counted: Transitions,
-    held: np.ndarray[Any, np.dtype[np.bool_]],
+    held: Mask,
     settled: bool,
     told: FitOptions,
     rng: np.random.Generator,
@@ -298,6 +327,7 @@ def _fitted(
         held_out=quality.held_out(chain, counts, counted.pairs[held].sum(axis=0)),
         second_eigenvalue=quality.mixing(chain),
         second_order_gain=gain,
+        second_order_unknown=None if gain is not None else _why_unknown(counted, held, told, sources.one_user),
         misfit=misfits(chain, counts, smoothing, _ends(lags), rng),
         costs=rows,
         saving=quality.saving(rows, n),

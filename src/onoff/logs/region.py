@@ -32,24 +32,36 @@ DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each,
 class Misfit:
     """How far one OFF step at this lag may be from private, in total variation, if the true chain is another one.
 
-    `bound` holds for every chain in the 95 % region and every private request; it is proved, and often says nothing.
-    `estimate` is the average over requests, exceeded by 5 % of the chains that the counts leave plausible (drawn from
-    their Dirichlet posterior); None where that would take long.
+    `bound` (promise both) and `everyday` (promise past, without sensitive sources) hold for every chain in the 95 %
+    region and every private request; they are proved, and often say nothing. `estimate` and `everyday_estimate` are
+    averages over requests, exceeded by 5 % of the chains that the counts leave plausible (drawn from their Dirichlet
+    posterior); None where that would take long. Rounding, which a client states, comes on top.
     """
 
     lag: int
     bound: float
     estimate: float | None
+    everyday: float
+    everyday_estimate: float | None
 
 
 def misfits(
     chain: Chain, counts: Counts, smoothing: float, lags: Sequence[int], rng: np.random.Generator
 ) -> tuple[Misfit, ...]:
-    """At each lag: the bound over the region, and the estimate."""
-    bounds = region_bound(chain, row_radii(chain, counts), max(lags, default=0))
+    """At each lag, for both promises: the bound over the region, and the estimate."""
+    radii, most = row_radii(chain, counts), max(lags, default=0)
+    bounds, everyday = region_bound(chain, radii, most), everyday_region_bound(chain, radii, most)
     plausible = _drawn(chain, counts, smoothing, rng)
+    rows = [float(times(_usual(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
+    step = float(np.quantile(rows, LEVEL)) if rows else None
     return tuple(
-        Misfit(lag, float(bounds[lag - 1].max()), _exceeded_rarely(chain, plausible, lag) if plausible else None)
+        Misfit(
+            lag,
+            float(bounds[lag - 1].max()),
+            _exceeded_rarely(chain, plausible, lag) if plausible else None,
+            float(everyday[lag - 1].max()),
+            None if step is None else min(1.0, (2 * lag - 1) * step),
+        )
         for lag in lags
     )
 
@@ -85,8 +97,7 @@ def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
     distance between two rows: D <= (e + a) + (c e + a), and the next e is at most c e + a.
     """
     n = chain.n
-    between = np.array([np.abs(chain.P - row).sum(axis=1) / 2 for row in chain.P])
-    contraction = float(np.minimum(1.0, between + radii[:, None] + radii[None, :])[~np.eye(n, dtype=bool)].max())
+    contraction = _contraction(chain, radii)
     apart, walk, found = radii.copy(), chain.P, []  # at lag 1 the walk is the row itself
     for _ in range(most):
         step = times(walk, radii)
@@ -94,6 +105,34 @@ def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
         found.append(np.minimum(1.0, (apart + step + further) * (1 + 1e-9)))
         apart, walk = further, times(walk, chain.P)
     return np.array(found).reshape(most, n)
+
+
+def everyday_region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
+    """What the everyday misfit is at most if rows are off by at most `radii`: [t - 1, i], for OFF steps up to `most`.
+
+    At OFF step t after the private request i, the law of the query given what is hidden and asked before is on average
+    within d_t + d_{t-1} of the stated one, with d_t the sum over s <= t of E eps(X_{s-1}), X_0 = i, d_0 = 0
+    (`onoff.audit.everyday.misfit`). Under a chain of the region X_s is within e of its fitted twin, so that its mean of
+    eps is at most sum over x of P̂^s[i, x] radii[x] + e (max radii - min radii), and never above max radii.
+    """
+    n = chain.n
+    contraction = _contraction(chain, radii)
+    top, span = float(radii.max()), float(radii.max() - radii.min())
+    apart, walk = np.zeros(n), np.eye(n)
+    total, found = np.zeros(n), []
+    for _ in range(most):
+        step = times(walk, radii)
+        before, total = total, total + np.minimum(top, step + span * apart)
+        found.append(np.minimum(1.0, (total + before) * (1 + 1e-9)))
+        apart, walk = np.minimum(1.0, contraction * apart + step), times(walk, chain.P)
+    return np.array(found).reshape(most, n)
+
+
+def _contraction(chain: Chain, radii: Floats) -> float:
+    """The largest distance between two rows of any chain in the region, at most."""
+    between = np.array([np.abs(chain.P - row).sum(axis=1) / 2 for row in chain.P])
+    apart = np.minimum(1.0, between + radii[:, None] + radii[None, :])
+    return float(apart[~np.eye(chain.n, dtype=bool)].max())
 
 
 def _drawn(chain: Chain, counts: Counts, smoothing: float, rng: np.random.Generator) -> list[Chain]:

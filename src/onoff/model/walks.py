@@ -39,9 +39,9 @@ class Walks:
         if k > MOST_STEPS:
             far: Floats = self._power(k)[last]
             return far
-        steps, row = self._reached.get(last, (1, self.chain.P[last]))
-        if steps > k:
-            steps, row = 1, self.chain.P[last]
+        row: Floats = self.chain.P[last]
+        steps, reached = self._reached.get(last, (1, row))
+        steps, row = (steps, reached) if steps <= k else (1, row)
         for _ in range(steps, k):
             row = products.product(row[None], self.chain.P)[0]
         while len(self._reached) >= KEPT:

@@ -74,7 +74,7 @@ class LocalServer:
         self.url = json.loads(ready)["url"]
         if not self._port:
             self._port = int(self.url.rpartition(":")[2])
-            self._publish()
+            self.publish(self._messages)
 
     def _end(self) -> None:
         if self._process is None:
@@ -97,13 +97,16 @@ class LocalServer:
     ) -> None:
         self.close()
 
-    def _publish(self) -> None:
+    def publish(self, messages: Mapping[str, bytes]) -> None:
+        """Publish a round of these messages."""
         import httpx
 
-        body = encode_publication(self.catalogue, self._messages)
+        body = encode_publication(self.catalogue, messages)
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         try:
-            httpx.post(f"{self.url}/v1/rounds", content=body, headers=headers, trust_env=False).raise_for_status()
+            # Plain HTTP on this machine: without `verify` no certificates are loaded, which would take 30 ms.
+            reply = httpx.post(f"{self.url}/v1/rounds", content=body, headers=headers, trust_env=False, verify=False)
+            reply.raise_for_status()
         except httpx.HTTPError as error:
             raise OnoffError(f"the server did not take the messages: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 
 from onoff.apps.plots import save_costs
@@ -11,6 +12,7 @@ from onoff.logs.fitting import Report
 from onoff.model.misfit import too_few
 
 WIDTH = 40
+NO_BOUND = "has no proved bound: too few transitions"
 
 
 def print_fit(report: Report) -> None:
@@ -28,7 +30,7 @@ def print_fit(report: Report) -> None:
     if too_few(report.transitions, report.n):
         return
     print("The promise past usually costs less: `onoff rates CHAIN --promise past` says how much.")
-    if any(row.bound >= 1 for row in report.misfit):
+    if any(max(row.bound, row.everyday) >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "
             "to this chain, and how far the true one may be from it is not proved. More transitions help."
@@ -84,9 +86,7 @@ def _print_worth(report: Report) -> None:
     print(f"mixing: the second eigenvalue has modulus {report.second_eigenvalue:.3f}")
     gain = report.second_order_gain
     if gain is None:
-        print(
-            "distance from first order: not known; that takes --held-out 0.16 or more, many users, at most 200 sources"
-        )
+        print(f"distance from first order: not known: {report.second_order_unknown}")
     else:
         bits, low, high = (round(value, 4) + 0.0 for value in (gain.estimate, gain.low, gain.high))  # no minus zero
         print(
@@ -96,10 +96,18 @@ def _print_worth(report: Report) -> None:
 
 
 def _print_misfit(report: Report) -> None:
+    if report.misfit:
+        print("if the true chain is another one in the 95 % region of this log (estimates: on average over requests),")
     for row in report.misfit:
-        bound = f"is within {row.bound:.3f} of private" if row.bound < 1 else "has no proved bound: too few transitions"
-        told = "" if row.estimate is None else f"; estimated, on average over requests: within {row.estimate:.3f}"
-        print(f"if the true chain is another one in the 95 % region, an OFF step at lag {row.lag} {bound}{told}")
+        both, past = _within(row.bound, row.estimate), _within(row.everyday, row.everyday_estimate)
+        print(f"  promise both: an OFF step at lag {row.lag} {both}")
+        print(f"  promise past: OFF step {row.lag} after ON {past}")
+
+
+def _within(bound: float, estimate: float | None) -> str:
+    """How far from private, in words; a bound is never rounded down."""
+    proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
+    return proved if estimate is None else f"{proved}; estimated: within {estimate:.3f}"
 
 
 def plot_costs(report: Report, file: Path) -> None:

@@ -1,6 +1,6 @@
 """`onoff page`: a page in the browser over a real server and a real client.
 
-`world` knows nothing of pages, and `app` nothing of privacy.
+A world (`everyday`, `announced`) knows nothing of pages, and `app` nothing of privacy.
 """
 
 from onoff.extras import need

@@ -1,6 +1,7 @@
-"""The server's view: what all queries so far say about the last private requests, for us and for a naive client.
+"""The server's view of the announced mode: what all queries so far say about the last private requests.
 
-The reasoning is the audit's (`onoff.audit.transcript.belief`); the queries are those in the server's own transcript.
+For us, and for a naive client that makes the same requests. The reasoning is the audit's
+(`onoff.audit.transcript.belief`), and the queries are those in the server's own transcript.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.apps.page.steps import Made
 from onoff.audit.models import Encoder, Model, Naive, Planned
 from onoff.audit.transcript.belief import Asked, attack
 from onoff.errors import PlanError
@@ -21,25 +23,6 @@ from onoff.types import PlanName, Query
 
 SHOWN = 3  # private requests
 WINDOW = 100  # steps after which a stream is summed up
-
-
-@dataclass(frozen=True)
-class Made:
-    """A step: what was wanted, what the server saw, and how often it was asked. Without `bytes` it is still pending."""
-
-    step: int
-    private: bool
-    made_private: bool
-    lag: int
-    plan: str
-    wanted: int
-    saw: tuple[int, ...]
-    times: int
-    bytes: int
-
-    def naive(self, n: int) -> tuple[int, ...]:
-        """What a naive client asks for: everything while ON, openly while OFF."""
-        return tuple(range(n)) if self.private else (self.wanted,)
 
 
 @dataclass(frozen=True)

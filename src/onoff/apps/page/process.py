@@ -10,7 +10,8 @@ from collections.abc import Callable
 from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 
-from onoff.apps.page.app import Page, create_app
+from onoff.apps.page.app import create_app
+from onoff.apps.page.showing import Page
 from onoff.model.chain import Chain
 from onoff.server.listening import GivenSocket, reserved
 

@@ -1,9 +1,9 @@
-"""What the page shows: a real server, a real client with a queue of clicks, and what the server believes. No page here.
+"""What a tab of the page shows: a real server, a real client with a queue of clicks, and what the server believes.
 
-    click -> queue -> (a second click) -> Client.get -> journal and transcript -> beliefs
+    click -> queue -> Client.get -> journal and transcript -> beliefs
 
-The first of the queue is made when the second is known, since a query may depend on the next request. When the server
-is away, the pending query waits in the journal and is sent again unchanged. No request waits for the beliefs.
+`EverydayWorld` keeps the promise `past`, `AnnouncedWorld` the promise `both`. When the server is away, the pending
+query waits in the journal and is sent again unchanged. No request waits for the beliefs. No page here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -21,23 +22,22 @@ from typing import Any, Self
 
 import numpy as np
 
-from onoff.apps.demo import DELAY, LENGTH, SWITCHING, news
-from onoff.apps.page.beliefs import Belief, Made, Onlooker
-from onoff.apps.page.tables import ready, tables
-from onoff.audit.transcript.reading import read_log
-from onoff.client.connecting import connect
+from onoff.apps.demo import LENGTH, SWITCHING, news
+from onoff.apps.page.steps import Made, made_steps
+from onoff.client.client import Client
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.server.local import LocalServer
 
-MOST_SOURCES = 24  # cards and bars beyond it are unreadable
-REACH = 8  # lags planned before the first request; plans serve all larger ones
-PLAN_SECONDS = 60.0
+MOST_SOURCES = 24  # cards and lines beyond it are unreadable
 LONGEST_QUEUE = 12
 RETRY = 0.4  # seconds before a pending query is sent again
 RESTART = 1.5  # seconds before a server that was killed is started again
 PACE = 1.1  # seconds between two clicks of the simulated reader
 LINES = 60  # of the timeline
+LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
+OPENING = "1000100010010"  # statuses of the stream that is there to look at
+TRIES = 100  # streams among which it is the first with something to see
 
 
 @dataclass(frozen=True)
@@ -48,44 +48,45 @@ class Wish:
     private: bool
 
 
-class World:
-    """Use as `async with World(chain, changed) as world`; `changed()` is called whenever `state()` has changed."""
+class World(ABC):
+    """Use as `async with EverydayWorld(chain, changed) as world`; `changed()` is called whenever `state()` has changed.
 
-    def __init__(self, chain: Chain, changed: Callable[[], None] = lambda: None, pace: float = PACE) -> None:
+    With `opening` a short stream of a simulated reader is made at once.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        changed: Callable[[], None] = lambda: None,
+        pace: float = PACE,
+        opening: bool = False,
+    ) -> None:
         if chain.n > MOST_SOURCES:
             raise ChainError(f"the chain has {chain.n} sources: the page shows at most {MOST_SOURCES}")
         self.chain, self.prior = chain, chain.stationary()
         self.queue: deque[Wish] = deque()
         self.made: list[Made] = []
-        self.beliefs: tuple[Belief, ...] = ()
         self.private, self.autoplay = True, False
+        self.client: Client
         self._failure = ""  # why the request being made has no answer yet
         self._fault = ""  # an error of ours
         self._changed, self._pace = changed, pace
-        self._making = self._now = False  # a request is being made; make the first without waiting for a second
+        self._making = False
         self._wanted, self._switching = True, False  # that the server runs; it is being started or stopped
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
         self._stack = AsyncExitStack()
+        if opening:
+            self.queue.extend(_opening(chain))
+            self.private = self.queue[-1].private
 
     async def __aenter__(self) -> Self:
         try:
-            directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
+            self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
             messages = {name: news(name) for name in self.chain.names}
             length = max(LENGTH, *map(len, messages.values()))
-            self.server = LocalServer(directory, messages, length)
+            self.server = LocalServer(self.directory, messages, length)
             self._stack.callback(self.server.close)
-            planner = tables(self.chain, directory / "plans")
-            self._stack.callback(planner.close)
-            self._onlooker = Onlooker(self.chain, planner.store.load)
-            _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
-            if plan.law is None:
-                raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
-            # The server was born with this journal: nothing was ever asked of it before.
-            client = connect(
-                self.chain, server=self.server.url, journal=directory / "journal", promise="both", plans=planner,
-                delay=DELAY, attempts=1, first_ever=True,
-            )  # fmt: skip
-            self.client = await self._stack.enter_async_context(client)
+            await self._open()
             for work in (self._make(), self._believe(), self._guard(), self._play()):
                 task = asyncio.create_task(work)
                 task.add_done_callback(self._broken)
@@ -99,6 +100,26 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """Start the server and open the client."""
+
+    @abstractmethod
+    def _due(self) -> bool:
+        """Whether the first request of the queue can be made."""
+
+    @abstractmethod
+    async def _ask_first(self) -> None:
+        """Make the first request of the queue, which is due."""
+
+    @abstractmethod
+    async def _think(self) -> None:
+        """Work out what the server believes after the steps that were made."""
+
+    @abstractmethod
+    def _naive(self, made: Made) -> tuple[int, ...]:
+        """What a naive client asks for at a step."""
 
     def ask(self, source: str, private: bool) -> None:
         """Queue a request; its status is the one of this moment."""
@@ -118,13 +139,6 @@ class World:
     def switch(self, private: bool) -> None:
         """Switch privacy ON or OFF for the clicks to come."""
         self.private = private
-        self._tell()
-
-    def make_now(self) -> None:
-        """Make the one request that is waiting without knowing the next: it asks for everything and counts as ON."""
-        if len(self.queue) != 1 or self._making:
-            raise SessionError("this is for the one request that waits for the next: choose a source first")
-        self._now = True
         self._tell()
 
     def play(self, on: bool) -> None:
@@ -148,18 +162,16 @@ class World:
         frame, n = self.server.catalogue.frame_length, self.chain.n
         finished = [made for made in self.made if made.bytes]
         return {
-            "names": self.chain.names,
             "private": self.private,
             "habits": self._habits(),
             "queue": [asdict(wish) for wish in self.queue],
-            "steps": [asdict(made) for made in self.made[-LINES:]],
+            "steps": [asdict(made) | {"naive": self._naive(made)} for made in self.made[-LINES:]],
             "message": "" if latest is None else latest.body.decode("utf-8", "replace"),
             "bytes": {
                 "onoff": sum(made.bytes for made in finished),
                 "everything": frame * n * len(finished),
-                "naive": frame * sum(len(made.naive(n)) for made in finished),
+                "naive": frame * sum(len(self._naive(made)) for made in finished),
             },
-            "beliefs": [asdict(belief) for belief in self.beliefs],
             "autoplay": self.autoplay,
             "server": {"url": self.server.url, "pid": self.server.pid, "wanted": self._wanted},
             "trouble": self._trouble(),
@@ -196,7 +208,11 @@ class World:
 
     def _before(self) -> int | None:
         """The request after which the next click comes."""
-        return self.chain.index(self.queue[-1].source) if self.queue else self.client.journal.state.previous
+        return self.chain.index(self.queue[-1].source) if self.queue else self._last()
+
+    def _last(self) -> int | None:
+        """The last request that was made."""
+        return self.client.journal.state.previous
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next."""
@@ -204,14 +220,13 @@ class World:
         return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
 
     async def _make(self) -> None:
-        """Make the first request of the queue whenever the second is known, or when told to."""
+        """Make the requests of the queue, each when it is due."""
         while True:
-            while not (len(self.queue) > 1 or (self._now and self.queue)):
+            while not self._due():
                 self._wake.clear()
                 await self._wake.wait()
-            self._making, self._now = True, False
-            await self._answered(self.queue[0], self.queue[1].source if len(self.queue) > 1 else None)
-            self.queue.popleft()
+            self._making = True
+            await self._ask_first()
             self._making, self._failure = False, ""
             self._record()
             self._news.set()
@@ -222,13 +237,10 @@ class World:
         while True:
             await self._news.wait()
             self._news.clear()
-            made = tuple(step for step in self.made if step.bytes)
-            for step in self._onlooker.unknown(made):  # one by one: between two, the page may end
-                await asyncio.to_thread(self._onlooker.learn, step)
-            self.beliefs = await asyncio.to_thread(self._onlooker.beliefs, made)
+            await self._think()
             self._tell()
 
-    async def _answered(self, wish: Wish, following: str | None) -> None:
+    async def _answered(self, wish: Wish, following: str | None = None) -> None:
         """Ask until there is an answer. What was drawn once is only sent again."""
         while True:
             try:
@@ -244,27 +256,7 @@ class World:
                 await asyncio.sleep(RETRY)
 
     def _record(self) -> None:
-        """The steps as the journal has them, beside what the server's transcript has of them."""
-        seen: dict[int, list[tuple[int, ...]]] = {}
-        with contextlib.suppress(OnoffError):  # nothing was asked yet
-            for line in read_log(self.server.transcript, self.chain):
-                seen.setdefault(line.step, []).append(line.sources)
-        while self.made and not self.made[-1].bytes:
-            self.made.pop()
-        for row in self.client.journal.steps(since=len(self.made)):
-            self.made.append(
-                Made(
-                    step=row.step,
-                    private=row.private,
-                    made_private=row.made_private,
-                    lag=row.lag,
-                    plan=row.plan,
-                    wanted=row.request,
-                    saw=seen.get(row.step, [()])[-1],
-                    times=len(seen.get(row.step, [])),
-                    bytes=row.bytes or 0,
-                )
-            )
+        self.made = made_steps(self.client.journal, self.server.transcript, self.chain, self.made)
 
     async def _guard(self) -> None:
         """Start the server again if it died."""
@@ -288,6 +280,16 @@ class World:
             if rng.random() < 2 * SWITCHING:
                 self.private = not self.private
             self.ask(self.chain.names[int(rng.choice(self.chain.n, p=self._habits()))], self.private)
+
+
+def _opening(chain: Chain) -> list[Wish]:
+    """The requests of a stream to look at. If the chain has the source LOCKED, it is read while privacy is OFF."""
+    for seed in range(TRIES):
+        path = chain.simulate(len(OPENING), np.random.default_rng(seed))
+        wishes = [Wish(chain.names[x], on == "1") for x, on in zip(path, OPENING, strict=True)]
+        if LOCKED not in chain.names or Wish(LOCKED, False) in wishes:
+            break
+    return wishes
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

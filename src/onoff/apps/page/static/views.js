@@ -1,0 +1,91 @@
+// What each mode draws of its own: beliefs, sensitive reads, and what all modes cost.
+import { bars, lines, moments, overtime } from "./charts.js";
+import { $, h, legend, percent } from "./parts.js";
+
+const PROVED = 1e-5; // a gap that nobody sees
+const shown = () => (innerWidth <= 640 ? 2 : 3); // requests
+
+// The width of one of two charts, and whether they stand one above the other.
+function sides() {
+  const box = $("beliefs"), stacked = getComputedStyle(document.querySelector(".versus")).display === "none";
+  return [stacked ? box.clientWidth : Math.floor((box.clientWidth - 16) / 2), stacked];
+}
+const scale = (most) => [0.2, 0.3, 0.4, 0.6, 0.8, 1].find((value) => value >= most - 1e-9) ?? 1;
+const caption = (stacked, kind) => (stacked ? `${kind === "naive" ? "a naive client" : "with onoff"}: ` : "");
+
+export function drawHidden(names, watched) {
+  const found = (watched?.hidden ?? []).slice(0, shown()), [width, stacked] = sides(), height = innerWidth <= 640 ? 124 : 150;
+  const rows = found.map((one) => {
+    const top = scale(Math.max(0.2, ...[...one.ours.rows, ...one.naive.rows].flat()));
+    const side = (view, kind) => {
+      const told = view.rows.map((row) => row[one.wanted]), last = view.rows[2], guess = last.indexOf(Math.max(...last));
+      return h("div", { class: "side", "data-bits": view.bits.toFixed(6) }, moments(width, height, one.choices, view.rows, one.wanted, top, kind),
+        h("p", {}, caption(stacked, kind), h("b", {}, told.map(percent).join(" → ")), h("br"), `${view.bits.toFixed(3)} bits learned since`, h("br"),
+          `best guess: ${one.choices[guess]}`));
+    };
+    const words = one.private ? `Step ${one.step}, ON: you wanted ${names[one.source]}` : `Step ${one.step}, OFF: you wanted ${names[one.source]}, which is locked`;
+    return h("div", { class: "belief", "data-step": one.step }, h("h3", { title: words }, words),
+      h("div", { class: "pair" }, side(one.ours, "onoff"), side(one.naive, "naive")));
+  });
+  $("beliefs").replaceChildren(...(rows.length ? rows : [h("p", { class: "empty" }, "No private request yet.")]));
+}
+
+export function drawBeliefs(names, beliefs) {
+  const found = beliefs.slice(0, shown()), [width, stacked] = sides(), height = 160;
+  const top = scale(Math.max(0.2, ...found.flatMap((b) => [...b.ours, ...b.naive, ...b.prior])));
+  const rows = found.map((b) => {
+    const side = (belief, bits, kind) => {
+      const guess = belief.indexOf(Math.max(...belief));
+      return h("div", { class: "side", "data-bits": bits.toFixed(6) }, bars(width, height, names, belief, b.prior, b.wanted, top, kind),
+        h("p", {}, caption(stacked, kind), h("b", {}, `${bits.toFixed(3)} bits`), " learned", h("br"), `best guess: ${names[guess]}, ${percent(belief[guess])}`));
+    };
+    return h("div", { class: "belief", "data-step": b.step }, h("h3", {}, `Step ${b.step}, ON: you wanted ${names[b.wanted]}`),
+      h("div", { class: "pair" }, side(b.ours, b.ours_bits, "onoff"), side(b.naive, b.naive_bits, "naive")));
+  });
+  $("beliefs").replaceChildren(...(rows.length ? rows : [h("p", { class: "empty" }, "No private request yet.")]));
+}
+
+export function drawSensitive(names, world) {
+  const found = world.watched?.sensitive, locked = world.sensitive.map((i) => names[i]).join(", ");
+  for (const id of ["sensitive-charts", "sensitive-legend"]) $(id).hidden = !found;
+  if (!found) {
+    $("sensitive-words").textContent = locked ? `Locked: ${locked}. Make a request in this stream to see what the server believes.`
+      : "No source is locked. Lock one above: then the server learns neither which locked source you read nor whether you read any.";
+    return;
+  }
+  const [habits, ours, naive] = world.watched.some.map(percent), reads = found.read.filter(Boolean).length;
+  $("sensitive-words").textContent = `Locked: ${locked}. For every step, the server's belief that a locked source was read. ` +
+    `You read ${reads} of them in these ${found.steps.length} steps. That any was read so far it believes to ${ours}, by habits alone ${habits}, and of a naive client to ${naive}.`;
+  for (const [id, view, name] of [["some-ours", found.ours, "with onoff"], ["some-naive", found.naive, "a naive client"]])
+    overtime($(id), found.steps, view, found.read, `${name}: belief that a locked source was read, by step, before and after: ` +
+      found.steps.map((step, i) => `${step}: ${percent(view[0][i])}, ${percent(view[1][i])}`).join("; "));
+}
+
+export function drawCosts(names, costs) {
+  if (!costs?.past.length) return $("cost").replaceChildren(h("p", { class: "empty" }, "computing …"));
+  const { past, locked, both, paper, openly, everything, long_run: long, gap } = costs;
+  const flat = (value) => past.map(() => value);
+  const values = { everything: flat(everything), paper, both, locked, past, openly: flat(openly) };
+  const kinds = {
+    everything: "everything, always", paper: "announced, the paper's scheme",
+    both: gap < PROVED ? "announced (no scheme costs less: proved)" : `announced (at most ${(100 * gap).toPrecision(2)} % above the least)`,
+    locked: `everyday with what is locked${long ? `, never ON: ${long.toFixed(2)} on average` : ""}`, past: "everyday", openly: "asking openly",
+  };
+  const curves = Object.entries(values).filter(([, y]) => y.length).map(([kind, y]) => ({ kind, x: y.map((_, i) => i + 1), y }));
+  const ends = Object.fromEntries(curves.map(({ kind, y }) => [kind, new Set(y).size < 2 ? ` ${y[0]}` : ` ${y[0].toFixed(2)} → ${y.at(-1).toFixed(2)}`]));
+  lines($("cost"), curves, { x: "steps since privacy was last ON", y: "messages per request", whole: true,
+    xs: [1, past.length], ys: [0, names.length + 0.4] },
+    `Cost in messages per request, from step 1 to step ${past.length} after ON: ${curves.map(({ kind }) => `${kinds[kind]} ${ends[kind]}`).join("; ")}`);
+  legend($("cost-legend"), Object.fromEntries(curves.map(({ kind }) => [kind, kinds[kind]])), (kind) => ends[kind]);
+}
+
+export function drawFigure(figure) {
+  const order = ["outer", "inner", "optimum"], alpha = Number($("alpha").value);
+  const curves = (list) => list.map((c) => ({ kind: c.key.split(",")[0], x: c.x, y: c.y })).sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
+  const y = "wanted / downloaded messages", ys = [0, 1.02];
+  lines($("over-alpha"), curves(figure.alpha), { x: "α: chance to ask for the same source again", y, xs: [0, 1], ys, marker: alpha },
+    `Rates over alpha, ${$("n").value} sources`);
+  lines($("over-lag"), curves(figure.lag), { x: "steps since privacy was last ON", y, whole: true, xs: [1, 6], ys },
+    `Rates over the steps since ON, alpha ${alpha}`);
+  legend($("figure-legend"), { inner: "the paper's scheme", optimum: "optimum (proved)", outer: "outer bound (not always reachable)" });
+}
