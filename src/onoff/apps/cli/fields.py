@@ -151,7 +151,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "measure": {
         "file": "where the lengths were written",
         "bytes": "of all sources together",
-        "lengths": "bytes of each source, by name",
+        "visits": "how many visits the file has noted",
+        "sources": "for each source: its length, visits, and at how many of them it had changed",
     },
     "fit": FIT,
     "check": {
