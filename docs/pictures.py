@@ -53,7 +53,8 @@ def main() -> None:
             keep(page.screenshot(full_page=True), "page-dark.png")
             page.click("#theme")
             page.click("#tab-announced")
-            expect(page.locator(".bars").first).to_be_visible(timeout=60_000)
+            expect(page.locator("#queue")).to_contain_text("waits for the next", timeout=60_000)
+            expect(page.locator(".belief")).to_have_count(3, timeout=60_000)
             page.mouse.move(0, 0)
             end = page.locator("section").nth(2).bounding_box()
             clip = {"x": 0, "y": 0, "width": 1280, "height": end["y"] + end["height"] + 18}

@@ -156,7 +156,7 @@ def test_a_stream_that_cannot_begin_leaves_the_one_before():
             world.ask("b", False)
             await until(lambda: "Step 1 has no answer yet" in world.state()["trouble"])
             with pytest.raises(SessionError, match="another stream can begin after it"):
-                await world.lock("c", True)
+                await asyncio.wait_for(world.lock("c", True), 60)
             await world.run_server(True)
             await answered(world)
             assert len(world.made) == 2

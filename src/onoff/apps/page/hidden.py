@@ -23,7 +23,7 @@ from onoff.types import Floats
 
 SHOWN = 3  # hidden requests
 STEPS = 40  # of the chart over time
-NONE = "none of them"
+NONE = "none"
 Rows = tuple[tuple[float, ...], ...]
 
 
