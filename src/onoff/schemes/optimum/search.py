@@ -41,8 +41,8 @@ PATIENCE = 2  # rounds after which a slack row is dropped, once
 def propose(task: Task) -> Proposal:
     """The closed form of a symmetric chain; a comb that reaches the outer bound; or else a search.
 
-    On most dense chains a few good orders are realisable as they are, up to less than the gap. The outer bound then proves
-    that the comb is an optimum, and no program is solved.
+    On most dense chains a few good orders are realisable as they are, up to less than the gap. The outer bound then
+    proves that the comb is an optimum, and no program is solved.
     """
     if (symmetric := by_symmetry(task)) is not None:
         return symmetric
