@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onoff import Chain, plan
+from onoff.apps import everydayrates
 from onoff.apps.demo import reader
 from onoff.apps.everydayrates import everyday_rates
 from onoff.apps.page.costs import STEPS, STREAMS, STREAMS_LOCKED, costs
@@ -199,6 +200,8 @@ def test_the_costs_of_all_modes_are_those_of_the_commands_and_are_not_computed_t
     async def gathered(sensitive, known=None):
         return [found async for found in costs(CHAIN, sensitive, known)]
 
+    monkeypatch.setattr(everydayrates, "LONG", 10)
+    monkeypatch.setattr(everydayrates, "SETTLED", 2)
     every = asyncio.run(gathered((2,)))
     found = every[-1]
     past = everyday_rates(CHAIN, STEPS, (), streams=STREAMS, announced=False, bar=quiet)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -12,18 +14,22 @@ import sqlite3
 import subprocess
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import typer
 
 from clikit import call
 from onoff import Chain
+from onoff.apps.cli.app import app
 from onoff.client.snapshot import snapshot
-from proxykit import PlainOrigin, ProxyProcess
+from proxykit import ONOFF, PlainOrigin, ProxyProcess
 
 NAMES = tuple(f"feed{i}" for i in range(10))
 SEED = 17
+ROOT = Path(__file__).parents[2]
 
 
 def feed(name, issue=1):
@@ -187,6 +193,22 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
         assert asked.communicate(timeout=60)[0] == feed("feed3")
     assert snapshot(proxy.journal).state.pending is None
     assert "Traceback" not in proxy.stderr_file.read_text()
+
+
+def test_the_service_is_one_that_systemd_reads_and_its_options_exist(tmp_path):
+    file = ROOT / "examples" / "onoff-proxy.service"
+    [words] = re.findall(r"^ExecStart=%h/\S+/onoff (.*)$", file.read_text(), flags=re.M)
+    known = {option for each in typer.main.get_command(app).commands["proxy"].params for option in each.opts}
+    assert {word for word in words.split() if word.startswith("--")} <= known
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:  # it reads every line, and names those it does not know
+        copy = tmp_path / file.name
+        copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={ONOFF}", file.read_text(), flags=re.M))
+        home = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [analyze, "verify", "--user", copy], capture_output=True, text=True, check=False, env=home
+        )
+        assert file.name not in done.stderr, done.stderr
 
 
 def test_an_announced_journal_is_refused_in_a_sentence(origins, tmp_path):

@@ -77,6 +77,11 @@ def named(entries: Entries) -> set[int]:
     return {source for source, entry in entries.items() if entry.version is not None}
 
 
+def versions(entries: Entries, query: Iterable[int]) -> tuple[str | None, ...]:
+    """The versions that go out with a query: of every member that is held, whichever is wanted."""
+    return tuple(entries[source].version if source in entries else None for source in query)
+
+
 def read_all(database: sqlite3.Connection) -> Entries:
     """All entries, from their rows as they are now."""
     rows = database.execute(f"SELECT {COLUMNS} FROM members ORDER BY source")

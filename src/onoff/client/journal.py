@@ -86,9 +86,8 @@ class Journal:
     def asking(self, state: State) -> State:
         """The state with the versions of what is held in its pending query, for all of its members alike."""
         assert state.pending is not None
-        entries = (self._entries.get(source) for source in state.pending.query)
-        held = tuple(None if entry is None else entry.version for entry in entries)
-        return replace(state, pending=replace(state.pending, held=held))
+        versions = held.versions(self._entries, state.pending.query)
+        return replace(state, pending=replace(state.pending, held=versions))
 
     def held(self, pending: Pending) -> Held:
         """What the pending query says is held. All of it is read and checked, before anything is sent."""

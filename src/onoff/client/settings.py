@@ -60,12 +60,13 @@ class Settings:
         learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
-        limit = None if cache is None else cache_size(cache)
+        given = None if cache is None else cache_size(cache)
         path = default_journal() if journal is None else Path(journal)
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
         notes = {} if found is None else found.notes
+        limit = cache_size(notes.get("cache", CACHE)) if given is None else given
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
         if not learn:
@@ -80,7 +81,6 @@ class Settings:
                 raise OnoffError(
                     f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
                 )
-        limit = cache_size(notes.get("cache", CACHE)) if limit is None else limit
         if learn:
             return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)

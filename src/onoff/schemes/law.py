@@ -1,5 +1,4 @@
-"""Laws of the query: sets of sources with integer mfrom onoff.types import Floats, Query, Units
-asses over one denominator."""
+"""Laws of the query: sets of sources with integer masses over one denominator."""
 
 from __future__ import annotations
 

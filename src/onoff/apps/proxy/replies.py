@@ -20,7 +20,7 @@ from onoff.files import told
 
 RETRY_SECONDS = 5
 LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
-BARE = (204, 205, 304)  # statuses whose answers have no body
+BARE = (204, 205)  # statuses whose answers have no body
 TYPE = re.compile(r"[\x20-\x7e]{1,200}")
 GUARD = {
     "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
@@ -37,8 +37,8 @@ async def answered(message: Message, method: str, held: list[str]) -> Response:
     status = message.status
     if message.round == 0:
         return said(404, "nothing has been published for this source yet; the step was made")
-    if not 200 <= status < 600:
-        return said(502, f"the origin answered {status}, which is no status of an answer; the step was made")
+    if not 200 <= status < 600 or status == 304:  # a program would take 304 for an answer to its own condition
+        return said(502, f"the origin answered {status}, which answers nothing that was asked; the step was made")
     stated = message.content_type
     kind = stated if stated is not None and TYPE.fullmatch(stated) else None
     tag = await _tag(status, kind, message.body)
