@@ -24,8 +24,8 @@ from onoff.schemes.law import Law
 if TYPE_CHECKING:
     from onoff.schemes.realisation.looking import Spread
 
-COMB_LIMIT = 600  # sources up to which "auto" makes a table
-OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
+COMB_LIMIT = 1000  # sources up to which "auto" makes a table: within minutes on two cores
+OPTIMAL_LIMIT = 300  # sources up to which "auto" polishes the comb: the master works on all rows at once
 
 
 def plan(

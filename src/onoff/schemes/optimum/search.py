@@ -60,7 +60,8 @@ def propose(task: Task) -> Proposal:
             task.tell(cost, outer.bound)
             if cost <= outer.bound * (1 + task.gap):
                 return Proposal("optimal", close, outer)
-            start = Proposal("comb", close, outer)
+            if start.scheme != "comb" or start.law is None or close.cost(lengths) < start.law.cost(lengths):
+                start = Proposal("comb", close, outer)
         if start.scheme != "comb":
             return start
     unit = unit_of(lengths)
