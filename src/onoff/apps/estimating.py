@@ -27,6 +27,7 @@ from onoff.apps.everydayrates import LONG, SETTLED, margin, stream
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
+from onoff.model.powers import times
 from onoff.plans.lengths import Weighing
 from onoff.plans.making import plan
 from onoff.types import Bar, Floats, quiet
@@ -128,8 +129,9 @@ def estimate(
     lags = [lag for lag in LAGS if lag <= steps]
     with bar(streams * (2 + bool(hidden)) + len(lags)) as advance:
         plans = []
+        fixed = None if weighing is None else weighing.fixed
         for lag in lags:
-            plans.append(plan(chain, lag, lengths=weighing and weighing.fixed, time_limit=time_limit / len(lags)))
+            plans.append(plan(chain, lag, lengths=fixed, time_limit=time_limit / len(lags)))
             advance()
         day = _Day(chain, habits, prices, streams, seed, steps, advance)
         ways = [day.openly(), day.past()]
@@ -188,7 +190,8 @@ class _Day:
 
     def openly(self) -> Way:
         law = start_law(self.chain)
-        whole, changed = float(law @ self.prices.lengths), float(law @ (self.prices.lengths * self._changed_again()))
+        lengths = self.prices.lengths
+        whole, changed = (float(times(law, sizes)) for sizes in (lengths, lengths * self._changed_again()))
         return self._exactly("openly", 1.0, whole, changed)
 
     def _changed_again(self) -> Floats:
@@ -252,8 +255,8 @@ class _Day:
             expected, member = run(Random(f"{self.seed}/{name}/{number}"))
             fresh = self.prices.changed(_gaps(member))  # of a whole set at each step, and one step later
             after = fresh.sum(axis=1)  # what an ON request would download there
-            on = (1 - 1 / length) * after[0] + weights @ after[1:] / length
-            off = [weights @ part.sum(axis=1) for part in (expected, expected * lengths, expected * fresh[:-1])]
+            on = (1 - 1 / length) * after[0] + times(weights, after[1:]) / length
+            off = [times(weights, part.sum(axis=1)) for part in (expected, expected * lengths, expected * fresh[:-1])]
             rows.append([share * x + (1 - share) * y for x, y in zip((n, lengths.sum(), on), off, strict=True)])
             self.advance()
         return self._way(name, *np.array(rows).T)
@@ -293,7 +296,7 @@ def _announced(chain: Chain, plans: Sequence[Plan], steps: int, rng: Random) -> 
         query = used.draw(request, path[0], following, t + 1, rng.randrange)
         member[t, list(query)] = True
         law = used.law
-        expected[t] = member[t] if law is None else law.mass @ law.member / law.total
+        expected[t] = member[t] if law is None else times(law.mass, law.member) / law.total
     return expected, member
 
 
