@@ -15,6 +15,7 @@ import pytest
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
 from onoff.apps.proxy.line import Line
+from onoff.client.measuring import Measured, Source
 from onoff.client.playing import read_items
 from onoff.client.snapshot import snapshot
 from onoff.plans.lengths import read_lengths
@@ -129,6 +130,13 @@ def test_the_columns_of_a_sweep(tmp_path, chain):
     assert set(columns) | set().union(*cells) == named("Sweep")
     parts = {key for cell in cells for part in ("cell", "result") for key in cell[part]}
     assert parts <= set(re.findall(r"`(\w+)`", SECTIONS["Sweep"]))
+
+
+def test_the_fields_of_what_was_measured(tmp_path):
+    Measured(dict.fromkeys(NAMES, Source(5, 2, 1, "0" * 64))).save(tmp_path / "measured")
+    found = json.loads((tmp_path / "measured").read_text())
+    assert set(found) | set(found["sources"]["news"]) == named("Measured")
+    assert read_lengths(tmp_path / "measured", NAMES) == (5.0,) * 3
 
 
 def test_the_examples_are_read(tmp_path):

@@ -28,7 +28,7 @@ from onoff.client.held import CACHE, Entries, Held
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
-from onoff.client.stored import StepRow, Stored, Totals, step_rows, totals_of
+from onoff.client.stored import StepRow, Stored, Totals, last_asked, step_rows, totals_of
 from onoff.client.witness import Witness
 from onoff.errors import AFRESH, JournalError, JournalLocked
 
@@ -155,6 +155,11 @@ class Journal:
         """The steps from `since` on, oldest first."""
         with self._open() as database:
             yield from step_rows(database, since)
+
+    def last_asked(self) -> dict[int, int]:
+        """The newest step whose query holds a source, for every source that was asked for; a pending one counts."""
+        with self._open() as database:
+            return last_asked(database)
 
     def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
         """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
