@@ -29,7 +29,7 @@ FLOORS = {
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
     "logs": "From logs to chains",
-    "apps": "Command line, page, demonstration, sweeps",
+    "apps": "Command line, page, proxy, demonstration, sweeps",
     "testing": "For tests, ours and yours",
 }
 

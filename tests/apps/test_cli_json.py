@@ -29,6 +29,8 @@ RUNS = {
     "status": "status --journal both.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
     "measure": "measure urls.json --out lengths.json",
+    "urls": "urls feeds.txt --force -o found.json",
+    "estimate": "estimate chain.json --streams 2",
     "fit": "fit log.csv --one-user -o fitted.json --bootstrap 0",
     "check": "check past.journal --chain chain.json",
     "rates": "rates chain.json --lags 1-2",
@@ -76,6 +78,7 @@ def world(tmp_path_factory):
     with ServerProcess(directory, names=NAMES) as server, RecordingServer(lambda _: reply(b"a page")) as web:
         server.publish({name: f"latest of {name}".encode() for name in NAMES})
         (directory / "urls.json").write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
+        (directory / "feeds.txt").write_text("".join(f"{web.url}/{name} {name}\n" for name in NAMES))
         given = f"--chain chain.json --server {server.url} --delay 0 --no-background --plans plans"
 
         def run(words, *more):

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from onoff import Chain
+from onoff.apps.page import announced
 from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT
 from onoff.apps.page.showing import Page
+from onoff.apps.page.tables import ready
 from onoff.errors import OnoffError, SessionError
 from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
@@ -144,20 +146,6 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
     assert curves["lag"][0]["y"] == pytest.approx([1.0] * 6)  # alpha = 1/n: every request is like any other
 
 
-def test_ctrl_c_ends_all_of_it_and_leaves_nothing(four):
-    page = PageProcess("--chain", str(four))
-    family = processes_of(page.process.pid)
-    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in family]
-    [store] = {found.group(1) for command in commands if (found := re.search(r"--store\0([^\0]+)", command))}
-    assert Path(store).exists()
-    with httpx.stream("GET", f"{page.url}/events") as watching:  # a browser is looking on
-        lines = watching.iter_lines()
-        assert next(lines).startswith("retry")
-        assert page.stop() == 0
-    assert not Path(store).parent.exists()
-    until_gone(family)
-
-
 def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
     async def story():
         page = Page()
@@ -173,12 +161,16 @@ def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
     asyncio.run(story())
 
 
-def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_one_given_up(hard, four, monkeypatch):
-    monkeypatch.setattr("onoff.apps.page.costs.SECONDS", 0.1)
-
+def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_one_given_up(four, monkeypatch):
     async def story():
-        page = Page()
-        await page.load(hard, "hard")
+        page, go = Page(), asyncio.Event()
+
+        async def when_told(*arguments):
+            await go.wait()
+            return await ready(*arguments)
+
+        monkeypatch.setattr(announced, "ready", when_told)
+        await page.load(Chain.symmetric(3, 0.5), "three")
         planning = [asyncio.create_task(page.announce()) for _ in range(2)]
         while not page.state()["planning"]:
             await asyncio.sleep(0.01)
@@ -196,8 +188,9 @@ def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_
         await loading
         for waiting in planning:
             with pytest.raises(OnoffError, match="another chain was loaded"):
-                await waiting
+                await asyncio.wait_for(waiting, 60)
         assert page.everyday.chain.names[0] == "a"
+        go.set()
         await page.announce()
         page.announced.switch(True)
         assert page.state()["announced"] is not None
@@ -206,7 +199,7 @@ def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_
     asyncio.run(story())
 
 
-def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
+def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothing(tmp_path, hard):
     hard.save(tmp_path / "hard.csv")
     page = PageProcess("--chain", str(tmp_path / "hard.csv"), directory=tmp_path)
     family = processes_of(page.process.pid)
@@ -218,10 +211,19 @@ def test_ctrl_c_is_heard_while_plans_are_being_made(tmp_path, hard):
         assert time.monotonic() < deadline
         time.sleep(0.02)
         family = processes_of(page.process.pid)
-    assert page.stop() == 0
+    assert len(list(tmp_path.iterdir())) > 1
+    with httpx.stream("GET", f"{page.url}/events") as watching:  # a browser is looking on
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        assert page.stop() == 0
     asking.join()
     until_gone(family)
     assert [path.name for path in tmp_path.iterdir()] == ["hard.csv"]
+
+
+def _start_planning(url):
+    with suppress(httpx.HTTPError):  # the page may end before it answers
+        httpx.post(f"{url}/announced/start", json={}, timeout=180)
 
 
 def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, four):
@@ -238,11 +240,6 @@ def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, 
         assert process.wait(timeout=120) == 0
     until_gone(family)
     assert list(tmp_path.iterdir()) == []
-
-
-def _start_planning(url):
-    with suppress(httpx.HTTPError):  # the page may end before it answers
-        httpx.post(f"{url}/announced/start", json={}, timeout=180)
 
 
 def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):

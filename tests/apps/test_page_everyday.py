@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onoff import Chain, plan
+from onoff.apps import everydayrates
 from onoff.apps.demo import reader
 from onoff.apps.everydayrates import everyday_rates
 from onoff.apps.page.costs import STEPS, STREAMS, STREAMS_LOCKED, costs
@@ -116,6 +117,7 @@ def test_a_lock_begins_a_new_stream_in_which_no_query_tells_whether_something_se
             assert [made.private for made in world.made] == [True, True, False, False, False]
             assert [made.made_private for made in world.made[:2]] == [True, True]
             assert all(2 in made.saw for made in world.made)
+            assert {made.times for made in world.made} == {1}  # those of the stream before are not counted
             lines = read_log(world.server.transcript, CHAIN)
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
             found = world.watched.sensitive
@@ -154,7 +156,7 @@ def test_a_stream_that_cannot_begin_leaves_the_one_before():
             world.ask("b", False)
             await until(lambda: "Step 1 has no answer yet" in world.state()["trouble"])
             with pytest.raises(SessionError, match="another stream can begin after it"):
-                await world.lock("c", True)
+                await asyncio.wait_for(world.lock("c", True), 60)
             await world.run_server(True)
             await answered(world)
             assert len(world.made) == 2
@@ -199,6 +201,8 @@ def test_the_costs_of_all_modes_are_those_of_the_commands_and_are_not_computed_t
     async def gathered(sensitive, known=None):
         return [found async for found in costs(CHAIN, sensitive, known)]
 
+    monkeypatch.setattr(everydayrates, "LONG", 10)
+    monkeypatch.setattr(everydayrates, "SETTLED", 2)
     every = asyncio.run(gathered((2,)))
     found = every[-1]
     past = everyday_rates(CHAIN, STEPS, (), streams=STREAMS, announced=False, bar=quiet)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -12,18 +14,22 @@ import sqlite3
 import subprocess
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import typer
 
 from clikit import call
 from onoff import Chain
+from onoff.apps.cli.app import app
 from onoff.client.snapshot import snapshot
-from proxykit import PlainOrigin, ProxyProcess
+from proxykit import ONOFF, PlainOrigin, ProxyProcess
 
 NAMES = tuple(f"feed{i}" for i in range(10))
 SEED = 17
+ROOT = Path(__file__).parents[2]
 
 
 def feed(name, issue=1):
@@ -93,7 +99,7 @@ class Programs:
 
 def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins, tmp_path):
     chain, rng = habits(), random.Random(SEED)
-    wanted = [NAMES[i] for i in chain.simulate(24, np.random.default_rng(SEED))]
+    wanted = [NAMES[i] for i in chain.simulate(18, np.random.default_rng(SEED))]
     seen = [{"catalogue": NAMES}]
     with ProxyProcess(tmp_path, urls_at(origins), chain, "--record", str(tmp_path / "laws")) as proxy:
         programs = Programs(proxy, tmp_path)
@@ -108,7 +114,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
             asked = sorted(NAMES.index(path[1:-4]) for path in paths)
             seen.append({"time": step, "step": step, "sources": asked, "client": "127.0.0.1"})
         page = httpx.get(proxy.url).text
-        assert "24, " in page
+        assert "18, " in page
         assert "DO NOT FOLLOW" not in page
     assert any(len(line["sources"]) < 10 for line in seen[1:])
     stream = json.loads((tmp_path / "laws").read_text().splitlines()[0])["stream"]
@@ -132,7 +138,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
 
 
 def test_a_reload_of_all_feeds_in_fixed_order_does_not_follow_the_chain_and_check_says_so(origins, tmp_path):
-    with ProxyProcess(tmp_path, urls_at(origins), habits()) as proxy:
+    with ProxyProcess(tmp_path, urls_at(origins), habits(), "--off") as proxy:
         (tmp_path / "all.urls").write_text("".join(f"{proxy.url}/{name}\n" for name in NAMES))
         (tmp_path / "config").write_text("reload-threads 1\n")
         kept = ("-u", tmp_path / "all.urls", "-c", tmp_path / "all.db", "-C", tmp_path / "config")
@@ -177,7 +183,7 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
     assert order == list(range(100))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path):
     with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "0.2") as proxy:
         asked = subprocess.Popen([needed("curl"), "-s", f"{proxy.url}/feed3"], stdout=subprocess.PIPE, text=True)
@@ -187,6 +193,22 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
         assert asked.communicate(timeout=60)[0] == feed("feed3")
     assert snapshot(proxy.journal).state.pending is None
     assert "Traceback" not in proxy.stderr_file.read_text()
+
+
+def test_the_service_is_one_that_systemd_reads_and_its_options_exist(tmp_path):
+    file = ROOT / "examples" / "onoff-proxy.service"
+    [words] = re.findall(r"^ExecStart=%h/\S+/onoff (.*)$", file.read_text(), flags=re.M)
+    known = {option for each in typer.main.get_command(app).commands["proxy"].params for option in each.opts}
+    assert {word for word in words.split() if word.startswith("--")} <= known
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:  # it reads every line, and names those it does not know
+        copy = tmp_path / file.name
+        copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={ONOFF}", file.read_text(), flags=re.M))
+        home = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [analyze, "verify", "--user", copy], capture_output=True, text=True, check=False, env=home
+        )
+        assert file.name not in done.stderr, done.stderr
 
 
 def test_an_announced_journal_is_refused_in_a_sentence(origins, tmp_path):

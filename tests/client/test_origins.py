@@ -229,13 +229,13 @@ def test_a_file_of_urls_at_one_origin_has_the_fingerprint_that_it_always_had():
     assert json.loads(text)[2] == [list(item) for item in urls.items()]
 
 
-def test_lengths_are_measured_at_all_origins(servers):
+def test_bodies_are_measured_at_all_origins(servers):
     async def measured():
         transport = servers.transport()
         try:
-            return await transport.measure()
+            return await transport.bodies()
         finally:
             await transport.close()
 
-    assert asyncio.run(measured()) == {name: len(BODIES[name]) for name in NAMES}
+    assert asyncio.run(measured()) == BODIES
     assert servers.order() == list(NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, HttpTransport, Planner, plan
+from onoff import Chain, HttpTransport, Planner, connect, plan
+from onoff.apps.proxy.line import Line
+from onoff.client.measuring import Measured, Source
 from onoff.client.playing import read_items
 from onoff.client.snapshot import snapshot
 from onoff.plans.lengths import read_lengths
@@ -96,9 +99,17 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
         found |= {f"{table}.{column}" for column in columns} if table != "meta" else set()
     [(rows,)] = database.execute("SELECT rows FROM everyday").fetchall()
     database.close()
+    found |= {f"meta.note {key}" for key in asyncio.run(notes_of_a_proxy_that_learns(tmp_path / "learning"))}
     assert found | {f"everyday.rows.{key}" for key in json.loads(rows)} == named("Journal")
     laws = [json.loads(line) for line in (tmp_path / "laws").read_text().splitlines()]
     assert [fields(law, "law") for law in laws] == [named("Laws")] * 2
+
+
+async def notes_of_a_proxy_that_learns(journal):
+    with RecordingServer(OnoffOrigin(dict.fromkeys(NAMES, b"x"))) as server:
+        async with connect(learn=True, server=server.url, journal=journal) as client:
+            Line(client).switch(False)
+        return snapshot(journal).notes
 
 
 def test_the_fields_of_a_transcript(tmp_path):
@@ -119,6 +130,13 @@ def test_the_columns_of_a_sweep(tmp_path, chain):
     assert set(columns) | set().union(*cells) == named("Sweep")
     parts = {key for cell in cells for part in ("cell", "result") for key in cell[part]}
     assert parts <= set(re.findall(r"`(\w+)`", SECTIONS["Sweep"]))
+
+
+def test_the_fields_of_what_was_measured(tmp_path):
+    Measured(dict.fromkeys(NAMES, Source(5, 2, 1, "0" * 64))).save(tmp_path / "measured")
+    found = json.loads((tmp_path / "measured").read_text())
+    assert set(found) | set(found["sources"]["news"]) == named("Measured")
+    assert read_lengths(tmp_path / "measured", NAMES) == (5.0,) * 3
 
 
 def test_the_examples_are_read(tmp_path):

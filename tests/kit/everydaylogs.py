@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.audit.everyday.record import law_of
+from onoff.audit.everyday.weights import weights_of
 from onoff.audit.transcript.everyday import Laws, audit_everyday_transcript
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.reading import Line, Log, Notes, Step
@@ -64,20 +65,27 @@ class EverydayLog:
     lines: tuple
     record: tuple
 
-    def evidence(self):
-        notes = Notes(STREAM, None, 0, "past", self.sensitive)
+    def evidence(self, weights=None, since=0):
+        """`weights` are what the journal remembers, since a step."""
+        notes = Notes(STREAM, weights, since, "past", self.sensitive)
         requests = tuple(step.request for step in self.steps)
         return Evidence(self.chain, Log(self.lines, ()), self.steps, notes, requests, True)
 
     def laws(self):
         by_step = {
-            line["step"]: law_of(line["law"], line["place"], line["joined"], float.fromhex(line["charge"]))
+            line["step"]: law_of(
+                line["law"],
+                line["place"],
+                line["joined"],
+                float.fromhex(line["charge"]),
+                weights_of(line.get("weights")),
+            )
             for line in self.record
         }
         return Laws(by_step)
 
-    def audit(self, engine=Everyday.start, **options):
-        return audit_everyday_transcript(self.evidence(), self.laws(), engine=engine, **options)
+    def audit(self, engine=Everyday.start, weights=None, since=0, **options):
+        return audit_everyday_transcript(self.evidence(weights, since), self.laws(), engine=engine, **options)
 
 
 def everyday_log(count, seed, reader=None, chain=CHAIN, sensitive=SENSITIVE, private=0.05, below=None):

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
-from onoff.wire import Catalogue, Frame, Unchanged, parse_query
+from onoff.wire import Catalogue, Frame, Unchanged
 
 _STREAM = re.compile(rb'"stream":"([0-9a-f]{32})"')
 
@@ -185,6 +186,29 @@ class Origin:
         return {name: f"{server.url}/{name}" for name in self.bodies}
 
 
+class VersionedOrigin(Origin):
+    """A web server that says of each body which version it is, and sends it only if it is newer than the reader's.
+
+    `dated` has it speak of dates, else of entity tags.
+    """
+
+    LATEST = "Last-Modified: Sat, 03 Oct 2026 08:00:00 GMT"
+    SENT = "Date: Sat, 03 Oct 2026 08:00:01 GMT"
+
+    def __init__(self, bodies: dict[str, bytes], dated: bool = False) -> None:
+        super().__init__(bodies)
+        self.dated = dated
+
+    def __call__(self, request: Request) -> Reply:
+        body = self.bodies[request.path.removeprefix("/")]
+        tag = f'"{crc32(body):08x}"'
+        version = [self.LATEST, self.SENT] if self.dated else [f"ETag: {tag}"]
+        asked = {name.lower(): value for name, value in request.headers}
+        if asked.get("if-none-match") == tag or asked.get("if-modified-since") == self.LATEST.partition(": ")[2]:
+            return Reply([("\r\n".join(["HTTP/1.1 304 Not Modified", *version, "", ""])).encode()])
+        return reply(body, headers=["Content-Type: text/plain", *version])
+
+
 class OnoffOrigin:
     """Honest answers of an onoff server: the catalogue, and a frame for each source of a query."""
 
@@ -199,8 +223,8 @@ class OnoffOrigin:
 
     def frames(self, request: Request) -> list[bytes]:
         """The frames of an honest answer to a query."""
-        query = parse_query(request.body, self.catalogue)
-        return [self.frame(source, held) for source, held in zip(query.sources, query.held, strict=True)]
+        query = json.loads(request.body)
+        return [self.frame(source, held) for source, held in zip(query["sources"], query["held"], strict=True)]
 
     def frame(self, source: int, held: int) -> bytes:
         """The frame of a source for a client that holds this round: a whole one, unless it is the latest."""

@@ -260,6 +260,12 @@ def test_the_audit_of_a_log_does_not_reassure_if_its_journal_refutes_the_chain(l
     )
     assert found["following"]["refuted"]
     assert found["following"]["found_at"] <= 50
+    assert (found["clean"], found["passed"]) == (False, False)
+    assert done.stdout.startswith("WARNING: the requests DO NOT FOLLOW the chain")
+    unknown = call(
+        "audit", "transcript", directory / "faithful" / "log", *options["faithful"][:2], "--statuses", "1" * 100
+    )
+    assert "whether the requests follow the chain was not tested: that takes --journal or --truth" in unknown.stdout
 
 
 def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain(lives):
@@ -268,6 +274,7 @@ def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain
         files = ("--journal", directory / name / "journal", "--chain", directory / name / "chain.json")
         told = call("status", *files, "--plans", directory / name / "plans", check=True).stdout
         assert words in told.splitlines()[-1]
+        assert told.startswith("WARNING: the requests of this journal DO NOT FOLLOW its chain") == bool(code)
         done = call("check", directory / name / "journal", "--chain", directory / name / "chain.json")
         assert done.returncode == code
         assert words in done.stdout

@@ -127,6 +127,19 @@ def test_planning_stops_where_the_cost_stops_falling(tmp_path):
     assert sorted(frozen.lags()) == [1]
 
 
+@pytest.mark.parametrize("limit", [300, 5])
+def test_a_background_without_time_keeps_the_race_not_everything(tmp_path, monkeypatch, limit):
+    """Where the optimum is sought, and where only a comb is made."""
+    for name in ("POLISH_SECONDS", "COMB_SECONDS"):
+        monkeypatch.setattr(f"onoff.plans.planner.{name}", 1e-9)
+    for module in ("planner", "making"):
+        monkeypatch.setattr(f"onoff.plans.{module}.OPTIMAL_LIMIT", limit)
+    store = PlanStore(random_chain("dense", 20, 1), tmp_path)
+    compute(store, reach=1)
+    assert store.load(1).scheme == "race"
+    assert store.load(1).at_most < 20
+
+
 def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
     store = PlanStore(chain, tmp_path)
     command = [sys.executable, "-m", "onoff.plans.planner", str(store.directory), "3", "600"]

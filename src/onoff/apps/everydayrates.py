@@ -8,7 +8,7 @@ is the mean over the steps of the long run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -19,12 +19,13 @@ import numpy as np
 from onoff.apps.terminal import print_table
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
-from onoff.everyday import Everyday
+from onoff.everyday import Everyday, Step
 from onoff.plans.making import plan
-from onoff.types import Bar, Floats
+from onoff.types import Bar, Floats, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
+    from onoff.plans.lengths import Weighing
 
 LONG, SETTLED = 60, 5  # steps of a stream with sensitive sources, and the first that counts as the long run
 
@@ -77,39 +78,42 @@ def everyday_rates(
     costs, bounds = np.empty((streams, length)), np.empty((streams, length))
     with bar(streams + (len(steps) if announced else 0)) as advance:
         for number in range(streams):
-            costs[number], bounds[number] = _simulated(start, length, Random(f"{seed}/{number}"))
+            for t, (step, _) in enumerate(stream(start, length, Random(f"{seed}/{number}"))):
+                costs[number, t], bounds[number, t] = step.cost, step.lower_bound
             advance()
         rows = []
-        for step in steps:
+        for after in steps:
             other = None
             if announced:
-                other = plan(chain, step, time_limit=time_limit).cost
+                other = plan(chain, after, time_limit=time_limit).cost
                 advance()
-            here = costs[:, step - 1]
-            mean, bound = float(here.mean()), float(bounds[:, step - 1].mean())
-            rows.append(EverydayRate(step, mean, _margin(here), bound, other, 1, chain.n))
+            here = costs[:, after - 1]
+            mean, bound = float(here.mean()), float(bounds[:, after - 1].mean())
+            rows.append(EverydayRate(after, mean, margin(here), bound, other, 1, chain.n))
     settled = costs[:, SETTLED - 1 : LONG].mean(axis=1) if start.sensitive else None
-    long_run = None if settled is None else (float(settled.mean()), _margin(settled))
+    long_run = None if settled is None else (float(settled.mean()), margin(settled))
     return EverydayRates(streams, tuple(chain.names[s] for s in start.sensitive), tuple(rows), long_run)
 
 
-def _simulated(start: Everyday, length: int, rng: Random) -> tuple[Floats, Floats]:
-    """The costs and lower bounds of the steps of one stream."""
-    chain, state = start.chain, start
+def stream(start: Everyday, length: int, rng: Random, weighing: Weighing | None = None) -> Iterator[tuple[Step, Query]]:
+    """The steps of one stream of OFF requests after ON, with the sets that were drawn.
+
+    With a weighing laws are cheap in bytes, as those of a client that is given lengths.
+    """
+    chain, state, gaps = start.chain, start, [1] * start.chain.n
     request = rng.choices(range(chain.n), start_law(chain).tolist())[0]
     context = state.context(request, None, private=True)
-    costs, bounds = np.empty(length), np.empty(length)
-    for t in range(length):
+    for _ in range(length):
         request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
-        step = state.prepare()
-        costs[t], bounds[t] = step.cost, step.lower_bound
+        step = state.prepare(None if weighing is None else weighing.after(gaps))
         query = step.draw(request, context, rng.randrange)
+        yield step, query
+        gaps = [1 if source in query else gap + 1 for source, gap in enumerate(gaps)]
         state = state.advance(step, query)
         context = state.context(request, context, private=False)
-    return costs, bounds
 
 
-def _margin(values: Floats) -> float:
+def margin(values: Floats) -> float:
     """The 95 % margin of the mean, by Student's t: streams are independent."""
     from scipy.stats import t
 
@@ -127,9 +131,9 @@ def print_everyday_rates(found: EverydayRates) -> None:
     ]  # fmt: skip
     print_table(title, headings, rows)
     if found.long_run is not None:
-        mean, margin = found.long_run
+        mean, around = found.long_run
         print(
-            f"with {', '.join(found.sensitive)} always hidden: {mean:.2f} ± {margin:.2f} messages per request in the "
+            f"with {', '.join(found.sensitive)} always hidden: {mean:.2f} ± {around:.2f} messages per request in the "
             f"long run (steps {SETTLED} to {LONG}), never ON again"
         )
         print("(the promise both hides no source that is asked for OFF)")

@@ -92,5 +92,5 @@ def _next(found: Standing) -> NextRequest:
         lag = found.journal.state.answered.lag + 1
         least = outer_bound(chain.posterior(lag), lengths) if chain.n <= BOUND_LIMIT else None
     elif found.step is not None:
-        off, least = found.step.cost, found.step.lower_bound
+        off, least = found.step.cost_in(lengths), found.step.lower_bound if found.step.weights == lengths else None
     return NextRequest(unit, everything, off, least)

@@ -314,8 +314,10 @@ def print_status(found: Standing, following: Following | None = None, journal: P
             least = outer_bound(chain.posterior(lag), lengths)
             print(f"no scheme needs less than {amount(least, lengths)} on average at lag {lag}: {above}")
     if found.step is not None:
-        print(f"cost of the next request in messages: ON {chain.n}, OFF {found.step.cost:.3f}")
-        print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
+        off = f"OFF {found.step.cost_in(lengths):.3f}"
+        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, {off}")
+        if found.step.weights == lengths:  # else the bound counts chances of changes, too
+            print(f"no law of this promise needs less than {found.step.lower_bound:.3f} at that step")
     print(f"rounding so far: {state.rounding:.2e} (total variation)")
     print_totals(found.journal.totals, chain, lengths, found.since, found.journal.promise)
     if found.journal.traffic is not None:

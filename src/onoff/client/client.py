@@ -30,6 +30,7 @@ from onoff.client.transport import Content, Transport
 from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
+from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
 
@@ -78,6 +79,8 @@ class Client:
     of OFF steps of "past" are noted in a file for auditors. `ahead` says whether the next one is prepared while an
     answer is on its way.
 
+    With `weighing` the laws of "past" are cheap in bytes rather than in messages.
+
     Members of answers, wanted or not, are held on disk in at most `cache` bytes (0 switches that off). A query asks for
     what is held only if it is newer.
 
@@ -104,6 +107,7 @@ class Client:
         record: str | Path | None = None,
         ahead: bool = True,
         cache: int = CACHE,
+        weighing: Weighing | None = None,
         randbelow: RandBelow = secrets.randbelow,
         settings: Settings | None = None,
         ends_planner: bool = False,
@@ -123,7 +127,7 @@ class Client:
         self._record, self._ahead = None if record is None else Path(record), ahead
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
         self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
-        self._cache = cache_size(cache)
+        self._cache, self._weighing = cache_size(cache), weighing
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
@@ -168,7 +172,7 @@ class Client:
         if self.learns:
             return Learning(self.chain, journal)
         if journal.promise == "past":
-            return Past(self.chain, journal, self._randbelow, self._ahead, self._record)
+            return Past(self.chain, journal, self._randbelow, self._ahead, self._record, self._weighing)
         if self.planner is None:
             raise PlanError(f"{journal.path}: was made for the promise 'both', which needs a planner")
         return Both(self.chain, journal, self.planner, self._randbelow)
@@ -206,6 +210,8 @@ class Client:
     @property
     def lengths(self) -> tuple[float, ...] | None:
         """The lengths of messages that plans are made with."""
+        if self._weighing is not None:
+            return self._weighing.lengths
         return None if self.planner is None else self.planner.store.lengths
 
     async def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:

@@ -97,7 +97,8 @@ def connect(
     return Client(
         settings.chain, transport, settings.journal, planner,
         promise=settings.promise, sensitive=settings.sensitive, record=record, ahead=ahead, delay=delay,
-        cache=settings.cache, attempts=attempts, first_ever=first_ever, settings=settings,
+        cache=settings.cache, weighing=settings.weighing if settings.promise == "past" else None,
+        attempts=attempts, first_ever=first_ever, settings=settings,
         ends_planner=mine and not lasting,
     )  # fmt: skip
 

@@ -66,8 +66,6 @@ def cache_size(given: int | str) -> int:
 def kept(entries: Iterable[Entry], limit: int) -> set[int]:
     """The sources that stay held: in the order of size, of equal ones in that of their numbers, while there is room."""
     sizes = sorted((entry.size, entry.source) for entry in entries if entry.version is not None)
-    if limit == 0:
-        return set()
     totals = accumulate(size for size, _ in sizes)
     return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
 
@@ -75,6 +73,11 @@ def kept(entries: Iterable[Entry], limit: int) -> set[int]:
 def named(entries: Entries) -> set[int]:
     """The sources of which a query would name the version."""
     return {source for source, entry in entries.items() if entry.version is not None}
+
+
+def versions(entries: Entries, query: Iterable[int]) -> tuple[str | None, ...]:
+    """The versions that go out with a query: of every member that is held, whichever is wanted."""
+    return tuple(entries[source].version if source in entries else None for source in query)
 
 
 def read_all(database: sqlite3.Connection) -> Entries:

@@ -28,7 +28,7 @@ from onoff.client.held import CACHE, Entries, Held
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
-from onoff.client.stored import StepRow, Stored, Totals, step_rows, totals_of
+from onoff.client.stored import StepRow, Stored, Totals, last_asked, step_rows, totals_of
 from onoff.client.witness import Witness
 from onoff.errors import AFRESH, JournalError, JournalLocked
 
@@ -86,9 +86,8 @@ class Journal:
     def asking(self, state: State) -> State:
         """The state with the versions of what is held in its pending query, for all of its members alike."""
         assert state.pending is not None
-        entries = (self._entries.get(source) for source in state.pending.query)
-        held = tuple(None if entry is None else entry.version for entry in entries)
-        return replace(state, pending=replace(state.pending, held=held))
+        versions = held.versions(self._entries, state.pending.query)
+        return replace(state, pending=replace(state.pending, held=versions))
 
     def held(self, pending: Pending) -> Held:
         """What the pending query says is held. All of it is read and checked, before anything is sent."""
@@ -156,6 +155,11 @@ class Journal:
         """The steps from `since` on, oldest first."""
         with self._open() as database:
             yield from step_rows(database, since)
+
+    def last_asked(self) -> dict[int, int]:
+        """The newest step whose query holds a source, for every source that was asked for; a pending one counts."""
+        with self._open() as database:
+            return last_asked(database)
 
     def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
         """Sums over the finished steps from `since` on, all of which were planned with these lengths."""

@@ -6,7 +6,7 @@ What is done in `ready` depends on public things only, and is done before the so
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from onoff.errors import OnoffError, SessionError
 from onoff.everyday import Everyday
 from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
+from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
 
@@ -99,7 +100,13 @@ class Past:
     """
 
     def __init__(
-        self, chain: Chain, journal: Journal, randbelow: RandBelow, ahead: bool = True, record: Path | None = None
+        self,
+        chain: Chain,
+        journal: Journal,
+        randbelow: RandBelow,
+        ahead: bool = True,
+        record: Path | None = None,
+        weighing: Weighing | None = None,
     ) -> None:
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
         self._start = Everyday.start(chain, journal.sensitive)
@@ -108,6 +115,8 @@ class Past:
             _check_rows(self._rows, journal)
         self._ahead, self._looks_ahead = Ahead(self._prepared), ahead
         self._ready: Prepared | None = None
+        self._weighing = weighing
+        self._asked = journal.last_asked() if weighing is not None else {}  # when each source was asked for last
 
     def status(self, private: bool | None) -> bool:
         """Without sensitive sources a request is ON unless told otherwise. With some, these are hidden all the time."""
@@ -135,7 +144,9 @@ class Past:
         made = past.begin(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
         state = self._journal.asking(made.state)
         assert state.pending is not None
-        cost = float(self._chain.n) if step is None else step.cost
+        lengths = None if self._weighing is None else self._weighing.lengths
+        everything = float(self._chain.n) if lengths is None else math.fsum(lengths)
+        cost = everything if step is None else step.cost_in(lengths)
         try:
             self._journal.begin(state, state.pending, cost, None if made.rows is None else made.rows.as_dict())
         finally:
@@ -143,6 +154,8 @@ class Past:
             # rows that are older than the context would tell something about the context.
             if self._journal.state is state:
                 self._rows, self._ready = made.rows, None
+                if self._weighing is not None:
+                    self._asked = {**self._asked, **dict.fromkeys(made.pending.query, made.state.step)}
         return state.pending
 
     def look_ahead(self) -> None:
@@ -158,9 +171,15 @@ class Past:
         self._ahead.close()
 
     def _prepared(self, rows: Everyday, number: int) -> Prepared:
-        step = rows.prepare()
-        line = None if self._record is None else law_line(self._journal.stream, number, step)
+        weights = None if self._weighing is None else self._weighing.after(gaps(self._asked, number, self._chain.n))
+        step = rows.prepare(weights)
+        line = None if self._record is None else law_line(self._journal.stream, number, step, self._weighing)
         return Prepared(step, line)
+
+
+def gaps(asked: Mapping[int, int], number: int, n: int) -> list[int]:
+    """How many steps before step `number` each source was asked for; all steps before it, if never."""
+    return [number - asked.get(source, -1) for source in range(n)]
 
 
 def _check_rows(rows: Everyday | None, journal: Journal) -> None:

@@ -17,10 +17,10 @@ from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, refuse_learning
 from onoff.client.promises import checked_promise
 from onoff.client.snapshot import check_promise, snapshot
-from onoff.errors import OnoffError
+from onoff.errors import OnoffError, PlanError
 from onoff.foreign import plain
 from onoff.model.chain import Chain
-from onoff.plans.lengths import lengths_of, read_lengths
+from onoff.plans.lengths import Weighing, read_weighing, weighing_of
 from onoff.types import is_whole
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ MOST = 2**53  # steps: a number beyond is no number of steps
 class Settings:
     """Where the journal is, and what it remembers. `urls` is a file of URLs, or the URLs themselves.
 
-    There is no chain while it is being learned.
+    There is no chain while it is being learned. `weighing` are lengths, with the chances of changes for the promise
+    "past"; plans take fixed weights.
     """
 
     journal: Path
     chain: Chain | None
     server: str | None
     urls: Path | Mapping[str, str] | None
-    lengths: tuple[float, ...] | None
+    weighing: Weighing | None
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
     cache: int = CACHE
@@ -60,12 +61,13 @@ class Settings:
         learn: bool = False,
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
-        limit = None if cache is None else cache_size(cache)
+        given = None if cache is None else cache_size(cache)
         path = default_journal() if journal is None else Path(journal)
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
         notes = {} if found is None else found.notes
+        limit = cache_size(notes.get("cache", CACHE)) if given is None else given
         if server is not None and urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
         if not learn:
@@ -80,25 +82,29 @@ class Settings:
                 raise OnoffError(
                     f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
                 )
-        limit = cache_size(notes.get("cache", CACHE)) if limit is None else limit
         if learn:
             return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
-        known = lengths_from(notes) if lengths is None else _lengths(lengths, habits)
+        known = weighing_from(notes) if lengths is None else _weighing(lengths, habits)
         wanted, hidden = checked_promise(habits, promise, sensitive)
         if found is not None:
             check_promise(path, (found.promise, found.sensitive), wanted, hidden)
             wanted, hidden = found.promise, found.sensitive
-        if wanted != "both" and known is not None:
-            raise OnoffError("the promise 'past' counts messages: leave the lengths out, or take the promise 'both'")
+        if wanted == "both" and known is not None:
+            known = Weighing(known.fixed)
         return cls(path, habits, server, _absolute(urls), known, wanted or "past", hidden, limit)
+
+    @property
+    def lengths(self) -> tuple[float, ...] | None:
+        """The lengths of messages, or the fixed weights of plans."""
+        return None if self.weighing is None else self.weighing.lengths
 
     def note(self, journal: Journal) -> None:
         """Note what has worked, where it is not noted yet. URLs that were given as objects are not remembered."""
         wanted = {
             "server": self.server or "",
             "urls": str(self.urls) if isinstance(self.urls, Path) else "",
-            "lengths": json.dumps(self.lengths),
+            "lengths": _weighing_text(self.weighing),
             "cache": str(self.cache),
         }
         if self.chain is not None:
@@ -139,14 +145,32 @@ def chain_from(text: str) -> Chain:
         raise OnoffError("the chain that the journal remembers cannot be read: give --chain again") from error
 
 
-def lengths_from(notes: Mapping[str, str]) -> tuple[float, ...] | None:
-    """The lengths of a journal's notes; None if there are none."""
+def weighing_from(notes: Mapping[str, str]) -> Weighing | None:
+    """The lengths of a journal's notes, with chances if it has some; None if there are none."""
     found = parsed(notes.get("lengths", "null"))
     if found is None:
         return None
-    if not isinstance(found, list) or not all(type(length) in (int, float) for length in found):
-        raise OnoffError("the lengths that the journal remembers cannot be read: give --lengths again")
+    parts = found if isinstance(found, dict) else {"lengths": found, "chances": None}
+    try:
+        if set(parts) != {"lengths", "chances"}:
+            raise ValueError("it has other parts")
+        chances = parts["chances"]
+        return Weighing(_numbers(parts["lengths"]), None if chances is None else _numbers(chances))
+    except (PlanError, ValueError):
+        raise OnoffError("the lengths that the journal remembers cannot be read: give --lengths again") from None
+
+
+def _numbers(found: Any) -> tuple[float, ...]:
+    if not isinstance(found, list) or not all(type(number) in (int, float) for number in found):
+        raise ValueError("a list of numbers is needed")
     return tuple(map(float, found))
+
+
+def _weighing_text(weighing: Weighing | None) -> str:
+    """Lengths as a note: a list, or with chances an object. A journal without chances is as it always was."""
+    if weighing is None:
+        return "null"
+    return json.dumps(weighing.lengths if weighing.chances is None else weighing.as_dict())
 
 
 def since_from(text: str | None) -> int:
@@ -168,10 +192,11 @@ def loaded(chain: Chain | str | Path) -> Chain:
     return chain if isinstance(chain, Chain) else Chain.load(chain)
 
 
-def _lengths(given: Mapping[str, float] | Sequence[float] | str | Path, chain: Chain) -> tuple[float, ...]:
+def _weighing(given: Mapping[str, Any] | Sequence[float] | str | Path, chain: Chain) -> Weighing:
     if isinstance(given, str | Path):
-        return read_lengths(Path(given), chain.names)
-    return lengths_of(given if isinstance(given, Mapping) else dict(zip(chain.names, given, strict=False)), chain.names)
+        return read_weighing(Path(given), chain.names)
+    named = given if isinstance(given, Mapping) else dict(zip(chain.names, given, strict=False))
+    return weighing_of(named, chain.names)
 
 
 def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onoff.client import journalfile
 from onoff.client.journalfile import explained
 from onoff.client.session import State
-from onoff.client.stored import Totals, totals_of
+from onoff.client.stored import Totals, last_asked, totals_of
 from onoff.client.traffic import Traffic, traffic_of
 from onoff.errors import JournalError
 
@@ -21,7 +21,8 @@ class Snapshot:
     """What a journal says, read without opening it for use: another process may be at it.
 
     `chain` is the fingerprint of its chain. `rows` are those after the newest query. `traffic` is None if no step was
-    finished, or if an older version finished all of them.
+    finished, or if an older version finished all of them. `asked` is the newest step whose query holds a source, if
+    there are lengths.
     """
 
     state: State
@@ -32,6 +33,7 @@ class Snapshot:
     sensitive: tuple[int, ...] = ()
     rows: dict[str, Any] | None = None
     traffic: Traffic | None = None
+    asked: Mapping[int, int] = field(default_factory=dict)
 
 
 def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: int = 0) -> Snapshot:
@@ -49,11 +51,12 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
             journalfile.check_sums(meta)
             totals = totals_of(database, lengths, since)
             rows = journalfile.read_rows(database, meta)
+            asked = {} if lengths is None else last_asked(database)
             traffic = traffic_of(database) if meta["version"] == str(journalfile.VERSION) else None
         finally:
             database.close()
         state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
-        return Snapshot(state, totals, notes, meta["chain"], *promise_in(meta), rows, traffic)
+        return Snapshot(state, totals, notes, meta["chain"], *promise_in(meta), rows, traffic, asked)
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.client.journalfile import explained
-from onoff.client.settings import SINCE, lengths_from, loaded, remembered_chain, since_from
+from onoff.client.promises import gaps
+from onoff.client.settings import SINCE, loaded, remembered_chain, since_from, weighing_from
 from onoff.client.snapshot import Snapshot, snapshot
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday, Step
@@ -34,7 +35,8 @@ def standing(path: Path, chain: Chain | str | Path | None = None, plans: str | P
     """How the client of a journal stands. The chain is the remembered one unless it is given."""
     notes = snapshot(path).notes
     known = remembered_chain(notes, path) if chain is None else loaded(chain)
-    lengths, since = lengths_from(notes), since_from(notes.get(SINCE))
+    weighing, since = weighing_from(notes), since_from(notes.get(SINCE))
+    lengths = None if weighing is None else weighing.lengths
     found = snapshot(path, lengths, since)
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
@@ -43,7 +45,8 @@ def standing(path: Path, chain: Chain | str | Path | None = None, plans: str | P
     if found.rows is not None:
         with explained(path):
             rows = Everyday.from_dict(known, found.rows)
-        step = rows.prepare()
+        number = found.state.step + (found.state.pending is not None)
+        step = rows.prepare(None if weighing is None else weighing.after(gaps(found.asked, number, known.n)))
     elif after.last is not None:
         plan = Planner(known, plans, lengths, background=False).best(after.lag + 1)
     return Standing(found, known, lengths, since, plan, step)

@@ -88,6 +88,12 @@ def _checked_query(step: int, text: str, request: int) -> tuple[int, ...]:
     return tuple(query)
 
 
+def last_asked(database: sqlite3.Connection) -> dict[int, int]:
+    """The newest step whose query holds a source, for every source that was asked for; a pending one counts."""
+    found = database.execute("SELECT value, MAX(step) FROM steps, json_each(query) GROUP BY value")
+    return dict(found.fetchall())
+
+
 def totals_of(database: sqlite3.Connection, lengths: Sequence[float] | None, since: int) -> Totals:
     """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
     held = "json_array_length"

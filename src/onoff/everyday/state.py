@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, fsum, isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from onoff.model.powers import one_thread
 from onoff.model.rounding import sum_up
 from onoff.model.rows import RowTable
 from onoff.schemes.law import DENOMINATOR
-from onoff.types import Floats, Mask, Query, is_whole
+from onoff.types import Floats, Lengths, Mask, Query, is_whole
 
 PRICE = 5e-4  # share of the least cost that may be spent on sharing flows
 TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its rows
@@ -102,12 +102,19 @@ class Everyday:
             raise PlanError(f"no reader in the context {context!r} can have asked for {request!r} at the last step")
         return found
 
-    def prepare(self) -> Step:
-        """The next step if it is made OFF: law and encoders, a function of this state alone."""
+    def prepare(self, weights: Lengths = None) -> Step:
+        """The next step if it is made OFF: law and encoders, a function of this state and the weights alone.
+
+        The law is a cheap one for the `weights` of all sources, which must be a function of public things. Without them
+        messages are counted.
+        """
         hidden, n = self.sensitive, int(self.open_sources.sum())
+        prices = checked_weights(weights, self.chain.n)
+        always = fsum(1.0 if prices is None else prices[source] for source in hidden)
         if not self.live:
             everyone = tuple(range(self.chain.n)) if n == 0 else hidden
-            return Step(self, (), (everyone,), (DENOMINATOR,), DENOMINATOR, float(len(everyone)), self.charge, None)
+            return Step(self, (), (everyone,), (DENOMINATOR,), DENOMINATOR, always, self.charge, None, prices)
+        inside = None if prices is None else tuple(prices[x] for x in np.flatnonzero(self.open_sources))
         rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
         error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
         outer = outer_bound(RowTable(self.live, rows, possible, error))
@@ -116,7 +123,7 @@ class Everyday:
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
         groups = RowTable(tuple(range(len(sharing.rows))), sharing.rows, sharing.rows > 0, error + sharing.e)
         with one_thread():
-            law, bound = law_for(groups, held)
+            law, bound = law_for(groups, held, inside)
         found = encoders(law, rows, possible, sharing, held)
         rounding = sum_up(found.off_by(rows), error, self.charge)
         if rounding > TOO_MUCH and rounding > 2 * self.charge:
@@ -124,8 +131,11 @@ class Everyday:
         member = np.ones((len(law.member), self.chain.n), dtype=bool)
         member[:, self.open_sources] = law.member
         sets = tuple(tuple(np.flatnonzero(row).tolist()) for row in member)
-        masses, lower = tuple(map(int, law.mass)), len(hidden) + max(outer, bound)
-        return Step(self, self.live, sets, masses, law.total, lower, rounding, found)
+        least = outer if inside is None else outer_bound(RowTable(self.live, rows, possible, error), inside)
+        # The sum of weights is rounded, the number of messages is not.
+        lower = (always + max(least, bound)) * (1.0 if prices is None else 1 - 2.0**-50)
+        masses = tuple(map(int, law.mass))
+        return Step(self, self.live, sets, masses, law.total, lower, rounding, found, prices)
 
     def advance(self, step: Step, query: Query) -> Everyday:
         """The state after `query` was asked: rows move on, contexts of sensitive requests join, equal ones merge."""
@@ -201,6 +211,13 @@ class Everyday:
             raise PlanError(f"the state is damaged: {error}") from None
         possible = bits.astype(bool).reshape(rows.shape)
         return cls(chain, sensitive, rows, possible, spreads, place, joined, charge)
+
+
+def checked_weights(weights: Lengths, n: int) -> Lengths:
+    """Weights of all sources. Raises `PlanError` if they are not positive numbers, one for each."""
+    if weights is not None and (len(weights) != n or not all(isfinite(weight) and weight > 0 for weight in weights)):
+        raise PlanError(f"weights are needed for {n} sources, all of them positive numbers")
+    return weights
 
 
 def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from onoff.errors import ContextError, PlanError
 from onoff.model.rounding import up
-from onoff.types import Query, RandBelow, is_whole
+from onoff.types import Lengths, Query, RandBelow, is_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -25,7 +25,8 @@ class Step:
     """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
 
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
-    encoder. `lower_bound` is proved for every law that serves them.
+    encoder. `lower_bound` is proved for every law that serves them. Costs are in messages, or sums of the `weights` of
+    the sources in a set.
 
     `rounding` is the units that encoders are off by, the accumulated error of rows, and what merging contexts has cost
     just before this step. The sum over all steps of a stream bounds the total variation between the joint law of all
@@ -41,12 +42,22 @@ class Step:
     lower_bound: float
     rounding: float
     encoders: Encoders | None = field(repr=False)
+    weights: Lengths = None
 
     @property
     def cost(self) -> float:
-        """The expected number of messages, rounded up."""
-        total = sum(len(query) * mass for query, mass in zip(self.sets, self.masses, strict=True))
-        return up(Fraction(total, self.denominator))
+        """The expected cost of the query, rounded up."""
+        return self.cost_in(self.weights)
+
+    def cost_in(self, lengths: Lengths) -> float:
+        """The expected number of messages, or sum of their lengths, rounded up."""
+        held = [0] * self.state.chain.n
+        for query, mass in zip(self.sets, self.masses, strict=True):
+            for source in query:
+                held[source] += mass
+        prices = [Fraction(1)] * len(held) if lengths is None else [Fraction(length) for length in lengths]
+        total = sum((price * mass for price, mass in zip(prices, held, strict=True)), Fraction(0))
+        return up(total / self.denominator)
 
     def encoder(self, context: int) -> csr_array:
         """The joint integer weights of an open request (row) and the query (column) in a context.

@@ -14,6 +14,7 @@ from onoff.apps.cli import (
     audit,
     check,
     client,
+    estimate,
     fit,
     measure,
     normalise,
@@ -52,6 +53,7 @@ urls.register(app)
 fit.register(app)
 normalise.register(app)
 check.register(app)
+estimate.register(app)
 rates.register(app)
 plan.register(app)
 serve.register(app)

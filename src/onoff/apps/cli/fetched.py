@@ -43,6 +43,9 @@ class Fetched:
     bytes: int | None
     attempts: int | None
     round: int | None
+    status: int
+    content_type: str | None
+    unchanged: bool
     length: int
     encoding: str | None
     body: str | None
@@ -98,6 +101,9 @@ def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:
         bytes=row.bytes,
         attempts=row.attempts,
         round=message.round,
+        status=message.status,
+        content_type=message.content_type,
+        unchanged=message.unchanged,
         length=len(message.body),
         encoding=encoding,
         body=body,

@@ -17,6 +17,9 @@ MESSAGE = {
     "bytes": "what was received for the whole set",
     "attempts": "how often the query was sent",
     "round": "the server's number of the publication; null at a web server",
+    "status": "the answer's status at a web server; 200 at ours",
+    "content_type": "what the web server calls the message; null if it does not",
+    "unchanged": "whether the server said that the client held this message already",
     "length": "bytes of the wanted message",
     "encoding": "of `body`: utf-8 or base64; null with --out",
     "body": "the message; null with --out",
@@ -140,16 +143,30 @@ FIELDS: dict[str, dict[str, str]] = {
         "since": "the step from which on `totals` count",
         "totals": "as in `status`, of the whole journal",
     },
+    "urls": {
+        "urls": "the URL of each source, by name",
+        "redirected": "the URLs in the list of sources that were redirected, by name",
+        "origins": "how many web servers there are",
+    },
     "measure": {
-        "file": "where the lengths were written",
+        "file": "where all of it was written",
         "bytes": "of all sources together",
-        "lengths": "bytes of each source, by name",
+        "visits": "how often they were fetched, by this command and earlier ones",
+        "sources": "the length, visits, changes and digest of each source, by name",
     },
     "fit": FIT,
     "check": {
         **FOLLOWING,
         "refuted": "whether the requests speak against the chain",
         "unknown": "requests for no source of the chain, which were not tested",
+    },
+    "estimate": {
+        "sources": "sources of the chain",
+        "habits": "requests a day, the share of private ones, their runs, and how often a mirror fetches all",
+        "sensitive": "the sensitive sources",
+        "streams": "how many were simulated for each way",
+        "everything": "bytes of all sources together; null without --lengths",
+        "ways": "for each way: messages, bytes and changed bytes a day, with margins, and for whom it is right",
     },
     "rates": {
         "lag": "steps since privacy was last ON",
@@ -223,7 +240,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "seen": "what the server sees",
         "steps": "what it learns about each request made ON",
     },
-    "audit transcript": {**TRANSCRIPT, "clean": "whether the attack on the log failed"},
+    "audit transcript": {
+        **TRANSCRIPT,
+        "clean": "whether the attack on the log failed and the requests do not speak against the chain",
+    },
     "audit transcript --promise past": {
         **TRANSCRIPT,
         "promise": "past",
@@ -239,6 +259,7 @@ FIELDS: dict[str, dict[str, str]] = {
 # Commands that print no result, and what they print instead.
 WITHOUT = {
     "normalise": "a file, and a line about it",
+    "proxy": "a line of JSON when it is ready",
     "serve": "a line of JSON when it is ready",
     "token": "the token",
     "page": "the address of the page",

@@ -1,8 +1,7 @@
-"""`onoff measure`: how long the messages are."""
+"""`onoff measure`: how long the messages are, and how often they change."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,28 +18,36 @@ def register(app: typer.Typer) -> None:
 
 def measure(
     urls: Annotated[Path, typer.Argument(metavar="URLS", help="JSON {name: URL}.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="JSON {name: bytes}, for --lengths.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="FILE", help="For --lengths; if it is there, one more visit is noted."),
+    ],
     deadline: Deadline = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch every URL once and write down how long each body is, to plan with real lengths."""
+    """Fetch every URL once and note how long each body is and, over repeated visits, how often it changes.
+
+    Clients and plans then count bytes (--lengths). A source that was visited once counts as changing every time.
+    """
     import asyncio
 
-    from onoff.apps.terminal import size
+    from onoff.apps.terminal import counted, size
+    from onoff.client.measuring import Measured, measured_before
+    from onoff.client.measuring import measure as visit
     from onoff.client.transport.web import HttpTransport
-    from onoff.files import check_file, write_atomically
+    from onoff.files import check_file
 
-    async def fetch() -> dict[str, int]:
+    async def measured() -> Measured:
         transport = HttpTransport.load(urls, deadline)
         try:
-            return await transport.measure()
+            return await visit(transport, measured_before(out, transport.names))
         finally:
             await transport.close()
 
     check_file(out)
-    lengths = asyncio.run(fetch())
-    write_atomically(out, json.dumps(lengths, indent=2).encode() + b"\n")
+    found = asyncio.run(measured())
+    found.save(out)
     if as_json:
-        print_json({"file": out, "bytes": sum(lengths.values()), "lengths": lengths})
+        print_json({"file": out, "bytes": found.bytes, "visits": found.visits, "sources": found.sources})
     else:
-        print(f"{len(lengths)} sources, {size(sum(lengths.values()))} in all")
+        print(f"{len(found.sources)} sources, {size(found.bytes)} in all, {counted(found.visits, 'visit')}")

@@ -78,6 +78,8 @@ def serve(
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
+        if store is None and target == FILE:
+            _note(f"messages and the last queries are kept in {Path(FILE).absolute()}*; --store names another place")
         open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
         settings = Settings(
             store=target,

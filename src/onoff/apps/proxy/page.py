@@ -9,6 +9,7 @@ from html import escape
 
 from onoff.apps.proxy.facts import Facts
 from onoff.apps.proxy.naming import Naming
+from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.foreign import plain
 
 STYLE = """
@@ -53,14 +54,11 @@ def rendered(facts: Facts, naming: Naming, token: str) -> str:
 
 def _mode(facts: Facts) -> list[str]:
     if facts.learned is not None:
-        return [
-            f"<p>{_safe(facts.learned.words())}.</p><p>Every request asks for everything, so none tells anything.</p>"
-        ]
-    words = ["<p>Promise <b>past</b>: nothing that is asked at or after a private request changes what the servers "]
-    words.append("believe about it.</p>")
-    if facts.sensitive:
-        words.append("<p>Of the sensitive sources the servers learn neither which is read nor whether any is.</p>")
-    return words
+        words = _safe(facts.learned.words())
+        return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
+    promise = PROMISES["past"].replace("the server", "the servers")
+    said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
+    return [said, f"<p>Sensitive sources: {escape(SENSITIVE)}.</p>"] if facts.sensitive else [said]
 
 
 def _switch(facts: Facts, token: str) -> list[str]:
@@ -94,14 +92,13 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
 
 def _numbers(facts: Facts) -> list[str]:
     journal, n = facts.journal, len(facts.names)
-    totals, traffic = journal.totals, journal.traffic
+    totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
     rows = {
         "requests": f"{totals.steps:,}, {totals.private:,} of them ON",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
         f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
         "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
-        "waiting": f"{facts.waiting} requests"
-        + (", and a step is not finished" if journal.state.pending is not None else ""),
+        "waiting": f"{facts.waiting} requests" + (", and a step is not finished" if pending else ""),
     }
     if traffic is not None:
         rows["of the bytes"] = (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.audit.everyday.weights import Weights, weights_of
 from onoff.errors import LogError
 from onoff.types import Query, is_whole
 
@@ -74,7 +75,7 @@ class Law:
     """At this step the query is sets[i] with probability masses[i] / denominator, as the client states.
 
     A reader who was in context c at the step before, and whose request there is not hidden, is in place[c] now; one
-    whose request x there is hidden is in joined[x]. `rounding` and `charge` are the client's own statements.
+    whose request x there is hidden is in joined[x]. `rounding`, `charge` and `weights` are the client's own statements.
     """
 
     sets: tuple[Query, ...]
@@ -86,6 +87,7 @@ class Law:
     place: tuple[int, ...]
     joined: tuple[int, ...]
     charge: float
+    weights: Weights | None = None
 
     def index(self, query: Query) -> int | None:
         """Which of the sets the query is."""
@@ -131,7 +133,7 @@ def recorded(line: Mapping[str, Any]) -> Recorded:
     try:
         stream, step = line["stream"], line["step"]
         charge = line["charge"]
-        law = law_of(line["law"], line["place"], line["joined"], float.fromhex(charge))
+        law = law_of(line["law"], line["place"], line["joined"], float.fromhex(charge), weights_of(line.get("weights")))
         if not (isinstance(stream, str) and is_whole(step)):
             raise ValueError("a stream and a step are needed")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -139,7 +141,7 @@ def recorded(line: Mapping[str, Any]) -> Recorded:
     return Recorded(stream, step, law)
 
 
-def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> Law:
+def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float, weights: Weights | None = None) -> Law:
     """A law from its dictionary as recorded, read without trust in its numbers. Raises `LogError` if it is not one."""
     try:
         sets = tuple(tuple(map(_whole, query)) for query in law["sets"])
@@ -154,7 +156,7 @@ def law_of(law: Mapping[str, Any], place: Any, joined: Any, charge: float) -> La
         homes = tuple(_whole(c, -1) for c in place), tuple(_whole(c, -1) for c in joined)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LogError(f"a damaged law in a record: {error!r}") from None
-    return Law(sets, masses, denominator, rounding, lower, tables, *homes, charge)
+    return Law(sets, masses, denominator, rounding, lower, tables, *homes, charge, weights)
 
 
 def same_law(one: Law, other: Law) -> bool:

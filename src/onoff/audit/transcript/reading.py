@@ -22,6 +22,7 @@ from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any
 
+from onoff.audit.everyday.weights import Weights, weights_of
 from onoff.errors import OnoffError
 from onoff.files import reading
 from onoff.types import is_whole
@@ -159,10 +160,15 @@ class Notes:
     """
 
     stream: str | None
-    lengths: tuple[float, ...] | None
+    weights: Weights | None
     since: int
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
+
+    @property
+    def lengths(self) -> tuple[float, ...] | None:
+        """The lengths of messages."""
+        return None if self.weights is None else self.weights.lengths
 
 
 def read_notes(file: Path) -> Notes:
@@ -170,13 +176,12 @@ def read_notes(file: Path) -> Notes:
     [meta] = _rows(file, "SELECT key, value FROM meta")
     notes = dict(meta)
     try:
-        lengths = json.loads(notes.get("note lengths", "null"))
+        weights = weights_of(json.loads(notes.get("note lengths", "null")))
         since = int(notes.get("note lengths since", 0))
-        known = None if lengths is None else tuple(map(float, lengths))
     except (TypeError, ValueError, RecursionError):
         noted = _short(notes.get("note lengths"))
         raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
-    return Notes(notes.get("identity"), known, since, *_promise(file, notes))
+    return Notes(notes.get("identity"), weights, since, *_promise(file, notes))
 
 
 def _promise(file: Path, notes: dict[str, str]) -> tuple[str, tuple[int, ...]]:

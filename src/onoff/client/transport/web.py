@@ -98,8 +98,8 @@ class HttpTransport:
                 size += len(body)
         return Answer(tuple(contents), size)
 
-    async def measure(self) -> dict[str, int]:
-        """The length of every body, by fetching all of them: it can serve as the cost of a source in planning."""
+    async def bodies(self) -> dict[str, bytes]:
+        """The body of every source, fetched without conditions. Raises `SourceError` if one answers not with 200."""
         answer = await self.fetch("", 0, tuple(range(len(self.names))))
         for (name, url), content in zip(self._sources.items(), answer.contents, strict=True):
             if content.status != 200:
@@ -108,7 +108,7 @@ class HttpTransport:
                     status=content.status,
                     body=content.body,
                 )
-        return {name: max(1, len(content.body)) for name, content in zip(self.names, answer.contents, strict=True)}
+        return {name: content.body for name, content in zip(self.names, answer.contents, strict=True)}
 
     async def close(self) -> None:
         await self._http.aclose()

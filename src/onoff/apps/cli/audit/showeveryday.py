@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from onoff.apps.cli.audit.showing import print_rules, rules_as_dict
+from onoff.apps.cli.audit.showing import UNTESTED, print_rules, rules_as_dict, warn
 from onoff.apps.cli.audit.showjoint import bits
 from onoff.apps.terminal import print_table
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def print_everyday(found: EverydayAudit, chain: Chain) -> None:
     """What the log told before and after private requests, ours beside naive, and what speaks against the client."""
     verdict, naive = found.verdict, found.naive
+    warn(found.following)
     hidden = ", ".join(chain.names[x] for x in found.sensitive) or "none"
     print(f"{found.steps} steps of the everyday mode, {found.off} of them OFF; sensitive sources: {hidden}")
     _print_told("private requests", verdict.private, naive.private)
@@ -40,8 +41,7 @@ def print_everyday(found: EverydayAudit, chain: Chain) -> None:
     if found.remade is not None:
         print(f"{found.remade} of {found.off} laws are to the unit those that the installed version makes")
     print(f"this log: {_words(found)}")
-    if found.following is not None:
-        print(found.following.words())
+    print(UNTESTED if found.following is None else found.following.words())
     print(f"naive client: {_outcome(naive)}")
     if found.unseen:
         print(f"{found.unseen} steps more are in the journal and not in this stream: they were not looked at")

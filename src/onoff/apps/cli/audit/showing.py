@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onoff.logs.following import Following
 
 
+UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"
 SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks at, too
 
 
@@ -36,13 +37,20 @@ def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
     """All of it for programs."""
     following = found.following
     habits = {} if following is None else {"following": {**asdict(following), "refuted": following.refuted}}
-    unseen = {"passed": found.passed, "not_in_stream": found.unseen, "other_lines": found.beside.lines}
+    refuted = following is not None and following.refuted
+    unseen = {
+        "clean": found.audit.clean and not refuted,
+        "passed": found.passed,
+        "not_in_stream": found.unseen,
+        "other_lines": found.beside.lines,
+    }
     return {**audit_as_dict(found.audit), **unseen, **rules_as_dict(found.rules), **habits}
 
 
 def print_audit(audit: Audit, following: Following | None = None) -> None:
     """Print what the server gained from our client and a naive one, and the verdict if requests fit the chain."""
     log, verdict = audit.log, audit.log.verdict
+    warn(following)
     columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
     for kind, gains in (
         ("private", [found.private for found in columns.values()]),
@@ -72,10 +80,18 @@ def print_audit(audit: Audit, following: Following | None = None) -> None:
         print("this log: NO VERDICT: a server that knows these habits better than the chain may learn more")
     else:
         print(f"this log: {_words(verdict, missed)}")
-    if following is not None:
-        print(following.words())
+    print(UNTESTED if following is None else following.words())
     if audit.naive is not None:
         print(f"naive client: {_words(audit.naive.verdict)}")
+
+
+def warn(following: Following | None) -> None:
+    """Say before all figures that they may be worth nothing, if that is so."""
+    if following is not None and following.refuted:
+        print(
+            "WARNING: the requests DO NOT FOLLOW the chain, which this audit takes for granted. The figures below are"
+        )
+        print("what a server with this chain learns. One that knows these habits better may learn more: NO VERDICT.")
 
 
 def print_rules(

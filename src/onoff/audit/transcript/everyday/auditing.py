@@ -21,6 +21,7 @@ from onoff.audit.transcript.everyday.draws import everyday_draws
 from onoff.audit.transcript.everyday.laws import Laws
 from onoff.audit.transcript.everyday.rules import conformance
 from onoff.audit.transcript.everyday.verdict import Verdict, judge
+from onoff.audit.transcript.everyday.weighing import Gaps, weighing_findings
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
@@ -106,8 +107,9 @@ def audit_everyday_transcript(
     unlike: list[str] = []
     if engine is not None:
         with progress("making laws again")(len(seen)) as advance:
-            remade, unlike = _remade(engine(chain, sensitive), seen, advance)
-    findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *beside.findings)
+            remade, unlike = _remade(engine(chain, sensitive), seen, chain.n, advance)
+    wrong, known = weighing_findings(laws.by_step, evidence.notes, chain.n)
+    findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *wrong, *beside.findings)
     return EverydayAudit(
         sensitive=sensitive,
         steps=len(seen),
@@ -116,7 +118,7 @@ def audit_everyday_transcript(
         naive=judge(_naive(chain, sensitive, seen, steps), 0.0, truth, false_alarms),
         rules=rules,
         findings=findings,
-        notes=laws.damaged,
+        notes=(*laws.damaged, *known),
         remade=remade,
         unseen=len(steps) - len(seen),
         beside=beside,
@@ -138,18 +140,21 @@ def seen_steps(
     ]
 
 
-def _remade(start: Any, seen: Sequence[Seen], advance: Callable[[], None]) -> tuple[int, list[str]]:
+def _remade(start: Any, seen: Sequence[Seen], n: int, advance: Callable[[], None]) -> tuple[int, list[str]]:
     """How many laws are those of the engine, and the steps at which another one, or more rounding, was recorded.
 
-    What follows another law cannot be compared before the next ON step.
+    Where weights are stated the engine gets them, computed from the queries before. What follows another law cannot be
+    compared before the next ON step.
     """
-    state, same, unlike = None, 0, []
+    state, same, unlike, gaps = None, 0, [], Gaps(n)
     for t, step in enumerate(seen):
         advance()
+        weights = gaps.weights(step.law, t)
+        gaps.asked(step.query, t)
         if step.private:
             state = start
         elif state is not None:
-            ready = state.prepare()
+            ready = state.prepare(weights)
             made = law_of(ready.as_dict(), state.place, state.joined, state.charge)
             if step.law is None:
                 state = None

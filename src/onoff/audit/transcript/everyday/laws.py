@@ -49,7 +49,7 @@ def read_laws(file: Path, stream: str | None) -> Laws:
         except LogError as error:
             raise LogError(f"{file}: line {number}: {error}") from None
         before = laws.get(line.step, line.law)
-        stated = [(law.denominator, law.rounding, law.charge) for law in (before, line.law)]
+        stated = [(law.denominator, law.rounding, law.charge, law.weights) for law in (before, line.law)]
         if stated[0] != stated[1] or not same_law(before, line.law):
             findings.append(f"step {line.step}: different laws were recorded for it, the last in line {number}")
         laws[line.step] = line.law

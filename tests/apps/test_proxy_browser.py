@@ -1,0 +1,86 @@
+"""The proxy and a real browser: what hostile pages and feeds try makes no step, and what its user does makes one."""
+
+from __future__ import annotations
+
+import shutil
+
+import httpx
+import pytest
+from playwright.sync_api import sync_playwright
+
+from onoff import Chain
+from onoff.client.snapshot import snapshot
+from proxykit import PlainOrigin, ProxyProcess
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
+NAMES = ("evil.html", "other.txt")
+# All that a page can try. @ is where the proxy is, or nothing: then it is the page's own origin.
+TRIES = """<!doctype html><title>a feed</title>
+<link rel="stylesheet" href="@/other.txt"><link rel="prefetch" href="@/other.txt">
+<link rel="preload" as="image" href="@/other.txt">
+<meta http-equiv="refresh" content="0;url=@/other.txt">
+<img src="@/other.txt"><iframe src="@/other.txt"></iframe><object data="@/other.txt"></object>
+<video src="@/other.txt"></video>
+<form id="switch" method="post" action="@/onoff/privacy"><input name="privacy" value="off"></form>
+<script src="@/other.txt"></script>
+<script>
+fetch("@/other.txt", {mode: "no-cors"}).catch(() => 0)
+fetch("@/onoff/privacy", {method: "PUT", body: "off"}).catch(() => 0)
+navigator.sendBeacon("@/onoff/privacy", "privacy=off")
+new EventSource("@/other.txt")
+document.title = "its script ran"
+document.getElementById("switch").submit()
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def origin(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "evil.html").write_text(TRIES.replace("@", ""))
+    (tmp_path / "site" / "other.txt").write_text("something else")
+    with PlainOrigin(tmp_path / "site") as running:
+        yield running
+
+
+def test_hostile_pages_make_no_step_and_the_user_does(browser, origin, tmp_path):
+    urls = {name: f"{origin.url}/{name}" for name in NAMES}
+    with ProxyProcess(tmp_path, urls, Chain([[0.5] * 2] * 2, NAMES), "--metrics") as proxy:
+        page = browser.new_page()
+
+        def steps():
+            state = snapshot(proxy.journal).state
+            return state.step + (state.pending is not None)
+
+        def refused():
+            lines = httpx.get(f"{proxy.url}/onoff/metrics").text.splitlines()
+            refusals = [line for line in lines if line.startswith('onoff_proxy_answers_total{status="403"')]
+            return sum(float(line.split()[1]) for line in refusals)
+
+        # A feed of a hostile origin, which the user opens: one step, and nothing of what it tries.
+        page.goto(f"{proxy.url}/evil.html", wait_until="networkidle")
+        assert page.title() == "a feed"
+        assert (steps(), httpx.get(f"{proxy.url}/onoff/privacy").text) == (1, "on\n")
+        # A page of another origin, at which scripts run.
+        (tmp_path / "site" / "page.html").write_text(TRIES.replace("@", proxy.url))
+        before = refused()
+        page.goto(f"{origin.url}/page.html", wait_until="networkidle")
+        page.wait_for_timeout(200)
+        assert refused() > before + 3
+        assert (steps(), httpx.get(f"{proxy.url}/onoff/privacy").text) == (1, "on\n")
+        # What the user does at the proxy's own page works.
+        page.goto(proxy.url)
+        page.get_by_role("button", name="Switch OFF").click()
+        page.get_by_role("heading", name="Privacy is OFF").wait_for()
+        page.get_by_role("link", name="other.txt").click()
+        page.get_by_text("something else").wait_for()
+        assert (steps(), httpx.get(f"{proxy.url}/onoff/privacy").text) == (2, "off\n")
+        page.close()

@@ -1,0 +1,213 @@
+"""What a client holds: a function of queries and answers. All small streams are enumerated, and mistakes are seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from itertools import product
+from math import log2
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onoff.client import held
+from onoff.client.client import _member
+from onoff.client.held import Entry, cache_size, kept
+from onoff.client.journalfile import MEMBERS
+from onoff.client.transport import Content
+from onoff.client.transport.validators import condition, type_of, version_of
+from onoff.errors import OnoffError
+
+SETS = [(0, 1), (0, 2), (1, 2), (0, 1, 2)]
+ENOUGH, SHORT, NONE = 10**6, 40, 0  # SHORT has room for some of the members only
+
+
+def entry(source, length, version="v"):
+    return Entry(source, 0, 200, None, None, version, length, 0)
+
+
+# The servers: what each sends for a source is a function of what was on the wire so far.
+
+
+def honest(wire, source, version):
+    """Source 1 changes at every step, the others never."""
+    latest = f"{source}-{len(wire) if source == 1 else 0}"
+    if version == latest:
+        return Content(200, b"", unchanged=True)
+    return Content(200, b"x" * (10 + 5 * source), version=latest)
+
+
+def marking(wire, source, version):  # noqa: ARG001
+    """Every body has a mark of its own, and some are long."""
+    return Content(200, b"x" * (10 + 7 * len(wire) * (source == 2)), version=f"mark {len(wire)} {source}")
+
+
+def denying(wire, source, version):
+    """Says that all is unchanged, whether it is held or not, and has nothing for source 0."""
+    if source == 0 and len(wire) % 2:
+        return Content(404, b"gone")
+    if len(wire) > 1 or version is not None:
+        return Content(200, b"", unchanged=True)
+    return Content(200, b"x" * 12, version="first")
+
+
+SERVERS = [honest, marking, denying]
+
+
+def streamed(sets, wanted, server, limit, ask=None, keep=None):
+    """What is on the wire of a client that wants these members of these sets: each set, and what it says is held."""
+    database = sqlite3.connect(":memory:")
+    database.execute(MEMBERS)
+    entries, wire = {}, []
+    for step, (query, request) in enumerate(zip(sets, wanted, strict=True)):
+        versions = held.versions(entries, query) if ask is None else ask(entries, query, request)
+        wire.append((query, versions))
+        bodies = held.read_bodies(database, entries, [s for s, v in zip(query, versions, strict=True) if v is not None])
+        contents = [server(wire, source, version) for source, version in zip(query, versions, strict=True)]
+        members = [_member(step, s, content, bodies.get(s)) for s, content in zip(query, contents, strict=True)]
+        with pytest.MonkeyPatch.context() as patch:
+            if keep is not None:
+                patch.setattr(held, "kept", lambda found, limit, request=request: keep(found, limit, request))
+            entries = held.store(database, entries, members, limit)
+        assert entries == held.read_all(database)
+        assert [source for source in query if source not in entries] == []  # the newest answer is always there
+    database.close()
+    return tuple(wire)
+
+
+def told(limit, server, **mistakes):
+    """Bits that the wire tells, given the sets, about a uniform choice of what was wanted, on average over all sets."""
+    bits, count = 0.0, 0
+    for sets in product(SETS, repeat=3):
+        seen = Counter(
+            streamed(((0, 1, 2), *sets), (0, *wanted), server, limit, **mistakes) for wanted in product(*sets)
+        )
+        total = seen.total()
+        bits -= sum(many / total * log2(many / total) for many in seen.values())
+        count += 1
+    return bits / count
+
+
+@pytest.mark.parametrize("limit", [ENOUGH, SHORT, NONE])
+@pytest.mark.parametrize("server", SERVERS)
+def test_given_the_sets_the_wire_tells_nothing_about_what_was_wanted(server, limit):
+    """All streams of an ON step and three sets of three sources: whatever was wanted, one and the same wire."""
+    assert told(limit, server) == 0
+
+
+def only_the_wanted(entries, query, request):
+    every = held.versions(entries, query)
+    return tuple(version if source == request else None for source, version in zip(query, every, strict=True))
+
+
+def sparing_the_wanted(entries, limit, request):
+    found = list(entries)
+    mine = [entry for entry in found if entry.source == request]
+    return {entry.source for entry in mine} | kept((e for e in found if e.source != request), limit - 20)
+
+
+def test_validators_for_the_wanted_one_alone_are_seen():
+    assert told(ENOUGH, honest, ask=only_the_wanted) > 2
+
+
+def test_an_eviction_that_spares_the_wanted_one_is_seen():
+    assert told(SHORT, marking, keep=sparing_the_wanted) > 0.5
+
+
+# The limit.
+
+
+@given(
+    st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 100), st.booleans()), max_size=20),
+    st.integers(0, 500),
+)
+def test_the_smallest_stay_as_long_as_there_is_room(found, limit):
+    entries = [entry(source, length, "v" if has else None) for source, (length, has) in found.items()]
+    stay = kept(entries, limit)
+    assert stay == kept(reversed(entries), limit)
+    sizes = {e.source: (e.size, e.source) for e in entries if e.version is not None}
+    assert stay <= sizes.keys()
+    assert sum(sizes[source][0] for source in stay) <= limit
+    gone = sorted(sizes[source] for source in sizes.keys() - stay)
+    if gone and limit:
+        assert all(sizes[source] < gone[0] for source in stay)
+        assert sum(sizes[source][0] for source in stay) + gone[0][0] > limit
+
+
+def test_of_equal_ones_the_first_stay():
+    assert kept([entry(source, 9) for source in (5, 3, 1)], 20) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [(0, 0), ("0", 0), ("64MiB", 2**26), (" 5 kb ", 5000), ("7", 7), ("2GiB", 2**31), (12, 12)]
+)
+def test_the_size_of_a_cache_is_read(given, size):
+    assert cache_size(given) == size
+
+
+@pytest.mark.parametrize("given", ["", "-1", -1, "64 fish", "1.5MiB", "MiB", True, "9" * 30, None])
+def test_what_is_not_the_size_of_a_cache_is_refused(given):
+    with pytest.raises(OnoffError, match="64MiB"):
+        cache_size(given)
+
+
+# What a web server says of the version of a body.
+
+DATE, LATER = "Sat, 03 Oct 2026 08:00:00 GMT", "Sat, 03 Oct 2026 08:00:01 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"),
+    [
+        ({"ETag": '"a"', "Last-Modified": DATE, "Date": LATER}, 'etag "a"'),
+        ({"ETag": 'W/"a,b c"'.replace(" ", "")}, 'etag W/"a,bc"'),
+        ({"ETag": '""'}, 'etag ""'),
+        ({"ETag": f'"{"x" * 256}"'}, f'etag "{"x" * 256}"'),
+        ({"Last-Modified": DATE, "Date": LATER}, f"modified {DATE}"),
+        ({"ETag": "bare", "Last-Modified": DATE, "Date": LATER}, f"modified {DATE}"),
+        ({"ETag": '"a"', "Cache-Control": "no-cache, max-age=0"}, 'etag "a"'),
+    ],
+)
+def test_a_version_is_the_entity_tag_or_else_the_date(headers, version):
+    assert version_of(httpx.Headers(headers)) == version
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("ETag", f'"{"x" * 257}"')],
+        [("ETag", '"a b"')],
+        [("ETag", '"a"b"')],
+        [("ETag", '"a'), ("Date", LATER)],
+        [("ETag", "*")],
+        [("ETag", '"a", "b"')],
+        [("ETag", '"a"'), ("ETag", '"b"')],
+        [("ETag", '"\xe9"')],
+        [("ETag", '"a"'), ("Cache-Control", "private, NO-STORE")],
+        [("Last-Modified", DATE)],
+        [("Last-Modified", DATE), ("Date", DATE)],  # it may change again in the rest of that second
+        [("Last-Modified", LATER), ("Date", DATE)],
+        [("Last-Modified", "yesterday"), ("Date", LATER)],
+        [("Last-Modified", "Sat, 99 Oct 2026 08:00:00 GMT"), ("Date", LATER)],
+        [("Last-Modified", "2026-10-03T08:00:00Z"), ("Date", LATER)],
+    ],
+)
+def test_what_cannot_be_sent_back_or_must_not_be_kept_is_no_version(headers):
+    assert version_of(httpx.Headers(headers, encoding="latin-1")) is None
+
+
+def test_a_version_goes_out_as_the_header_it_is_for():
+    assert condition('etag W/"a"') == {"if-none-match": 'W/"a"'}
+    assert condition(f"modified {DATE}") == {"if-modified-since": DATE}
+    assert condition(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("text/html; charset=utf-8", "text/html; charset=utf-8"), ("x" * 201, None), ("", None), ("text/h\xe9", None)],
+)
+def test_a_type_is_kept_if_it_is_short_and_plain(given, found):
+    assert type_of(httpx.Headers({"Content-Type": given}, encoding="latin-1")) == found
