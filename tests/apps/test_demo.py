@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onoff.apps import demo
+from onoff.apps.demo.comparing import Beliefs, Stream
 from onoff.apps.demo.rivals import DECOYS
 from onoff.apps.demo.story import opening, story
 from onoff.audit.models import Naive
@@ -101,10 +102,8 @@ def test_a_finding_is_told_and_nothing_is_praised(result):
     assert not any(line.startswith("You saw") for line in lines)
 
 
-def test_a_stream_without_hidden_requests_is_no_error(result):
+def test_a_stream_without_hidden_requests_is_no_error():
     """Ten requests may hold no sensitive one."""
-    from onoff.apps.demo.comparing import Beliefs, Stream
-
     even = np.full((2, 8), 1 / 8)
     row = Stream("somebody", None, 2, 2, Beliefs(even, even, even)).row([0, 1], [], [4, 5])
     assert (row.messages, row.guessed, row.bits) == (1, 0, 0)
