@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/bench_client.py [--steps 300] [--long 1000]
 
-Both promises are in the same run. The time of "past" is that until the caller has the message, which includes preparing
+Both promises are in the same run. Another table compares steps in which nothing changed with those that download and
+write everything. The time of "past" is that until the caller has the message, which includes preparing
 the next step. The last table shows how flat it is over `--long` steps of one journal with two sensitive sources.
 """
 
@@ -20,23 +21,38 @@ import numpy as np
 
 from common import dirichlet, peak_gigabytes, show
 from onoff import Chain, Client, Planner, plan
+from onoff.client.held import CACHE
 from onoff.client.transport import Answer, Content
 from onoff.plans.store import PlanStore
 
+BODY = b"x" * 4096
+PLACES = {"disk": None, "memory": "/dev/shm"} if Path("/dev/shm").is_dir() else {"disk": None}
+
 
 class NoNetwork:
-    """A transport that answers at once: what is left is the client."""
+    """A transport that answers at once: what is left is the client. With `still` nothing ever changes."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, still: bool = False) -> None:
         self.names = chain.names
         self.fingerprint = "no network"
+        self._still = still
 
     async def connect(self) -> None:
         pass
 
-    async def fetch(self, stream: str, step: int, sources: tuple[int, ...], held: tuple[str | None, ...]) -> Answer:  # noqa: ARG002 (the protocol's)
-        contents = tuple(Content(200, b"x" * 4096, step, size=4096) for _ in held)
-        return Answer(contents, 4096 * len(sources))
+    async def fetch(
+        self,
+        stream: str,  # noqa: ARG002 (the protocol's)
+        step: int,
+        sources: tuple[int, ...],  # noqa: ARG002
+        held: tuple[str | None, ...],
+    ) -> Answer:
+        version = "still" if self._still else None
+        contents = tuple(
+            Content(200, b"", unchanged=True) if known else Content(200, BODY, step, version=version, size=len(BODY))
+            for known in held
+        )
+        return Answer(contents, sum(content.size for content in contents))
 
     async def close(self) -> None:
         pass
@@ -72,6 +88,38 @@ async def everyday(chain: Chain, directory: Path, steps: int, sensitive: tuple[i
     return times
 
 
+async def full_sets(chain: Chain, directory: Path, steps: int, still: bool, cache: int) -> list[float]:
+    """Milliseconds of each ON step, which asks for everything; nothing is prepared."""
+    options = {"delay": 0.0, "first_ever": True, "promise": "past", "ahead": False, "cache": cache}
+    times = []
+    async with Client(chain, NoNetwork(chain, still), directory / "journal", **options) as client:  # type: ignore[arg-type]
+        for source in chain.simulate(steps + 1, np.random.default_rng(1)):
+            start = time.perf_counter()
+            await client.get(chain.names[int(source)], private=True)
+            times.append(1e3 * (time.perf_counter() - start))
+    return times[1:]
+
+
+def unchanged(steps: int) -> None:
+    """Show what a step costs that downloads nothing, beside one that downloads everything and writes it down."""
+    chain, rows = dirichlet(100, 5), []
+    for place, parent in PLACES.items():
+        for name, still, cache in (
+            ("no cache, as before there was one", False, 0),
+            ("everything changes", False, CACHE),
+            ("nothing changes", True, CACHE),
+        ):
+            with tempfile.TemporaryDirectory(dir=parent) as directory:
+                times = asyncio.run(full_sets(chain, Path(directory), steps, still, cache))
+                spread = f"{np.quantile(times, 0.05):.2f}-{np.quantile(times, 0.95):.2f}"
+                rows.append([place, name, median(times), spread, sync_time(Path(directory))])
+    show(
+        f"A full-set step of 100 sources of {len(BODY)} bytes, without network and without preparing the next one",
+        ["journal on", "", "median ms", "5-95 %", "one fsync, ms"],
+        rows,
+    )
+
+
 def flat(steps: int) -> None:
     """Show the first and the last tenth of a long journal."""
     chain, rows = dirichlet(17, 1), []
@@ -103,8 +151,7 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=1000)
     options = parser.parse_args()
     rows = []
-    places = {"disk": None, "memory": "/dev/shm"} if Path("/dev/shm").is_dir() else {"disk": None}
-    for place, parent in places.items():
+    for place, parent in PLACES.items():
         for n in (8, 30, 100):
             for promise, run in (("both", announced), ("past", everyday)):
                 with tempfile.TemporaryDirectory(dir=parent) as name:
@@ -118,6 +165,7 @@ def main() -> None:
         ["journal on", "n", "promise", "median ms", "5-95 %", "one fsync, ms"],
         rows,
     )
+    unchanged(options.steps)
     flat(options.long)
 
 

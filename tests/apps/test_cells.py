@@ -14,12 +14,12 @@ from threading import Timer
 import numpy as np
 import pytest
 
-from daskcluster import DaskCluster, die_or_not, divided_plan, needs_dask, slowly, who_does
+from daskcluster import DaskCluster, die_or_not, needs_dask, slowly, who_does
 from onoff import Chain, plan
 from onoff.apps import workers as cells
 from onoff.apps.workers import Failed, compute
 from onoff.errors import ChainError, ClusterError
-from onoff.schemes.realisation import realise, repair
+from onoff.schemes.realisation import realise
 
 CHAIN = Chain(np.random.default_rng(3).dirichlet(np.ones(5), 5))
 
@@ -122,11 +122,9 @@ def test_a_divided_plan_is_the_same_and_was_not_computed_here(cluster, monkeypat
     """Screens and flows leave this process; what they say is what they would have said here."""
     cluster.ready(2)
     chain = Chain(np.random.default_rng(3).dirichlet(np.ones(60), 60))
-    monkeypatch.setattr(repair, "PARALLEL", repair.PARALLEL)  # a test must not change it for others
     here = plan(chain, 2, "comb")
-    for module, name in ((realise, "in_threads"), (repair, "in_processes")):
-        monkeypatch.setattr(module, name, lambda *_: pytest.fail("computed here"))
-    [(_, found)] = compute(divided_plan, {2: (chain, 2)}, dask=cluster.address, divide=True)
+    monkeypatch.setattr(realise, "on_this_machine", lambda *_: pytest.fail("computed here"))
+    [(_, found)] = compute(plan, {2: (chain, 2, "comb")}, dask=cluster.address, divide=True)
     assert found == here
 
 

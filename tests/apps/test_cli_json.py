@@ -37,6 +37,7 @@ RUNS = {
     "rates --promise past": "rates chain.json --lags 1-2 --promise past --streams 2",
     "plan": "plan chain.json --lags 1-2 --out plans",
     "sweep": "sweep chain.json --lags 1 --out table.parquet",
+    "demo": "demo --steps 10",
     "audit plan": "audit plan chain.json plans",
     "audit joint": "audit joint chain.json --statuses 10 --scheme naive --scheme optimal",
     "audit joint --true-chain": "audit joint chain.json --statuses 10 --scheme optimal --true-chain other.json",

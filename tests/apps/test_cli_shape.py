@@ -220,6 +220,8 @@ def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
         assert get(server.url, "b") == errors.REFUSED
     with RecordingServer(OnoffOrigin(BODIES)) as server:
         assert get(server.url, "b", source="sports") == errors.RULES  # what was refused is pending
+    told = call("status", "--journal", tmp_path / "b", check=True).stdout
+    assert f"`onoff resume --journal {tmp_path / 'b'}` sends the same set again" in told
     urls = tmp_path / "urls.json"
     with RecordingServer(lambda request: reply(b"no", 404) if request.path == "/news" else reply(b"yes")) as web:
         urls.write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))

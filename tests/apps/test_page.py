@@ -607,7 +607,7 @@ def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, running, tmp
     expect(page.locator("#cost .curve.past")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     parts = ("#privacy", ".card", ".lock", "#play", "#use", "label.file")
-    for part in (*parts, ".squares", "td.since", ".side svg", "#tab-announced"):
+    for part in (*parts, ".squares", "td.number", ".side svg", "#tab-announced"):
         assert box(page, part)["left"] >= 0, part
         assert box(page, part)["right"] <= 390, part
     for part in parts:

@@ -188,7 +188,7 @@ def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_
         await loading
         for waiting in planning:
             with pytest.raises(OnoffError, match="another chain was loaded"):
-                await waiting
+                await asyncio.wait_for(waiting, 60)
         assert page.everyday.chain.names[0] == "a"
         go.set()
         await page.announce()

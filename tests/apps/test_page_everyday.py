@@ -117,6 +117,7 @@ def test_a_lock_begins_a_new_stream_in_which_no_query_tells_whether_something_se
             assert [made.private for made in world.made] == [True, True, False, False, False]
             assert [made.made_private for made in world.made[:2]] == [True, True]
             assert all(2 in made.saw for made in world.made)
+            assert {made.times for made in world.made} == {1}  # those of the stream before are not counted
             lines = read_log(world.server.transcript, CHAIN)
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
             found = world.watched.sensitive
@@ -155,7 +156,7 @@ def test_a_stream_that_cannot_begin_leaves_the_one_before():
             world.ask("b", False)
             await until(lambda: "Step 1 has no answer yet" in world.state()["trouble"])
             with pytest.raises(SessionError, match="another stream can begin after it"):
-                await world.lock("c", True)
+                await asyncio.wait_for(world.lock("c", True), 60)
             await world.run_server(True)
             await answered(world)
             assert len(world.made) == 2

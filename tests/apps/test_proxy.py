@@ -72,6 +72,35 @@ def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
     assert [news.headers["onoff-step"], sports.headers["onoff-step"]] == ["0", "1"]
 
 
+def test_a_status_that_would_make_programs_ask_again_is_not_handed_on(world):
+    honest = world.server.respond
+
+    async def ask(http, line):
+        answers = []
+        for status in (408, 421, 425, 304, 503, 404, 204, 301):
+            world.server.respond = lambda request, status=status: (
+                reply(b"" if status in (204, 304) else b"?", status) if request.path == "/news" else honest(request)
+            )
+            answers.append((status, (await http.get("/news")).status_code))
+        return answers, steps(line)
+
+    answers, made = through(world, ask)
+    assert dict(answers) == {408: 502, 421: 502, 425: 502, 304: 502, 503: 503, 404: 404, 204: 204, 301: 301}
+    assert made == 8
+
+
+def test_a_long_body_arrives_whole_in_pieces(world):
+    long, honest = bytes(range(256)) * 8000, world.server.respond  # just below the limit of this world
+    world.server.respond = lambda request: reply(long) if request.path == "/news" else honest(request)
+
+    async def ask(http, _):
+        return await http.get("/news")
+
+    answer = through(world, ask)
+    assert answer.content == long
+    assert answer.headers["content-length"] == str(len(long))
+
+
 def test_head_is_a_step_too_and_has_no_body(world):
     async def ask(http, line):
         return await http.head("/news"), steps(line)

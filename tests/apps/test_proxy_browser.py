@@ -13,7 +13,7 @@ from onoff.client.snapshot import snapshot
 from proxykit import PlainOrigin, ProxyProcess
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
 NAMES = ("evil.html", "other.txt")
 # All that a page can try. @ is where the proxy is, or nothing: then it is the page's own origin.
 TRIES = """<!doctype html><title>a feed</title>

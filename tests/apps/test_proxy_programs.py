@@ -99,7 +99,7 @@ class Programs:
 
 def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins, tmp_path):
     chain, rng = habits(), random.Random(SEED)
-    wanted = [NAMES[i] for i in chain.simulate(24, np.random.default_rng(SEED))]
+    wanted = [NAMES[i] for i in chain.simulate(18, np.random.default_rng(SEED))]
     seen = [{"catalogue": NAMES}]
     with ProxyProcess(tmp_path, urls_at(origins), chain, "--record", str(tmp_path / "laws")) as proxy:
         programs = Programs(proxy, tmp_path)
@@ -114,7 +114,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
             asked = sorted(NAMES.index(path[1:-4]) for path in paths)
             seen.append({"time": step, "step": step, "sources": asked, "client": "127.0.0.1"})
         page = httpx.get(proxy.url).text
-        assert "24, " in page
+        assert "18, " in page
         assert "DO NOT FOLLOW" not in page
     assert any(len(line["sources"]) < 10 for line in seen[1:])
     stream = json.loads((tmp_path / "laws").read_text().splitlines()[0])["stream"]
@@ -138,7 +138,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
 
 
 def test_a_reload_of_all_feeds_in_fixed_order_does_not_follow_the_chain_and_check_says_so(origins, tmp_path):
-    with ProxyProcess(tmp_path, urls_at(origins), habits()) as proxy:
+    with ProxyProcess(tmp_path, urls_at(origins), habits(), "--off") as proxy:
         (tmp_path / "all.urls").write_text("".join(f"{proxy.url}/{name}\n" for name in NAMES))
         (tmp_path / "config").write_text("reload-threads 1\n")
         kept = ("-u", tmp_path / "all.urls", "-c", tmp_path / "all.db", "-C", tmp_path / "config")
@@ -183,7 +183,7 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
     assert order == list(range(100))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path):
     with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "0.2") as proxy:
         asked = subprocess.Popen([needed("curl"), "-s", f"{proxy.url}/feed3"], stdout=subprocess.PIPE, text=True)

@@ -166,6 +166,7 @@ def coarse(denominator):
 
 def test_a_plan_of_few_units_is_not_certified_whether_it_can_be_loaded_or_not(tmp_path):
     file = tmp_path / "coarse.json"
+    plans()[1].save(tmp_path / "whole.json")  # with its chain, for both
     file.write_bytes(coarse(1200))
 
     def refuse(_):

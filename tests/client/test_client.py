@@ -261,7 +261,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     held = [sum(values[x] for x in query) for query in queries]
     assert held[:2] == [sum(values)] * 2
     least = 2 * sum(values) + outer_bound(chain.posterior(1), values)
-    assert amounts(told) == pytest.approx([3 * sum(values), 2 * sum(values) + made.cost, sum(held), least], abs=0.5)
+    assert amounts(told)[:4] == pytest.approx([3 * sum(values), 2 * sum(values) + made.cost, sum(held), least], abs=0.5)
     assert "3 requests, privacy ON for 2: download in bytes" in told
     # With other lengths the unit is another: the sums begin anew.
     out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))

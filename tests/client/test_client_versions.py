@@ -15,9 +15,10 @@ import pytest
 
 from clientkit import BODIES, NAMES, OFF, ON, TRANSPORTS, faulty, scene
 from onoff.client import held
-from onoff.client.client import Client
+from onoff.client.client import Client, _member
 from onoff.client.journal import Journal
 from onoff.client.snapshot import snapshot
+from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged, parse_query
 from recordingserver import Reply, VersionedOrigin, reply
@@ -228,6 +229,7 @@ def test_damage_to_what_is_held_is_refused_before_anything_is_sent_whatever_was_
 
 
 def test_a_smaller_limit_holds_from_the_next_query_on(world):
+    own = world.kind == "own"
     world.play([("news", ON)], journal="j")
     world.server.reset()
     messages = world.play([("sports", ON), ("news", ON)], journal="j", cache=ROOM)
@@ -235,6 +237,10 @@ def test_a_smaller_limit_holds_from_the_next_query_on(world):
     rows = disk(world.directory / "j")[0]
     assert [row[0] for row in rows] == list(FULL)
     assert sum(len(row[6]) + len(row[5]) + len(row[4] or "") for row in rows if row[5] is not None) <= ROOM
+    world.server.reset()
+    assert world.play([("news", ON)], journal="j", cache=0)[0].body == BODIES["news"]
+    for raw in world.queries()[0]:
+        assert b'"held":[0,0,0,0,0]' in raw if own else b"\r\nif-" not in raw.lower()
 
 
 # Servers that lie. What each answers is a function of what was on the wire.
@@ -288,6 +294,20 @@ def test_a_304_that_was_not_asked_for_is_the_failure_of_its_source(web):
     assert [message.error is None for message in messages] == [False, True, False]
     assert "ask again" in str(messages[0].error)
     assert [message.unchanged for message in messages] == [False, False, False]
+
+
+def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_no_more(web):
+    async def run():
+        transport = web.transport()
+        try:
+            return (await transport.fetch("", 0, (0, 1), (None, 'etag "1"'))).contents
+        finally:
+            await transport.close()
+
+    web.server.respond = not_modified
+    assert [(content.status, content.unchanged) for content in asyncio.run(run())] == [(304, False), (200, True)]
+    lie = _member(3, 0, Content(200, b"", version="v", unchanged=True), None)
+    assert (lie.status, lie.version, lie.unchanged) == (304, None, False)
 
 
 def lying(own, lie):

@@ -61,6 +61,17 @@ def test_what_was_given_once_is_remembered(world, tmp_path):
     assert standing(tmp_path / "j", plans=tmp_path / "plans").chain == CHAIN
 
 
+def test_the_size_of_the_cache_is_remembered(world, tmp_path):
+    options = {"journal": tmp_path / "j"}
+    get("news", CHAIN, **where(world, as_file=True), **options)
+    assert snapshot(tmp_path / "j").notes["cache"] == str(2**26)
+    for given, limit in (({"cache": "5KiB"}, 5120), ({}, 5120), ({"cache": 0}, 0), ({}, 0)):
+        get("news", **given, **options)
+        assert snapshot(tmp_path / "j").notes["cache"] == str(limit)
+    with pytest.raises(OnoffError, match="64MiB"):
+        get("news", cache="some", **options)
+
+
 def test_urls_that_were_given_as_objects_are_not_remembered(tmp_path):
     with scene("any", tmp_path) as world:
         options = {"journal": tmp_path / "j", "plans": tmp_path / "plans"}

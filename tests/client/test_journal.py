@@ -366,6 +366,88 @@ def test_killed_while_it_is_brought_up_to_date_it_is_as_it_was(path):
     journal.close()
 
 
+# Version 3, which held nothing of earlier answers.
+
+TO_VERSION_3 = """
+CREATE TABLE older (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, body BLOB NOT NULL) STRICT;
+INSERT INTO older SELECT source, step, status, round, body FROM members;
+DROP TABLE members;
+ALTER TABLE older RENAME TO members;
+DROP TABLE seen;
+ALTER TABLE steps DROP COLUMN changed;
+ALTER TABLE steps DROP COLUMN changed_bytes;
+DELETE FROM meta WHERE key = 'held';
+UPDATE meta SET value = '3' WHERE key = 'version';
+"""
+SUMMED_3 = [
+    "version",
+    "chain",
+    "catalogue",
+    "identity",
+    "inode",
+    "transaction",
+    "state",
+    "notes",
+    "promise",
+    "sensitive",
+    "rows",
+]
+
+
+def make_version_3(path, pending):
+    """A journal as version 3 wrote it, for the promise past, with two steps made and perhaps a third one pending."""
+    journal = opened(path, promise="past", sensitive=(1,))
+    make_step(journal)
+    make_step(journal, request=2, body=b"second")
+    journal.note("server", "http://there")
+    if pending:
+        state, drawn = begin(journal.state, CHAIN, 0, None, True, None)
+        journal.begin(state, drawn, cost=3.0, rows={"some": "rows"})
+    state = journal.state
+    journal.close()
+    with sqlite3.connect(path) as database:
+        database.executescript(TO_VERSION_3)
+        meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+        data = json.loads(meta["state"])
+        if pending:
+            del data["pending"]["held"]
+        meta["state"] = json.dumps(data)
+        meta["checksum"] = hashlib.sha256(json.dumps([meta[key] for key in SUMMED_3]).encode()).hexdigest()
+        database.executemany("UPDATE meta SET value = ? WHERE key = ?", [(meta[k], k) for k in ("state", "checksum")])
+    database.close()
+    return state
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_journal_of_version_3_goes_on_and_holds_nothing_yet(path, pending):
+    state = make_version_3(path, pending)
+    before = snapshot(path)
+    assert (before.state, before.promise, before.sensitive, before.traffic) == (state, "past", (1,), None)
+    for _ in range(2):  # brought up to date, and then of today
+        journal = opened(path)
+        assert journal.state == state
+        assert (journal.promise, journal.sensitive) == ("past", (1,))
+        assert journal.rows == ({"some": "rows"} if pending else None)
+        assert journal.latest() == Stored(1, 2, 200, 7, b"second")
+        assert snapshot(path) == before
+        if pending:
+            assert state.pending.held == (None, None, None)
+            assert journal.held(journal.state.pending) == {}
+        journal.close()
+
+
+def test_a_damaged_journal_of_version_3_is_refused_and_not_changed(path):
+    make_version_3(path, pending=False)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE meta SET value = '[2]' WHERE key = 'sensitive'")
+    database.close()
+    content = path.read_bytes()
+    with pytest.raises(JournalError, match="checksum does not match"):
+        opened(path)
+    assert path.read_bytes() == content
+
+
 # Random damage.
 
 

@@ -107,6 +107,7 @@ COMMANDS = {
     "serve --source a --source b": "server",
     "token tokens.txt": "server",
     "page --no-open": "server",
+    "proxy --learn": "server",
     "demo": "server",
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json --engine spark": "spark",

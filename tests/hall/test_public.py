@@ -119,4 +119,4 @@ def test_the_example_in_the_readme_runs(readme_commands):
 def test_the_sample_chain_is_that_of_the_demo():
     from onoff.apps.demo import reader
 
-    assert onoff.Chain.load(ROOT / "examples" / "reader.csv") == reader()
+    assert onoff.Chain.load(ROOT / "examples" / "demo.csv") == reader()

@@ -8,14 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from onoff import plan
-from onoff.schemes.realisation import repair
-from onoff.schemes.realisation.spreading import in_threads, spread
 from ports import free_port
 
 try:
@@ -40,21 +37,15 @@ def die_or_not(die):
     return 7
 
 
-def who_does(parts):
-    """A cell that is divided: for each part who did it, and where what all share was made of numbers."""
-    with closing(spread(done_by, [7], range(parts), here=in_threads)) as found:
-        return [(part, process, shared) for part, process, shared in found]
+def who_does(parts, spread):
+    """A cell that is divided: for each part who did it, and what came of that which all share."""
+    return list(spread(done_by, [([7], part) for part in range(parts)]))
 
 
-def done_by(shared, part):
+def done_by(part):
+    shared, number = part
     time.sleep(0.1)
-    return part, os.getpid(), shared[0] * part
-
-
-def divided_plan(chain, lag):
-    """A comb whose every flow is computed by whoever was appointed, however few they are."""
-    repair.PARALLEL = 0
-    return plan(chain, lag, "comb")
+    return number, os.getpid(), shared[0] * number
 
 
 class DaskCluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from fractions import Fraction
 
 import numpy as np
@@ -11,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawkit import random_law, realisable_by_hall, seeds
-from onoff import bounds
+from onoff import Chain, bounds
 from onoff.schemes.comb import comb_law
 from onoff.schemes.law import DENOMINATOR, Law, quantised
+from onoff.schemes.realisation import looking
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import hard_contexts, realised
+from onoff.schemes.realisation.realise import realised, survey
 from onoff.schemes.realisation.repair import Repair
 from onoff.testing import chains
 from oracles import random_chain
@@ -29,7 +29,7 @@ def test_repair_makes_any_law_realisable_at_no_more_than_the_shortfall(n, seed):
     law = quantised(*random_law(n, 5, seed), DENOMINATOR)
     repair = Repair(law)
     total = sum(repair.shortfall(row) for row in rows)
-    repair.fix_all([rows[:2], rows[2:]])
+    repair.fix_all(rows)
     assert repair.law.total == DENOMINATOR
     assert all(realisable_by_hall(repair.law, row) for row in rows)
     assert repair.law.cost() - law.cost() <= Fraction(total, DENOMINATOR)
@@ -37,13 +37,25 @@ def test_repair_makes_any_law_realisable_at_no_more_than_the_shortfall(n, seed):
 
 
 def test_many_flows_are_shared_out_to_processes(monkeypatch):
-    rows = np.random.default_rng(3).dirichlet(np.ones(6), 40)
-    blocks = [rows[:7], rows[7:7], rows[7:30], rows[30:]]
-    repair = Repair(quantised(*random_law(6, 8, 1), DENOMINATOR))
-    alone = repair._shortfalls(blocks, np.inf)
-    monkeypatch.setattr("onoff.schemes.realisation.repair.PARALLEL", 1)
-    assert repair._shortfalls(blocks, np.inf) == alone
-    assert any(map(any, alone))
+    posterior = random_chain("dense", 12, 3).posterior(1)
+    law = quantised(*random_law(12, 8, 1), DENOMINATOR)
+    look = looking.Look(posterior, law, 0, 0.0)
+    alone = list(looking.on_this_machine(looking.short_rows, look.parts()))
+    monkeypatch.setattr(looking, "PARALLEL", 0)
+    assert list(looking.on_this_machine(looking.short_rows, look.parts())) == alone
+    assert any(alone)
+
+
+def test_parts_hold_every_group_once_and_find_what_a_flow_finds():
+    posterior = random_chain("dense", 40, 3).posterior(1)
+    law = quantised(*random_law(40, 30, 1), DENOMINATOR)
+    look = looking.Look(posterior, law, 0, 0.0)
+    assert sorted(group for _, groups in look.parts() for group in groups) == list(range(40))
+    found = {(each.group, each.index): each.units for part in look.parts()[:2] for each in looking.short_rows(part)}
+    repair = Repair(law)
+    for group in look.parts()[0][1] + look.parts()[1][1]:
+        for index, row in enumerate(posterior.group(group)):
+            assert repair.shortfall(row) == found.get((group, index), 0)
 
 
 @given(chains(max_sources=5), st.integers(1, 2), seeds)
@@ -65,32 +77,44 @@ def test_hard_contexts_are_those_that_reach_the_peaks():
     posterior = random_chain("dense", 8, 1).posterior(1)
     top = posterior.peaks
     assert np.allclose(top, bounds(posterior).peaks, rtol=1e-12)
-    for following, rows in hard_contexts(posterior, per_group=2).items():
-        closeness = (posterior.group(following) ** 2 / top).sum(axis=1)
-        assert (rows**2 / top).sum(axis=1)[0] == pytest.approx(closeness.max())
+    hard = survey(posterior).hard
+    scores = ((posterior.rows / top) ** 4).sum(axis=1)
+    assert ((hard[0] / top) ** 4).sum() == pytest.approx(scores.max())
+    assert len(hard) == 3 * 8
+    assert (np.diff(((hard / top) ** 4).sum(axis=1)) <= 1e-12).all()
 
 
-def test_a_mean_row_stands_for_a_block_only_if_all_rows_are_within_the_slack(monkeypatch):
-    from onoff.schemes.realisation import realise
+@given(seeds, st.floats(1e-6, 0.5))
+def test_one_row_stands_for_a_group_only_if_all_are_mixtures_of_it_and_a_share_of_the_cover(seed, cover):
+    rng = np.random.default_rng(seed)
+    centre = rng.dirichlet(np.ones(5))
+    group = np.array([0.9 * centre + 0.1 * rng.dirichlet(np.ones(5)) for _ in range(4)])
+    apart = 1 - group.min(axis=0).sum()
+    block = looking.block_of(group, cover)
+    if apart > cover:
+        assert block is group
+    else:
+        assert len(block) == 1
+        assert (group - (1 - apart) * block[0] >= -1e-15).all()
 
-    chain = random_chain("dense", 6, 1)
-    posterior = chain.posterior(1)
-    far = posterior.group(0)
-    law = comb_law(posterior)
-    monkeypatch.setattr(
-        realise.Screen, "passes", lambda self, rows, *a, **k: (np.zeros(len(rows), bool), np.zeros(rows.shape))
-    )
-    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, 1e-3)] == [len(far)]
-    spread = float((1 - far.min(axis=0) / far.mean(axis=0)).max())
-    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.71)] == [1]
-    assert [len(rows) for rows in realise._uncertain(posterior, [0], law, spread / 0.80)] == [len(far)]
+
+def test_groups_of_nearly_equal_rows_are_looked_at_as_one_and_the_law_serves_each_of_them():
+    posterior = Chain(np.random.default_rng(5).dirichlet(np.full(60, 20.0), 60)).posterior(5)
+    seen = survey(posterior, 1e-2)
+    assert 0 < seen.cover < 2e-3 * posterior.peaks.sum() / 60
+    law = comb_law(posterior, price=1e-2)
+    flowing = Law(law.member, np.append(law.mass[:-1], law.mass[-1] - 60))
+    network = Network(flowing.member, flowing.mass)
+    for row in posterior.rows[::37]:
+        supply = supplies(row, flowing.total)
+        assert network.ship(supply) >= int(supply.sum()) - 60
 
 
 def test_time_that_runs_out_while_processes_compute_ends_without_a_warning(monkeypatch):
     """joblib warns of work that nobody takes; here a warning is an error."""
-    monkeypatch.setattr("onoff.schemes.realisation.repair.PARALLEL", 0)
+    monkeypatch.setattr(looking, "PARALLEL", 0)
     posterior = random_chain("dense", 12, 1).posterior(1)
-    blocks = [posterior.group(k) for k in range(12) for _ in range(8)]
-    with pytest.raises(TimeoutError):
-        Repair(comb_law(posterior)).fix_all(blocks, deadline=0.0)
-    gc.collect()
+    look = looking.Look(posterior, comb_law(posterior), 0, 0.0)
+    answers = looking.on_this_machine(looking.short_rows, look.parts())
+    next(answers)
+    answers.close()

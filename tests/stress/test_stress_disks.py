@@ -73,7 +73,7 @@ def two_tries(order, driver, campaign, disk):
     campaign.count("disks: " + ("real ones" if disk.mounted else "a limit on the size of files"))
     for _ in range(2):
         before = driver.errors.stat().st_size
-        result = driver.run(order, codes=(0, 2))
+        result = driver.run(order, codes=(0, 2, 6))
         told = said(driver.errors, before)
         assert "Traceback" not in told, told
         if result["code"] == 0:

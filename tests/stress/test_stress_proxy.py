@@ -191,7 +191,7 @@ def storm(one, two, urls, kills, rng, directory, campaign):
         for _ in range(kills):
             if rng.random() < 0.8:  # the others are killed while they start
                 forge.wait_until_it_answers()
-            time.sleep(rng.uniform(0.0, 0.3))
+            time.sleep(rng.random() * rng.choice((0.1, 0.3, 1.0)))
             pending = forge.journal.exists() and snapshot(forge.journal).state.pending is not None
             forge.end(signal.SIGKILL)
             campaign.count("kills")

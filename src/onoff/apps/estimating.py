@@ -27,6 +27,8 @@ from onoff.apps.everydayrates import LONG, SETTLED, margin, stream
 from onoff.audit.setting import start_law
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
+from onoff.model.powers import times
+from onoff.plans.lengths import Weighing
 from onoff.plans.making import plan
 from onoff.types import Bar, Floats, quiet
 
@@ -122,12 +124,14 @@ def estimate(
         raise OnoffError("the chance to change between two requests lies between 0 and 1")
     hidden = Everyday.start(chain, sensitive).sensitive
     prices = _Prices.of(chain.n, lengths, changes)
+    weighing = prices.weighing
     steps = _steps(habits)
     lags = [lag for lag in LAGS if lag <= steps]
     with bar(streams * (2 + bool(hidden)) + len(lags)) as advance:
         plans = []
+        fixed = None if weighing is None else weighing.fixed
         for lag in lags:
-            plans.append(plan(chain, lag, lengths=lengths, time_limit=time_limit / len(lags)))
+            plans.append(plan(chain, lag, lengths=fixed, time_limit=time_limit / len(lags)))
             advance()
         day = _Day(chain, habits, prices, streams, seed, steps, advance)
         ways = [day.openly(), day.past()]
@@ -159,6 +163,14 @@ class _Prices:
         stays = np.zeros(n) if changes is None else 1 - np.array(changes, float)
         return cls(whole, stays, lengths is not None, changes is not None)
 
+    @property
+    def weighing(self) -> Weighing | None:
+        """What a client that is given the same weighs its sets by."""
+        if not self.has_lengths:
+            return None
+        chances = tuple((1 - self.stays).tolist()) if self.has_changes else None
+        return Weighing(tuple(self.lengths.tolist()), chances)
+
     def changed(self, gaps: Floats) -> Floats:
         """The expected bytes of every source that was last fetched so many requests ago."""
         return self.lengths * (1 - self.stays**gaps)
@@ -178,7 +190,8 @@ class _Day:
 
     def openly(self) -> Way:
         law = start_law(self.chain)
-        whole, changed = float(law @ self.prices.lengths), float(law @ (self.prices.lengths * self._changed_again()))
+        lengths = self.prices.lengths
+        whole, changed = (float(times(law, sizes)) for sizes in (lengths, lengths * self._changed_again()))
         return self._exactly("openly", 1.0, whole, changed)
 
     def _changed_again(self) -> Floats:
@@ -200,7 +213,7 @@ class _Day:
 
     def past(self) -> Way:
         start = Everyday.start(self.chain)
-        return self._switched("past", lambda rng: _everyday(start, self.steps, rng))
+        return self._switched("past", lambda rng: _everyday(start, self.steps, rng, self.prices.weighing))
 
     def both(self, plans: Sequence[Plan]) -> Way:
         return self._switched("both", lambda rng: _announced(self.chain, plans, self.steps, rng))
@@ -210,7 +223,7 @@ class _Day:
         start = Everyday.start(self.chain, hidden)
         rows = []
         for number in range(self.streams):
-            expected, member = _everyday(start, LONG, Random(f"{self.seed}/{number}"))
+            expected, member = _everyday(start, LONG, Random(f"{self.seed}/{number}"), self.prices.weighing)
             changed = expected * self.prices.changed(_gaps(member)[:-1])
             late = slice(SETTLED - 1, None)
             rows.append([part[late].sum(axis=1).mean() for part in (expected, expected * self.prices.lengths, changed)])
@@ -242,8 +255,8 @@ class _Day:
             expected, member = run(Random(f"{self.seed}/{name}/{number}"))
             fresh = self.prices.changed(_gaps(member))  # of a whole set at each step, and one step later
             after = fresh.sum(axis=1)  # what an ON request would download there
-            on = (1 - 1 / length) * after[0] + weights @ after[1:] / length
-            off = [weights @ part.sum(axis=1) for part in (expected, expected * lengths, expected * fresh[:-1])]
+            on = (1 - 1 / length) * after[0] + times(weights, after[1:]) / length
+            off = [times(weights, part.sum(axis=1)) for part in (expected, expected * lengths, expected * fresh[:-1])]
             rows.append([share * x + (1 - share) * y for x, y in zip((n, lengths.sum(), on), off, strict=True)])
             self.advance()
         return self._way(name, *np.array(rows).T)
@@ -260,11 +273,11 @@ class _Day:
         return Way(name, RIGHT_FOR[name], *day(messages), *sized, *fresh)
 
 
-def _everyday(start: Everyday, steps: int, rng: Random) -> tuple[Floats, Floats]:
+def _everyday(start: Everyday, steps: int, rng: Random, weighing: Weighing | None) -> tuple[Floats, Floats]:
     """For every step of a stream: how likely each source is a member of the set, given the sets before, and the set."""
     n = start.chain.n
     expected, member = np.zeros((steps, n)), np.zeros((steps, n), bool)
-    for t, (step, query) in enumerate(stream(start, steps, rng)):
+    for t, (step, query) in enumerate(stream(start, steps, rng, weighing)):
         for members, mass in zip(step.sets, step.masses, strict=True):
             expected[t, list(members)] += mass / step.denominator
         member[t, list(query)] = True
@@ -283,7 +296,7 @@ def _announced(chain: Chain, plans: Sequence[Plan], steps: int, rng: Random) -> 
         query = used.draw(request, path[0], following, t + 1, rng.randrange)
         member[t, list(query)] = True
         law = used.law
-        expected[t] = member[t] if law is None else law.mass @ law.member / law.total
+        expected[t] = member[t] if law is None else times(law.mass, law.member) / law.total
     return expected, member
 
 

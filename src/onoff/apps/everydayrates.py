@@ -25,6 +25,7 @@ from onoff.types import Bar, Floats, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
+    from onoff.plans.lengths import Weighing
 
 LONG, SETTLED = 60, 5  # steps of a stream with sensitive sources, and the first that counts as the long run
 
@@ -94,16 +95,20 @@ def everyday_rates(
     return EverydayRates(streams, tuple(chain.names[s] for s in start.sensitive), tuple(rows), long_run)
 
 
-def stream(start: Everyday, length: int, rng: Random) -> Iterator[tuple[Step, Query]]:
-    """The steps of one stream of OFF requests after ON, with the sets that were drawn."""
-    chain, state = start.chain, start
+def stream(start: Everyday, length: int, rng: Random, weighing: Weighing | None = None) -> Iterator[tuple[Step, Query]]:
+    """The steps of one stream of OFF requests after ON, with the sets that were drawn.
+
+    With a weighing laws are cheap in bytes, as those of a client that is given lengths.
+    """
+    chain, state, gaps = start.chain, start, [1] * start.chain.n
     request = rng.choices(range(chain.n), start_law(chain).tolist())[0]
     context = state.context(request, None, private=True)
     for _ in range(length):
         request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
-        step = state.prepare()
+        step = state.prepare(None if weighing is None else weighing.after(gaps))
         query = step.draw(request, context, rng.randrange)
         yield step, query
+        gaps = [1 if source in query else gap + 1 for source, gap in enumerate(gaps)]
         state = state.advance(step, query)
         context = state.context(request, context, private=False)
 

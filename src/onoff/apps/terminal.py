@@ -40,8 +40,6 @@ from onoff.schemes.paper import paper
 from onoff.types import Advance, Bar
 
 if TYPE_CHECKING:
-    from onoff.apps.demo import Demonstration
-    from onoff.audit.transcript.attack import Audit
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
     from onoff.client.traffic import Traffic
@@ -349,43 +347,3 @@ def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
         print(f"sensitive sources: {', '.join(plain(name, 60) for name in sensitive)}: {SENSITIVE}")
     if len(sensitive) == n:
         print("all sources are sensitive: every request asks for everything")
-
-
-def print_demo(result: Demonstration) -> None:
-    table = Table(title=f"{result.steps} requests, privacy ON for {result.private}", title_justify="left")
-    for heading in ("", "bytes", "per request"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, number in (
-        ("downloading everything", result.everything),
-        ("the paper's scheme, expected", result.paper),
-        ("onoff, expected", result.expected),
-        ("onoff, downloaded", result.downloaded),
-        ("outer bound: no scheme needs less on average", result.outer),
-    ):
-        table.add_row(name, f"{number:,.0f}", f"{number / result.steps:,.0f}")
-    _console(sys.stdout).print(table)
-    print(f"the client was killed at step {result.killed_at} and went on: {result.retries} queries were sent again")
-    print(f"queries per step: {result.queries_per_step}")
-    print(f"wanted messages that arrived: {result.delivered} of {result.steps}")
-    print()
-    print_betrayed(result.audit)
-
-
-def print_betrayed(audit: Audit) -> None:
-    """What the server of the demonstration learned about private requests from its log, ours beside naive."""
-    assert audit.naive is not None
-    private = {"onoff": audit.log.verdict.private, "a naive client": audit.naive.verdict.private}
-    rows = [("before seeing any query", "", "", _share(audit.log.verdict.private.guessed_before))]
-    rows += [
-        (name, f"{gain.mean_bits:.4f}", f"{gain.max_bits:.4f}", _share(gain.guessed)) for name, gain in private.items()
-    ]
-    print_table(
-        f"the server attacks its log: {audit.log.verdict.private.requests} private requests",
-        ("", "bits learned, mean", "most", "guessed right"),
-        rows,
-    )
-    print("the server learned nothing about them" if audit.clean else "the server learned what it must not: a bug")
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"

@@ -24,7 +24,6 @@ from threadpoolctl import threadpool_limits
 from onoff import __version__
 from onoff.errors import ClusterError, OnoffError
 from onoff.extras import need
-from onoff.schemes.realisation.spreading import computed_by
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -54,8 +53,8 @@ def compute(
     `work` is a function of a module that workers can import; arguments go to them by value. `jobs` processes (all cores
     if None) compute here, with one BLAS thread each; a single job, or a single cell, stays in this process. `dask` is
     the address of a scheduler, whose workers then do all. With `divide` a cell is large: if there are fewer cells than
-    threads of the cluster, each is computed here, one after the other, and its flows and screens by all workers
-    (`onoff.schemes.realisation.spreading`). An error of a cell is its result, `Failed`. Raises `ClusterError` if the
+    threads of the cluster, each is computed here, one after the other, by `work(*arguments, spread=)`, whose parts all
+    workers do (`onoff.schemes.Task`). An error of a cell is its result, `Failed`. Raises `ClusterError` if the
     processes or the cluster are lost.
     """
     if jobs is not None and jobs < 1:
@@ -120,9 +119,7 @@ def _on_dask(
             few = len(calls) < max(2, sum(client.nthreads().values()))
         if divide and few:
             for index, arguments in enumerate(calls):
-                with computed_by(partial(_parts_on, client, address)):
-                    result = _outcome(work, arguments)
-                yield index, result
+                yield index, _outcome(partial(work, spread=partial(_parts_on, client, address)), arguments)
             return
 
         def submit(arguments: tuple[Any, ...]) -> Any:
@@ -136,23 +133,24 @@ def _on_dask(
 
 
 def _parts_on(
-    client: Any, address: str, work: Callable[[Any, Any], Result], shared: Any, items: Sequence[Any]
+    client: Any, address: str, work: Callable[[Any], Result], parts: Sequence[tuple[Any, Any]]
 ) -> Generator[Result, None, None]:
-    """`work(shared, item)` for every item on the cluster, in their order (a `spreading.Way`).
+    """`work(part)` for all parts on the cluster, in their order. A part is what all of them share, and its own share.
 
     What they share is the result of a task, copied to all workers: each would else fetch it only when it has nothing
     else to do. If it is lost with its workers, the scheduler makes it anew.
     """
+    shared = parts[0][0]
     [(_, given)] = _finished(client, address, lambda whole: client.submit(_given, whole, pure=False), [shared])
     with _explained(address):
         client.replicate([given])
 
-    def submit(item: Any) -> Any:
-        return client.submit(_remote_part, work, given, item, __version__, pure=False)
+    def submit(part: tuple[Any, Any]) -> Any:
+        return client.submit(_remote_part, work, given, part[1], __version__, pure=False)
 
     done: dict[int, Result] = {}
     following = 0
-    with closing(_finished(client, address, submit, items)) as finished:
+    with closing(_finished(client, address, submit, parts)) as finished:
         for index, task in finished:
             with _explained(address):
                 done[index] = task.result()
@@ -244,10 +242,10 @@ def _given(shared: Any) -> Any:
     return shared
 
 
-def _remote_part(work: Callable[[Any, Any], Result], shared: Any, item: Any, version: str) -> Result:
+def _remote_part(work: Callable[[Any], Result], shared: Any, own: Any, version: str) -> Result:
     _check_version(version)
     with threadpool_limits(limits=1, user_api="blas"):
-        return work(shared, item)
+        return work((shared, own))
 
 
 def _remote_outcome(work: Callable[..., Result], arguments: tuple[Any, ...], version: str) -> Result | Failed:

@@ -66,8 +66,6 @@ def cache_size(given: int | str) -> int:
 def kept(entries: Iterable[Entry], limit: int) -> set[int]:
     """The sources that stay held: in the order of size, of equal ones in that of their numbers, while there is room."""
     sizes = sorted((entry.size, entry.source) for entry in entries if entry.version is not None)
-    if limit == 0:
-        return set()
     totals = accumulate(size for size, _ in sizes)
     return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
 

@@ -71,13 +71,13 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        combs = _combed(rows, Orders(first=8, most=8, tries=1))
+        combs = _combed(rows, Orders(first=8, most=8))
         if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
             yield combs
     if peelable:
         yield peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
     elif rows.n <= GUIDED:
-        yield _combed(rows, Orders(first=8, most=14, tries=8))
+        yield _combed(rows, Orders(first=8, most=14))
 
 
 def _extremes(rows: RowTable) -> RowTable:
@@ -116,5 +116,5 @@ def _combed(rows: RowTable, orders: Orders) -> tuple[Member, Floats]:
 
 def _realised(rows: RowTable, member: Member, mass: Floats, held: int) -> Law:
     repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held))
-    repair.fix_all([rows.rows])
+    repair.fix_all(rows.rows)
     return finished(rows, repair.law, held)

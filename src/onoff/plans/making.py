@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from numbers import Real
+from typing import TYPE_CHECKING
 
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
@@ -20,8 +21,11 @@ from onoff.plans.table import TablePlan
 from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
 from onoff.schemes.law import Law
 
-COMB_LIMIT = 600  # sources up to which "auto" makes a table
-OPTIMAL_LIMIT = 250  # sources up to which "auto" polishes the comb: the master works on all rows at once
+if TYPE_CHECKING:
+    from onoff.schemes.realisation.looking import Spread
+
+COMB_LIMIT = 1000  # sources up to which "auto" makes a table: within minutes on two cores
+OPTIMAL_LIMIT = 300  # sources up to which "auto" polishes the comb: the master works on all rows at once
 
 
 def plan(
@@ -33,6 +37,7 @@ def plan(
     gap: float = 1e-6,
     time_limit: float | None = None,
     progress: Tell | None = None,
+    spread: Spread | None = None,
 ) -> Plan:
     """A plan for this lag and every larger one, as cheap as the scheme (one of `onoff.schemes.SCHEMES`) can make it.
 
@@ -41,7 +46,7 @@ def plan(
     have passed; the plan states the gap that it reached. "race" needs no table. "auto" is the cheapest of the race, the
     comb and the optimum as far as time and size allow. A scheme that has no table when its time is up leaves the race.
     `lengths` are message lengths: the cost is then in their unit. `progress(cost, lower_bound)` is called as they
-    improve.
+    improve. `spread` says who does the parts of the work (`onoff.schemes.Task`): else all cores of this machine.
     """
     if scheme not in (AUTO, *SCHEMES):
         raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")
@@ -53,7 +58,7 @@ def plan(
     checked = checked_lengths(lengths, chain.n)
     tell = progress or (lambda cost, bound: None)
     deadline = math.inf if time_limit is None else time.monotonic() + time_limit
-    task = Task(Posterior(chain, lag), checked, float(gap), deadline, tell)
+    task = Task(Posterior(chain, lag), checked, float(gap), deadline, tell, spread)
     if task.posterior.lag == 0 and (scheme == AUTO or SCHEMES[scheme].table):
         scheme = "everything"  # while ON
     with one_thread():

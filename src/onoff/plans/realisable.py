@@ -51,8 +51,7 @@ def _uncertain(plan: TablePlan) -> Iterator[tuple[int, Floats]]:
         yield from ((following, posterior.group(following)) for following in nexts)
         return
     screen = Screen(Law(plan.law.member[:-1], plan.law.mass[:-1]), slack)
-    centres = np.array([posterior.group(following).mean(axis=0) for following in nexts])
-    easy, scaling = screen.passes(centres, rounds=400)
-    for b, following in enumerate(nexts):
+    for following in nexts:
         rows = posterior.group(following)
-        yield following, rows[~screen.passes(rows, scaling[b] if easy[b] else None)[0]]
+        centre, start = screen.passes(rows.mean(axis=0, keepdims=True))
+        yield following, rows[~screen.passes(rows, start[0] if centre[0] else None)[0]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onoff.model.posterior import Posterior
     from onoff.schemes.certificate import Certificate
     from onoff.schemes.law import Law
+    from onoff.schemes.realisation.looking import Spread
 
 Tell = Callable[[float, float], None]  # a cost and a lower bound, as they improve
 
@@ -25,7 +26,8 @@ class Task:
     """What is to be planned for: a chain at a lag of at least 1, in the unit of `lengths` (or messages).
 
     A cost at most `gap` above the proved bound is near enough. `deadline` (monotonic) is when time is up. `tell(cost,
-    lower_bound)` may be called as they improve.
+    lower_bound)` may be called as they improve. `spread(work, parts)` gives the results of a picklable function for all
+    parts, in their order; None is the cores of this machine (`onoff.schemes.realisation.looking`).
     """
 
     posterior: Posterior
@@ -33,6 +35,7 @@ class Task:
     gap: float
     deadline: float
     tell: Tell
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True)

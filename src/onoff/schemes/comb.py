@@ -13,75 +13,90 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.model.powers import counts, times
 from onoff.model.rows import Rows
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quantised
+from onoff.schemes.orders import Rivals
+from onoff.schemes.realisation.looking import Spread
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import hard_contexts, realised
+from onoff.schemes.realisation.realise import Survey, realised, survey
 from onoff.schemes.realisation.repair import in_time
 from onoff.types import Floats
 
-PRICE = 5e-4  # share of the outer bound spent on slack for the screen
-TRIES = 40  # random orders among which the next one is chosen
+PRICE = 6e-4  # share of the outer bound spent on slack for the screen
 SEED = 0  # of the random orders: the same rows give the same law
-ENOUGH = 2e-4  # shortfall in the hard contexts, as a share of the outer bound, at which orders suffice
+ENOUGH = 1e-4  # shortfall in the hard contexts, as a share of the outer bound, at which orders suffice
+HITS = 28  # orders times the outer bound to begin with: with about so many others a source shares its intervals
+ORDERS = 3, 20  # at least to begin with, and at most; twice as many as to begin with are enough
+HARD = 300  # contexts in which a mixture of orders is tried
 
 
 def propose(task: Task) -> Proposal:
     """The comb, or everything if time runs out first."""
     certificate = outer_certificate(task.posterior, task.lengths)
     try:
-        law = comb_law(task.posterior, task.deadline)
+        law = comb_law(task.posterior, task.deadline, spread=task.spread)
     except TimeoutError:  # what is always at hand, with its honest gap
         return Proposal("everything", everything(task.posterior.n), certificate)
     task.tell(float(law.cost(task.lengths)), certificate.bound)
     return Proposal("comb", law, certificate)
 
 
-def comb_law(rows: Rows, deadline: float = math.inf) -> Law:
-    """A realisable law, on dense chains within a few per cent of the outer bound.
+def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, spread: Spread | None = None) -> Law:
+    """A realisable law, on dense chains within 0.1 per cent of the outer bound.
 
-    Raises `TimeoutError` if time runs out.
+    `price` is the share of that bound that may be spent on saving flows. Raises `TimeoutError` if time runs out.
     """
-    member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline)
-    return realised(rows, member, mass, PRICE * float(rows.peaks.sum()), deadline)
+    outer = float(rows.peaks.sum())
+    seen = survey(rows, price * outer, deadline)
+    orders = Orders.for_rows(rows, min(ENOUGH, price / 6))
+    member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline, orders, seen)
+    return realised(rows, member, mass, seen, deadline, spread)
 
 
 @dataclass(frozen=True)
 class Orders:
-    """How many random orders to begin with, how many to have at most, and among how many to choose each further one."""
+    """How many orders to begin with and to have at most, and when they suffice (see ENOUGH)."""
 
     first: int
     most: int
-    tries: int
+    enough: float = ENOUGH
+
+    @classmethod
+    def for_rows(cls, rows: Rows, enough: float = ENOUGH) -> Orders:
+        """Few where sets are large: what counts is with how many others a source can share its part of the circle."""
+        least, most = ORDERS
+        first = min(most, max(least, math.ceil(HITS / float(rows.peaks.sum()))))
+        return cls(first, min(most, 2 * first), enough)
 
 
 def mixed_combs(
-    rows: Rows, rng: np.random.Generator, deadline: float = math.inf, orders: Orders | None = None
+    rows: Rows,
+    rng: np.random.Generator,
+    deadline: float = math.inf,
+    orders: Orders | None = None,
+    seen: Survey | None = None,
 ) -> tuple[Member, Floats]:
-    """Combs mixed until the hard contexts hardly fall short.
-
-    Sources that peak in the same group must hardly ever be hit together, since p({those} | u) is nearly the sum
-    of their peaks there: every order keeps them adjacent. Each further order is the best of a few random ones against
-    the cuts that the mixture so far violates.
-    """
-    peak = rows.peaks
-    home = np.array([rows.group(k).max(axis=0, initial=0.0) for k in range(rows.groups)]).argmax(axis=0)
-    hard = list(hard_contexts(rows).values())
-    lengths = peak * (1 + 1e-9)  # a little longer: rounding must not leave a source short in all contexts at once
-    effort = orders or Orders(first=4, most=min(60, max(5, 1500 // rows.n)), tries=TRIES)
-    combs = [comb(lengths, _grouped_order(home, rng)) for _ in range(effort.first)]
-    while len(combs) < effort.most:
-        in_time(deadline)
-        cuts, short = _violated(*_mixture(combs), hard)
-        if short.sum() <= ENOUGH * peak.sum():
-            break
-        candidates = [comb(lengths, _grouped_order(home, rng)) for _ in range(effort.tries)]
-        gains = [times(times(short, counts(cuts, member.T) > 0), mass) for member, mass in candidates]
-        combs.append(candidates[int(np.argmax(gains))])
-    return _mixture(combs)
+    """Combs mixed until the hard contexts hardly fall short. Further orders keep apart what violated cuts name."""
+    effort = orders or Orders.for_rows(rows)
+    hard = (seen or survey(rows)).hard
+    lengths = rows.peaks * (1 + 1e-9)  # a little longer: rounding must not leave a source short in all contexts at once
+    rivals = Rivals(rows.peaks, hard)
+    combs: list[tuple[Member, Floats]] = []
+    wanted = effort.first
+    while True:
+        while len(combs) < wanted:
+            in_time(deadline)
+            combs.append(comb(lengths, rivals.order(lengths, rng)))
+        mixture = _mixture(combs)
+        if wanted >= effort.most:
+            return mixture
+        cuts, short = _violated(*mixture, hard[:HARD])
+        if short.sum() <= effort.enough * rows.peaks.sum():
+            return mixture
+        rivals.learn(cuts)
+        wanted = min(effort.most, wanted + max(1, wanted // 2))
 
 
 def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
@@ -96,24 +111,17 @@ def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
     return member, np.diff(cuts)
 
 
-def _grouped_order(group: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
-    """A random order that keeps the sources of each group together."""
-    shuffled = rng.permutation(len(group))
-    rank = rng.permutation(int(group.max()) + 1)
-    return shuffled[np.argsort(rank[group[shuffled]], kind="stable")]
-
-
 def _mixture(combs: list[tuple[Member, Floats]]) -> tuple[Member, Floats]:
     member = np.concatenate([sets for sets, _ in combs])
     return merged(member, np.concatenate([mass for _, mass in combs]) / len(combs))
 
 
-def _violated(member: Member, mass: Floats, hard: list[Floats]) -> tuple[Member, Floats]:
+def _violated(member: Member, mass: Floats, hard: Floats) -> tuple[Member, Floats]:
     """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
     law = quantised(member, mass, DENOMINATOR)
     network = Network(law.member, law.mass)
     cuts, short = [], []
-    for row in (row for rows in hard for row in rows):
+    for row in hard:
         supply = supplies(row, law.total)
         missing = int(supply.sum()) - network.ship(supply)
         if missing > law.total >> 30:

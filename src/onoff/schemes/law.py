@@ -65,7 +65,10 @@ def everything(n: int) -> Law:
 
 
 def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
-    """Equal sets put together, sets without mass dropped; in a canonical order."""
+    """Equal sets put together, sets without mass dropped; in the order in which they first come.
+
+    The order matters: along a comb neighbours are nearly equal, which `onoff.schemes.realisation.sums` lives on.
+    """
     keep = mass > 0
     member, mass = member[keep], mass[keep]
     packed = np.ascontiguousarray(np.packbits(member, axis=1))
@@ -73,7 +76,8 @@ def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     total = np.zeros(len(first), dtype=mass.dtype)
     np.add.at(total, which, mass)
-    return member[first], total
+    order = np.argsort(first)
+    return member[first[order]], total[order]
 
 
 def quantised(member: Member, mass: Floats, total: int) -> Law:
@@ -83,3 +87,16 @@ def quantised(member: Member, mass: Floats, total: int) -> Law:
     units[units.argmax()] += total - int(units.sum())
     keep = units > 0
     return Law(member[keep], units[keep])
+
+
+def with_full_set(law: Law, units: int) -> Law:
+    """The law with some more units on the full set, or with fewer if `units` is negative."""
+    if not units:
+        return law
+    full = np.flatnonzero(law.member.all(axis=1))
+    if len(full):
+        mass = law.mass.copy()
+        mass[full[0]] += units
+        return Law(law.member[mass > 0], mass[mass > 0])
+    member = np.concatenate([law.member, np.ones((1, law.member.shape[1]), dtype=bool)])
+    return Law(member, np.append(law.mass, units))

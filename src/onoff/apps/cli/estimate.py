@@ -63,11 +63,12 @@ def estimate(
 
     chain = _chain(file, log)
     habits = estimating.Habits(requests, private, run, mirrored)
+    sizes, chances = _weighing(lengths, changes, chain)
     found = estimating.estimate(
         chain,
         habits,
-        lengths=None if lengths is None else _numbers(lengths, chain, "length", 1e-9, 1e15),
-        changes=None if changes is None else _numbers(changes, chain, "chance to change", 0.0, 1.0),
+        lengths=sizes,
+        changes=chances,
         sensitive=parse_sources(sensitive),
         streams=streams,
         time_limit=time_limit,
@@ -95,28 +96,35 @@ def _chain(file: Path, log: bool) -> Chain:
     return made.chain
 
 
-def _numbers(given: str, chain: Chain, what: str, least: float, most: float) -> tuple[float, ...]:
-    """One number for all sources, or a file {name: number}, each between `least` and `most`.
-
-    What `onoff measure` writes has lengths, and chances of changes.
-    """
-    from onoff.errors import PlanError
+def _weighing(
+    lengths: str | None, changes: str | None, chain: Chain
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Lengths and chances to change, from numbers or files. What `onoff measure` writes has both."""
     from onoff.files import read_json
-    from onoff.plans.lengths import MEASURED, lengths_of, weighing_of
+    from onoff.plans.lengths import lengths_of, read_weighing
 
+    sizes = chances = None
+    if lengths is not None:
+        sizes = _number(lengths, chain, "length", 0.001, 1e15)
+        if sizes is None:
+            found = read_weighing(Path(lengths), chain.names)
+            sizes, chances = found.lengths, found.chances
+    if changes is not None:
+        chances = _number(changes, chain, "chance to change", 0.0, 1.0)
+        if chances is None:
+            chances = lengths_of(read_json(Path(changes)), chain.names, f"{changes}: ")
+    return sizes, chances
+
+
+def _number(given: str, chain: Chain, what: str, least: float, most: float) -> tuple[float, ...] | None:
+    """One number for all sources, between `least` and `most`; None if it is the name of a file."""
     try:
-        found = (float(given),) * chain.n
+        number = float(given)
     except ValueError:
-        data = read_json(Path(given), PlanError)
-        if isinstance(data, dict) and data.get("format") == MEASURED:
-            measured = weighing_of(data, chain.names, f"{given}: ")
-            found = measured.lengths if what == "length" or measured.chances is None else measured.chances
-        else:
-            found = lengths_of(data, chain.names, f"{given}: ")
-    for name, number in zip(chain.names, found, strict=True):
-        if not least <= number <= most:
-            raise OnoffError(f"the {what} of {name!r} is {number:g}: it lies between {least:g} and {most:g}")
-    return found
+        return None
+    if not least <= number <= most:
+        raise OnoffError(f"the {what} is {number:g}: it lies between {least:g} and {most:g}")
+    return (number,) * chain.n
 
 
 def _print(found: Estimate) -> None:

@@ -195,6 +195,19 @@ FIELDS: dict[str, dict[str, str]] = {
         "kept": "those that were there already",
         "rows": "of the table",
     },
+    "demo": {
+        "seed": "of the simulated reader",
+        "steps": "requests that every client made",
+        "private": "those made ON",
+        "sensitive": "those for sensitive sources",
+        "by_chance": "how often habits alone guess a request",
+        "switched": "for each client: cost per request, and guesses and bits about private requests",
+        "marked": "the same about sensitive requests",
+        "wanted": "messages that our clients wanted",
+        "delivered": "those that arrived and were the latest",
+        "killed": "the client that was killed: its steps, where it was, and what the server saw of it",
+        "findings": "what the audits found against our clients",
+    },
     "audit plan": PLAN,
     "audit joint": JOINT,
     "audit joint --true-chain": {
@@ -249,7 +262,6 @@ WITHOUT = {
     "serve": "a line of JSON when it is ready",
     "token": "the token",
     "page": "the address of the page",
-    "demo": "a story for people",
     "reproduce": "the names of its files",
 }
 

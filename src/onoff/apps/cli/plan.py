@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
     from onoff.plans.store import PlanStore
+    from onoff.schemes.realisation.looking import Spread
 
 DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers of a cluster busy
 
@@ -116,6 +117,7 @@ def _make(
     gap: float,
     time_limit: float | None,
     notes: Path | None,
+    spread: Spread | None = None,
 ) -> Plan:
     """One plan, made in any process. Its progress is noted in a file that the progress bar reads."""
     from onoff.plans.making import plan as make
@@ -125,7 +127,7 @@ def _make(
     try:
         if note is not None:
             _noted(note, "")
-        return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell)
+        return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell, spread=spread)
     finally:
         if note is not None:
             note.unlink(missing_ok=True)

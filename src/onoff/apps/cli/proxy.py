@@ -77,7 +77,8 @@ def proxy(
         )
 
     def opened(line: Line) -> None:
-        note_new(client)
+        if not client.learns:
+            note_new(client)
         if private is not None:
             line.switch(private)
         if client.learned is not None:

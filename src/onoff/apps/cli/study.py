@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from onoff.apps.cli.options import AsJson
 from onoff.apps.cli.shape import STUDY
+from onoff.errors import FOUND
 
 
 def register(app: typer.Typer) -> None:
@@ -26,21 +28,23 @@ def reproduce(
 
 
 def demo(
-    steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 200,
+    steps: Annotated[int, typer.Option(min=10, max=100_000, help="How many requests the reader makes.")] = 150,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = 1,
+    as_json: AsJson = False,
 ) -> None:
-    """Watch a reader of eight news channels toggle privacy: a real server, and a real client that is killed once."""
+    """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
     from onoff.apps import terminal as report
+    from onoff.apps.cli.printing import print_json
     from onoff.apps.demo import demonstrate
+    from onoff.apps.demo.story import opening, story
 
+    if not as_json:
+        print("\n".join([*opening(steps), ""]), flush=True)
     with report.progress("requests made")(steps) as advance:
-        made = 0
-
-        def at(step: int) -> None:
-            nonlocal made
-            for _ in range(step - made):
-                advance()
-            made = max(made, step)
-
-        result = demonstrate(steps, seed, at)
-    report.print_demo(result)
+        result = demonstrate(steps, seed, advance)
+    if as_json:
+        print_json(result)
+    else:
+        print("\n".join(story(result)))
+    if not result.clean:
+        raise typer.Exit(FOUND)

@@ -19,11 +19,12 @@ from onoff.audit.everyday.beliefs import Beliefs, attack, divergence
 from onoff.audit.everyday.record import Law, Seen, Table, recorded
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
+from onoff.model.powers import times
 from onoff.types import Floats
 
 SHOWN = 3  # hidden requests
 STEPS = 40  # of the chart over time
-NONE = "none of them"
+NONE = "none"
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -98,7 +99,7 @@ class Watcher:
     def following(self, made: Sequence[Made]) -> Starts:
         """What is believed about the request after these steps."""
         ours, naive = self._attacked(made)
-        return ours.at[-1] @ self._chain.P, naive.at[-1] @ self._chain.P
+        return times(ours.at[-1], self._chain.P), times(naive.at[-1], self._chain.P)
 
     def watch(self, made: Sequence[Made]) -> Watched:
         """What is believed after these steps, the first of which are those of the last call."""

@@ -17,7 +17,7 @@ from onoff.apps.proxy.facts import Reporter
 from onoff.apps.proxy.line import Line
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import answered, failed, said
-from onoff.errors import OnoffError
+from onoff.errors import JournalError, OnoffError
 
 READ = ("GET", "HEAD")
 BODY_LIMIT = 2**10
@@ -42,21 +42,22 @@ class Application:
 
     async def _response(self, request: Request) -> Response:
         turned_away = refusal(request.headers)
-        if turned_away is not None:
-            return said(*turned_away)
-        path = request.scope.get("raw_path") or request.scope["path"].encode()
         try:
-            if path == PRIVACY:
-                return await self._privacy(request)
-            if path == METRICS and self._metrics:
-                return self._read_only(request) or Response(
-                    self._counts.text(), headers={"content-type": counting.CONTENT_TYPE, "cache-control": "no-store"}
-                )
-            if path == PAGE:
-                return self._read_only(request) or await self._page()
-            return await self._source(request, path)
+            return await self._let_in(request) if turned_away is None else said(*turned_away)
         except OnoffError as error:
-            return said(400, str(error))
+            return failed(error) if isinstance(error, JournalError) else said(400, str(error))
+
+    async def _let_in(self, request: Request) -> Response:
+        path = request.scope.get("raw_path") or request.scope["path"].encode()
+        if path == PRIVACY:
+            return await self._privacy(request)
+        if path == METRICS and self._metrics:
+            return self._read_only(request) or Response(
+                self._counts.text(), headers={"content-type": counting.CONTENT_TYPE, "cache-control": "no-store"}
+            )
+        if path == PAGE:
+            return self._read_only(request) or await self._page()
+        return await self._source(request, path)
 
     async def _source(self, request: Request, path: bytes) -> Response:
         """One step, and the message of the source. Who goes away does not undo it: the line makes it all the same."""

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 
-OWN_SITES = (None, "none", "same-origin")
+OWN_SITES = ("none", "same-origin")
 HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]/@]+))(?::[0-9]{1,5})?")
 
 

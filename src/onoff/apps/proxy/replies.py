@@ -12,6 +12,7 @@ import hashlib
 import re
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy.line import LineClosed, LineFull
 from onoff.client.client import Message
@@ -20,7 +21,11 @@ from onoff.files import told
 
 RETRY_SECONDS = 5
 LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
+PIECE = 2**20  # bytes of a long body that are handed over at a time
 BARE = (204, 205)  # statuses whose answers have no body
+# Statuses about a connection or a condition, not about the source. Programs ask again by themselves for some of them,
+# which would be a step that the origin has caused.
+NOT_OURS = (304, 407, 408, 421, 425)
 TYPE = re.compile(r"[\x20-\x7e]{1,200}")
 GUARD = {
     "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
@@ -32,12 +37,24 @@ GUARD = {
 }
 
 
+class InPieces(Response):
+    """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, max(1, len(self.body)), PIECE):
+            piece, more = bytes(self.body[start : start + PIECE]), start + PIECE < len(self.body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            if more:
+                await asyncio.sleep(0)
+
+
 async def answered(message: Message, method: str, held: list[str]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
     status = message.status
     if message.round == 0:
         return said(404, "nothing has been published for this source yet; the step was made")
-    if not 200 <= status < 600 or status == 304:  # a program would take 304 for an answer to its own condition
+    if not 200 <= status < 600 or status in NOT_OURS:
         return said(502, f"the origin answered {status}, which answers nothing that was asked; the step was made")
     stated = message.content_type
     kind = stated if stated is not None and TYPE.fullmatch(stated) else None
@@ -49,9 +66,8 @@ async def answered(message: Message, method: str, held: list[str]) -> Response:
         headers["content-type"] = kind
     if status in BARE:
         return _without_length(Response(status_code=status, headers=headers))
-    response = Response(b"" if method == "HEAD" else message.body, status, headers)
-    response.headers["content-length"] = str(len(message.body))
-    return response
+    headers["content-length"] = str(len(message.body))
+    return Response(None, status, headers) if method == "HEAD" else InPieces(message.body, status, headers)
 
 
 def failed(error: Exception) -> Response:

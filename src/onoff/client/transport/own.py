@@ -1,4 +1,7 @@
-"""Our own server: one round trip, frames of equal length, each with its checksum."""
+"""Our own server: one round trip, a frame for each source, each with its checksum.
+
+The version of a message is its round and the tag of its frame: "ROUND TAG".
+"""
 
 from __future__ import annotations
 

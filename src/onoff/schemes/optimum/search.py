@@ -10,7 +10,9 @@ Every iterate that was seen in all contexts is repaired into an exact law; lower
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
+from math import isfinite
 
 import numpy as np
 
@@ -18,9 +20,9 @@ from onoff.model.powers import counts, times
 from onoff.model.rows import Rows
 from onoff.schemes import Proposal, Task, Tell
 from onoff.schemes.certificate import Certificate, cut_certificate, outer_certificate, supports, unit_of
-from onoff.schemes.comb import comb
+from onoff.schemes.comb import PRICE, comb, comb_law
 from onoff.schemes.comb import propose as by_comb
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
+from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised, with_full_set
 from onoff.schemes.optimum.centre import Centre, central_point
 from onoff.schemes.optimum.pricing import priced
 from onoff.schemes.optimum.separation import TABLE_LIMIT, Scan, Separator, keys, novel
@@ -37,14 +39,30 @@ PATIENCE = 2  # rounds after which a slack row is dropped, once
 
 
 def propose(task: Task) -> Proposal:
-    """The closed form of a symmetric chain; else a search from the comb, or from everything if sources are few."""
+    """The closed form of a symmetric chain; a comb that reaches the outer bound; or else a search.
+
+    On most dense chains a few good orders are realisable as they are, up to less than the gap. The outer bound then
+    proves that the comb is an optimum, and no program is solved.
+    """
     if (symmetric := by_symmetry(task)) is not None:
         return symmetric
     posterior, lengths = task.posterior, task.lengths
-    start = Proposal("everything", everything(posterior.n), outer_certificate(posterior, lengths))
+    outer = outer_certificate(posterior, lengths)
+    start = Proposal("everything", everything(posterior.n), outer)
     if posterior.n > SMALL:
-        start = by_comb(task)
-        if start.scheme != "comb":  # no time was left
+        if isfinite(task.deadline):  # something to fall back on
+            start = by_comb(task)
+            if start.scheme != "comb":  # no time was left
+                return start
+        with suppress(TimeoutError):
+            close = comb_law(posterior, task.deadline, min(PRICE, task.gap / 2), task.spread)
+            cost = float(close.cost(lengths))
+            task.tell(cost, outer.bound)
+            if cost <= outer.bound * (1 + task.gap):
+                return Proposal("optimal", close, outer)
+            if start.scheme != "comb" or start.law is None or close.cost(lengths) < start.law.cost(lengths):
+                start = Proposal("comb", close, outer)
+        if start.scheme != "comb":
             return start
     unit = unit_of(lengths)
     weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
@@ -131,7 +149,7 @@ class Search:
             cuts = self.separator.table(law, self.cuts, max(budget / len(self.rows), 1e-11))
             if len(cuts):
                 return Scan([], 1e-3, cuts, complete=False)
-        repair = Repair(with_help(law, self.help))
+        repair = Repair(with_full_set(law, self.help))
         scan = self.separator.scan(repair, self.cuts, budget, deadline)
         if scan.complete and scan.total * self.lengths.max() < 0.01 * value:
             shortfalls = {u: repair.shortfall(self.rows[u]) for u in scan.short}
@@ -193,16 +211,3 @@ class Search:
 
     def _cost(self, law: Law) -> float:
         return float(law.cost(tuple(self.lengths.tolist())))
-
-
-def with_help(law: Law, units: int) -> Law:
-    """The law with some more units on the full set."""
-    full = np.flatnonzero(law.member.all(axis=1))
-    if not units:
-        return law
-    if len(full):
-        mass = law.mass.copy()
-        mass[full[0]] += units
-        return Law(law.member, mass)
-    member = np.concatenate([law.member, np.ones((1, law.member.shape[1]), dtype=bool)])
-    return Law(member, np.append(law.mass, units))

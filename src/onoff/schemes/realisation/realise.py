@@ -1,118 +1,102 @@
 """From masses to a plan's law: integers, repair in every context, and what the encoder needs.
 
-Of the D units of a plan, n of the full set are held out by the encoder, `slack` units of the full set help all
-contexts alike, and the B = D - n - slack others, the base law, are checked: in every context by a flow, or by a
-certificate of `Screen` that the base law together with the slack realises it.
+Of the D units of a plan, n of the full set are held out by the encoder, and `slack` and `cover` units of the full set
+help all contexts alike. The others are the base law. In every context the base law with the slack is checked, by a
+flow or by a certificate of `Screen`. The cover pays for looking at groups of nearly equal rows as one
+(`looking.block_of`).
 """
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from math import ceil, inf
-from typing import Any
 
 import numpy as np
 
 from onoff.model.powers import counts, times
 from onoff.model.rows import Rows
-from onoff.schemes.law import DENOMINATOR, Law, Member, quantised
+from onoff.schemes.law import DENOMINATOR, Law, Member, quantised, with_full_set
+from onoff.schemes.realisation.looking import Look, Short, Spread, block_of, on_this_machine, short_rows
 from onoff.schemes.realisation.repair import Repair, in_time
-from onoff.schemes.realisation.sinkhorn import Screen
-from onoff.schemes.realisation.spreading import in_threads, spread
 from onoff.types import Floats, Mask
 
-TOGETHER = 4  # groups of rows that are screened by one call
 SCREEN_FROM = 50  # sources; below, every context gets its flow and no slack is bought
-
-
-def realised(rows: Rows, member: Member, mass: Floats, price: float = 0.0, deadline: float = inf) -> Law:
-    """A law for a plan, realisable in every context, from masses that need not be.
-
-    `price` is the expected length, in messages, that may be spent on slack to save flows; 0 checks every context by a
-    flow. Contexts are repaired worst first, those that come close to the peaks of all their sources before others.
-    Raises `TimeoutError` if the deadline passes before every context was checked.
-    """
-    n = rows.n
-    slack = price / n if n > SCREEN_FROM else 0.0
-    slack_units = ceil(slack * DENOMINATOR)
-    repair = Repair(quantised(member, mass, DENOMINATOR - n - slack_units))
-    hard = hard_contexts(rows)
-    queue = [(repair.shortfall(row), k, j) for k, hardest in hard.items() for j, row in enumerate(hardest)]
-    for _, k, j in sorted((entry for entry in queue if entry[0]), reverse=True):
-        in_time(deadline)
-        repair.chase(hard[k][j], rows.group(k))
-    used = list(hard)
-    blocks = _uncertain(rows, used, repair.law, slack, deadline) if slack else [rows.group(k) for k in used]
-    repair.fix_all(blocks, deadline)
-    return finished(rows, repair.law, slack_units)
-
-
-def hard_contexts(rows: Rows, per_group: int = 3) -> dict[int, Floats]:
-    """For each group with any, the rows likely to fall short: those closest to the peaks M of the sources they use.
-
-    They have the largest sum_x p(x|u)^2 / M_x, which is at most 1, and 1 iff p is M wherever it is positive.
-    """
-    peak = rows.peaks
-    inverse = np.where(peak > 0, 1 / np.where(peak > 0, peak, 1), 0)
-    found = {}
-    for k in range(rows.groups):
-        group = rows.group(k)
-        if len(group):
-            found[k] = group[np.argsort(-times(group**2, inverse), kind="stable")[:per_group]]
-    return found
+COVER = 3.3  # times the price is what looking at nearly equal rows as one may cost
+LEAST = 0.25  # of the price is left for slack, whatever the cover costs
+PER_GROUP = 3  # hard contexts of a group
+FIRST = 300  # hard contexts that are repaired before all are looked at
 
 
 @dataclass(frozen=True)
-class _Screening:
-    """What all groups of rows are screened with: a fifth of the slack goes to the screen.
+class Survey:
+    """What one pass over all rows tells.
 
-    The rest covers groups of nearly equal rows by their mean: if p >= (1 - s) mean then p = (1 - s) mean + s r, and r
-    goes to the full set.
+    `hard` are the rows likely to fall short, the hardest first. `cover` is the mass by which rows of a group differ, at
+    most, in the groups that are looked at as one, and `slack` the mass on the full set that helps the screen.
     """
 
-    rows: Rows
-    law: Law
+    hard: Floats
+    cover: float
     slack: float
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Screening, (self.rows, self.law, self.slack)  # the screen is made again where it is needed
 
-    @cached_property
-    def screen(self) -> Screen:
-        return Screen(self.law, 0.2 * self.slack)
+def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
+    """Look at all rows once. `price` is the expected length, in messages, that may be spent on the full set.
 
-    def block(self, k: int) -> Floats:
-        """The rows of a group, or their mean if that stands for them."""
-        group = self.rows.group(k)
-        mean = group.mean(axis=0, keepdims=True)
-        mean /= mean.sum()
-        return mean if (group >= (1 - 0.72 * self.slack) * mean).all() else group
-
-
-def _uncertain(rows: Rows, groups: list[int], law: Law, slack: float, deadline: float = inf) -> list[Floats]:
-    """The rows that still need a flow: those for which neither certificate works."""
-    screening = _Screening(rows, law, slack)
-    centres = np.array([screening.block(k).mean(axis=0) for k in groups])
-    easy, scaling = screening.screen.passes(centres, rounds=400)
-    items = [(k, scaling[b] if easy[b] else None) for b, k in enumerate(groups)]
-    shares = [items[start : start + TOGETHER] for start in range(0, len(items), TOGETHER)]
-    found: list[Floats] = []
-    with closing(spread(_left, screening, shares, here=in_threads)) as answers:
-        for answer in answers:
-            in_time(deadline)
-            found += answer
-    return found
+    A row is hard if it comes close to the peaks M of several sources: by sum_x (p(x|u) / M_x)^4.
+    """
+    n = rows.n
+    whole = price / n if n > SCREEN_FROM else 0.0
+    peak = rows.peaks
+    inverse = np.where(peak > 0, 1 / np.where(peak > 0, peak, 1), 0)
+    hard, hardness, cover = [], [], 0.0
+    for k in range(rows.groups):
+        in_time(deadline)
+        group = rows.group(k)
+        if whole and len(group) > 1:
+            apart = 1 - float(group.min(axis=0).sum()) + 2.0**-50 * n
+            if apart <= COVER * whole:
+                cover, group = max(cover, apart), block_of(group, apart)
+        scores = times((group * inverse) ** 4, np.ones(n))
+        first = np.argsort(-scores, kind="stable")[:PER_GROUP]
+        hard.append(group[first])
+        hardness.append(scores[first])
+    order = np.argsort(-np.concatenate(hardness), kind="stable")
+    return Survey(np.concatenate(hard)[order], cover, max(LEAST * whole, whole - cover))
 
 
-def _left(screening: _Screening, items: list[tuple[int, Floats | None]]) -> list[Floats]:
-    """Of some groups, the rows without a certificate; a group whose centre has none is not looked at."""
-    found = []
-    for k, scaling in items:
-        block = screening.block(k)
-        found.append(block if scaling is None else block[~screening.screen.passes(block, scaling)[0]])
-    return found
+def realised(
+    rows: Rows,
+    member: Member,
+    mass: Floats,
+    seen: Survey | None = None,
+    deadline: float = inf,
+    spread: Spread | None = None,
+) -> Law:
+    """A law for a plan, realisable in every context, from masses that need not be.
+
+    Without a survey every context is checked by a flow, and nothing is spent on the full set. Raises `TimeoutError` if
+    the deadline passes before every context was checked.
+    """
+    n = rows.n
+    seen = seen or survey(rows, 0.0, deadline)
+    slack, cover = ceil(seen.slack * DENOMINATOR), ceil(seen.cover * DENOMINATOR)
+    base = quantised(member, mass, DENOMINATOR - n - slack - cover)
+    repair = Repair(with_full_set(base, slack))
+    for row in seen.hard[:FIRST]:
+        in_time(deadline)
+        repair.fix(row)
+    look = Look(rows, repair.law, slack, seen.cover)
+    short: list[Short] = []
+    for found in (spread or on_this_machine)(short_rows, look.parts()):
+        in_time(deadline)
+        short += found
+    block = lru_cache(maxsize=8)(look.block)
+    for each in sorted(short, reverse=True):
+        in_time(deadline)
+        repair.fix(block(each.group)[each.index])
+    return finished(rows, repair.law, cover)
 
 
 def finished(rows: Rows, law: Law, slack_units: int) -> Law:

@@ -76,7 +76,7 @@ export function bars(width, height, names, belief, prior, wanted, top, kind) {
 }
 
 // What the server believes about one request at three moments: a line for each choice. rows: [before, at, after].
-const MOMENTS = ["before", "at it", "after"];
+const MOMENTS = ["before", "at", "after"];
 export function moments(width, height, choices, rows, wanted, top, kind) {
   const left = 30, right = 66, above = 8, bottom = 20;
   const X = (i) => left + 10 + (i / 2) * (width - left - right - 16);

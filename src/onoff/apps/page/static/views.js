@@ -55,7 +55,7 @@ export function drawSensitive(names, world) {
   }
   const [habits, ours, naive] = world.watched.some.map(percent), reads = found.read.filter(Boolean).length;
   $("sensitive-words").textContent = `Locked: ${locked}. For every step, the server's belief that a locked source was read. ` +
-    `You read ${reads} of them in these ${found.steps.length} steps. That any was read so far it believes to ${ours}, by habits alone ${habits}, and of a naive client to ${naive}.`;
+    `You read one at ${reads} of these ${found.steps.length} steps. That any was read so far it believes to ${ours}, by habits alone ${habits}, and of a naive client to ${naive}.`;
   for (const [id, view, name] of [["some-ours", found.ours, "with onoff"], ["some-naive", found.naive, "a naive client"]])
     overtime($(id), found.steps, view, found.read, `${name}: belief that a locked source was read, by step, before and after: ` +
       found.steps.map((step, i) => `${step}: ${percent(view[0][i])}, ${percent(view[1][i])}`).join("; "));
