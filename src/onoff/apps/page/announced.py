@@ -26,17 +26,17 @@ class AnnouncedWorld(World):
 
     def make_now(self) -> None:
         """Make the one request that is waiting without knowing the next: it asks for everything and counts as ON."""
-        if len(self.queue) != 1 or self._making:
+        if len(self.queue) != 1 or self.making:
             raise SessionError("this is for the one request that waits for the next: choose a source first")
         self._now = True
-        self._tell()
+        self.tell()
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "beliefs": [asdict(belief) for belief in self.beliefs]}
 
     async def _open(self) -> None:
         planner = tables(self.chain, self.directory / "plans")
-        self._stack.callback(planner.close)
+        self.stack.callback(planner.close)
         self._onlooker = Onlooker(self.chain, planner.store.load)
         _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
         if plan.law is None:
@@ -46,14 +46,14 @@ class AnnouncedWorld(World):
             self.chain, server=self.server.url, journal=self.directory / "journal", promise="both", plans=planner,
             delay=DELAY, attempts=1, first_ever=True, cache=FRESH,
         )  # fmt: skip
-        self.client = await self._stack.enter_async_context(client)
+        self.client = await self.stack.enter_async_context(client)
 
     def _due(self) -> bool:
         return len(self.queue) > 1 or (self._now and bool(self.queue))
 
     async def _ask_first(self) -> None:
         self._now = False
-        await self._answered(self.queue[0], self.queue[1].source if len(self.queue) > 1 else None)
+        await self.answered(self.queue[0], self.queue[1].source if len(self.queue) > 1 else None)
         self.queue.popleft()
 
     async def _think(self) -> None:

@@ -44,18 +44,18 @@ class EverydayWorld(World):
     async def lock(self, source: str, on: bool) -> None:
         """Make a source sensitive, or not sensitive: a new stream begins."""
         wanted = self.chain.index(source)
-        if self._failure:
+        if self.failure:
             raise SessionError("a request has no answer yet: another stream can begin after it")
         async with self._turn:
             changed = {*self.sensitive} | {wanted} if on else {*self.sensitive} - {wanted}
             if changed != {*self.sensitive}:
                 await self._begin(tuple(sorted(changed)), self.stream + 1)
-        self._tell()
+        self.tell()
 
     async def _open(self) -> None:
         await asyncio.to_thread(self.server.start)
         self._client_of_stream = AsyncExitStack()
-        self._stack.push_async_callback(self._leave)
+        self.stack.push_async_callback(self._leave)
         await self._begin(self.sensitive, 0)
 
     async def _begin(self, sensitive: tuple[int, ...], stream: int) -> None:
@@ -88,9 +88,9 @@ class EverydayWorld(World):
 
     async def _ask_first(self) -> None:
         async with self._turn:
-            await self._answered(self.queue[0])
+            await self.answered(self.queue[0])
             self.queue.popleft()
-            self._record()
+            self.record()
 
     async def _think(self) -> None:
         watcher, finished = self._watcher, self._finished()

@@ -69,38 +69,38 @@ class World(ABC):
         self.made: list[Made] = []
         self.private, self.autoplay = True, False
         self.client: Client
-        self._failure = ""  # why the request being made has no answer yet
+        self.failure = ""  # why the request being made has no answer yet
         self._fault = ""  # an error of ours
         self._changed, self._pace = changed, pace
-        self._making = False
+        self.making = False
         self._wanted, self._switching = True, False  # that the server runs; it is being started or stopped
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
-        self._stack = AsyncExitStack()
+        self.stack = AsyncExitStack()
         if opening:
             self.queue.extend(_opening(chain))
             self.private = self.queue[-1].private
 
     async def __aenter__(self) -> Self:
         try:
-            self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
+            self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
             messages = {name: news(name) for name in self.chain.names}
             length = max(LENGTH, *map(len, messages.values()))
             self.server = LocalServer(self.directory, messages, length)
-            self._stack.callback(self.server.close)
+            self.stack.callback(self.server.close)
             await self._open()
             for work in (self._make(), self._believe(), self._guard(), self._play()):
                 task = asyncio.create_task(work)
                 task.add_done_callback(self._broken)
-                self._stack.push_async_callback(_ended, task)
+                self.stack.push_async_callback(_ended, task)
         except BaseException:
-            await self._stack.aclose()
+            await self.stack.aclose()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
+        await self.stack.aclose()
 
     @abstractmethod
     async def _open(self) -> None:
@@ -135,27 +135,27 @@ class World(ABC):
             )
         self.private = private
         self.queue.append(Wish(source, private))
-        self._tell()
+        self.tell()
 
     def switch(self, private: bool) -> None:
         """Switch privacy ON or OFF for the clicks to come."""
         self.private = private
-        self._tell()
+        self.tell()
 
     def play(self, on: bool) -> None:
         """Let a simulated reader click, who follows the chain and switches privacy at random moments."""
         self.autoplay = on
-        self._tell()
+        self.tell()
 
     async def run_server(self, on: bool) -> None:
         """Stop the server, or start it again."""
         self._wanted, self._switching = on, True
-        self._tell()
+        self.tell()
         try:
             await asyncio.to_thread(self.server.start if on else self.server.stop)
         finally:
             self._switching = False
-            self._tell()
+            self.tell()
 
     def state(self) -> dict[str, Any]:
         """All that the page shows, ready for JSON."""
@@ -183,13 +183,13 @@ class World(ABC):
         words = [self._fault] if self._fault else []
         if self._missing or not self._wanted:
             words.append("The server has died and is started again." if self._wanted else "You stopped the server.")
-        if self._failure and self.client.journal.state.pending is not None:
+        if self.failure and self.client.journal.state.pending is not None:
             words.append(
                 f"Step {self.client.journal.state.step} has no answer yet. Its query is on disk, "
                 "and that same query is sent again until the server answers."
             )
-        elif self._failure:
-            words.append(self._failure)
+        elif self.failure:
+            words.append(self.failure)
         return " ".join(words)
 
     @property
@@ -203,7 +203,8 @@ class World(ABC):
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._changed()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wake who makes requests, and tell who is looking on."""
         self._wake.set()
         self._changed()
 
@@ -226,12 +227,12 @@ class World(ABC):
             while not self._due():
                 self._wake.clear()
                 await self._wake.wait()
-            self._making = True
+            self.making = True
             await self._ask_first()
-            self._making, self._failure = False, ""
-            self._record()
+            self.making, self.failure = False, ""
+            self.record()
             self._news.set()
-            self._tell()
+            self.tell()
 
     async def _believe(self) -> None:
         """What the server believes after the latest step; of steps in quick succession, only after the last."""
@@ -239,9 +240,9 @@ class World(ABC):
             await self._news.wait()
             self._news.clear()
             await self._think()
-            self._tell()
+            self.tell()
 
-    async def _answered(self, wish: Wish, following: str | None = None) -> None:
+    async def answered(self, wish: Wish, following: str | None = None) -> None:
         """Ask until there is an answer. What was drawn once is only sent again."""
         while True:
             try:
@@ -251,12 +252,13 @@ class World(ABC):
                     await self.client.resume()
                 return
             except OnoffError as error:
-                self._failure = str(error)
-                self._record()
-                self._tell()
+                self.failure = str(error)
+                self.record()
+                self.tell()
                 await asyncio.sleep(RETRY)
 
-    def _record(self) -> None:
+    def record(self) -> None:
+        """Read the steps that journal and transcript have by now."""
         self.made = made_steps(self.client.journal, self.server.transcript, self.chain, self.made)
 
     async def _guard(self) -> None:
@@ -264,12 +266,12 @@ class World(ABC):
         while True:
             await asyncio.sleep(0.2)
             if self._missing:
-                self._tell()
+                self.tell()
                 await asyncio.sleep(RESTART)
                 if self._missing:
                     with contextlib.suppress(OnoffError):  # the next look tries again
                         await asyncio.to_thread(self.server.start)
-                self._tell()
+                self.tell()
 
     async def _play(self) -> None:
         """The simulated reader. When it switches privacy does not depend on what it reads."""
