@@ -204,6 +204,7 @@ class World(ABC):
             self._changed()
 
     def tell(self) -> None:
+        """Wake who makes requests, and tell who is looking on."""
         self._wake.set()
         self._changed()
 
@@ -257,6 +258,7 @@ class World(ABC):
                 await asyncio.sleep(RETRY)
 
     def record(self) -> None:
+        """Read the steps that journal and transcript have by now."""
         self.made = made_steps(self.client.journal, self.server.transcript, self.chain, self.made)
 
     async def _guard(self) -> None:
