@@ -1,7 +1,7 @@
 """Makes the pictures of the documents: `make pictures`. Needs Debian's chromium.
 
 The page is shown by a real browser after a fixed story of clicks (its queries are random, as always); the figures are
-those of `onoff reproduce` and `onoff audit transcript --plot`.
+those of `onoff reproduce` and `onoff demo`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from onoff.apps.demo import demonstrate, reader
+from onoff.apps.demo import Demonstration, demonstrate
 from onoff.apps.figures import reproduce
 from onoff.apps.page.world import LOCKED
-from onoff.audit.transcript.picture import draw
 
 PICTURES = Path(__file__).parent / "pictures"
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -36,8 +35,7 @@ def main() -> None:
         for file in reproduce(Path(name)):
             if file.suffix == ".png":
                 keep(file.read_bytes(), file.name)
-        draw(demonstrate(60, 3).audit, reader(), Path(name) / "belief.png")
-        keep((Path(name) / "belief.png").read_bytes(), "belief.png")
+    keep(guesses(demonstrate(150, 1)), "guesses.png")
     command = [ONOFF, "page", "--no-open", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running, sync_playwright() as playwright:
         try:
@@ -63,6 +61,29 @@ def main() -> None:
             browser.close()
         finally:
             running.terminate()
+
+
+def guesses(result: Demonstration) -> bytes:
+    """How many private requests the server guesses right before and after it has seen everything, for each client."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(reversed(result.switched)):
+        ours, before, after = row.promise is not None, 100 * row.guessed_before, 100 * row.guessed
+        axes.barh(place + 0.19, before, 0.36, color="#b9c4d0")
+        axes.barh(place - 0.19, after, 0.36, color="#0072b2" if ours else "#d55e00")
+        axes.text(after + 1, place - 0.19, f"{after:.0f} %", va="center", fontsize=9)
+    axes.axvline(100 * result.by_habits, color="0.3", linestyle="--", linewidth=1)
+    axes.text(100 * result.by_habits + 0.6, len(result.switched) - 0.45, "habits alone", fontsize=8, color="0.3")
+    names = [f"{row.client}\n{row.messages:.1f} messages a request" for row in reversed(result.switched)]
+    axes.set_yticks(range(len(names)), names, fontsize=9)
+    axes.set_xlim(0, 108)
+    axes.set_xlabel("private requests that the server guesses right, %: before it (grey), after everything (colour)")
+    axes.spines[["top", "right"]].set_visible(False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
 
 
 def opened(browser: Browser, url: str, width: int, height: int) -> Page:

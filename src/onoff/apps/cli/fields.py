@@ -135,6 +135,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "refuted": "whether the requests speak against the chain",
         "following": "why, as `onoff check` has it",
     },
+    "status (of a journal that learns)": {
+        "n": "sources",
+        "requests": "requests that were noted",
+        "open": "those that were asked OFF",
+    },
     "play": {
         "file": "what was played",
         "requests": "its requests",
@@ -200,13 +205,14 @@ FIELDS: dict[str, dict[str, str]] = {
         "steps": "requests that every client made",
         "private": "those made ON",
         "sensitive": "those for sensitive sources",
-        "by_chance": "how often habits alone guess a request",
+        "by_habits": "the share of requests that is guessed without any query",
+        "by_decoys": "the share of private requests that a set with decoys gives away by itself",
         "switched": "for each client: cost per request, and guesses and bits about private requests",
         "marked": "the same about sensitive requests",
         "wanted": "messages that our clients wanted",
         "delivered": "those that arrived and were the latest",
         "killed": "the client that was killed: its steps, where it was, and what the server saw of it",
-        "findings": "what the audits found against our clients",
+        "findings": "what speaks against our clients; none if all is as promised",
     },
     "audit plan": PLAN,
     "audit joint": JOINT,
@@ -270,7 +276,8 @@ def fields_page() -> str:
     """The fields of all commands as tables in Markdown."""
     lines = []
     for command, fields in FIELDS.items():
-        lines += [f"### `onoff {command} --json`", "", "| field | what it is |", "|---|---|"]
+        name, _, when = command.partition(" (")
+        lines += [f"### `onoff {name} --json`{when and f' ({when}'}", "", "| field | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {words} |" for name, words in fields.items()]
         lines.append("")
     return "\n".join(lines)

@@ -40,11 +40,10 @@ def demo(
 
     if not as_json:
         print("\n".join([*opening(steps), ""]), flush=True)
-    with report.progress("requests made")(steps) as advance:
-        result = demonstrate(steps, seed, advance)
+    result = demonstrate(steps, seed, report.progress("demonstration"))
     if as_json:
         print_json(result)
     else:
         print("\n".join(story(result)))
-    if not result.clean:
+    if result.findings:
         raise typer.Exit(FOUND)

@@ -85,9 +85,8 @@ class Stream:
     def row(self, truth: Sequence[int], which: Sequence[int], sensitive: Sequence[int] | None = None) -> Row:
         """What it betrays of the requests of these steps; with `sensitive`, of which of them each is."""
         beliefs = self.beliefs if sensitive is None else self.beliefs.about(sensitive)
-        steps, x = list(which), np.array(truth)[list(which)]
-        if sensitive is not None:
-            x = np.array([list(sensitive).index(source) for source in x])
+        steps, wanted = list(which), [truth[t] for t in which]
+        x = np.array(wanted if sensitive is None else list(map(list(sensitive).index, wanted)), dtype=np.intp)
         prior, before, after = (rows[steps] for rows in (beliefs.prior, beliefs.before, beliefs.after))
         first = [divergence(*pair) for pair in zip(before, prior, strict=True)]
         then = [divergence(*pair) for pair in zip(after, before, strict=True)]
@@ -98,16 +97,21 @@ class Stream:
             bytes=self.bytes / len(truth),
             guessed_before=_guessed(before, x),
             guessed=_guessed(after, x),
-            bits_before=float(np.mean(first)),
-            bits=float(np.mean(then)),
-            most=max(then),
+            bits_before=_mean(first),
+            bits=_mean(then),
+            most=max(then, default=0.0),
         )
 
 
 def _guessed(beliefs: Floats, x: Whole) -> float:
     """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
     likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
-    return float(np.mean(likeliest[np.arange(len(x)), x] / likeliest.sum(axis=1)))
+    return _mean(likeliest[np.arange(len(x)), x] / likeliest.sum(axis=1))
+
+
+def _mean(values: Floats | Sequence[float]) -> float:
+    """The mean; 0 if there are none."""
+    return float(np.mean(values)) if len(values) else 0.0
 
 
 def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool]) -> Stream:
@@ -118,6 +122,13 @@ def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool])
     found = belief.attack(chain, asked)
     beliefs = Beliefs(found.prior, found.predicted, found.posterior)
     return Stream(rival.name, None, rival.messages, rival.bytes, beliefs)
+
+
+def guessed_alone(chain: Chain, rival: Rival, log: Log, truth: Sequence[int], which: Sequence[int]) -> float:
+    """The share of the requests of these steps that is guessed right from the set of each step alone."""
+    sets = {line.step: tuple(sorted(line.sources)) for line in of_stream(log, rival.stream)}
+    found = [belief.attack(chain, [Asked(1, sets[t], rival.model)]).posterior[0] for t in which]
+    return _guessed(np.array(found), np.array([truth[t] for t in which]))
 
 
 def past_stream(chain: Chain, name: str, log: Path, journal: Path, record: Path) -> Stream:

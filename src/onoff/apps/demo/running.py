@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from onoff.apps.demo.comparing import Row, Stream, both_stream, past_stream, rival_stream
+from onoff.apps.demo.comparing import Row, Stream, both_stream, guessed_alone, past_stream, rival_stream
 from onoff.apps.demo.habits import CHANNELS, DELAY, SENSITIVE, news, reader, requests
 from onoff.apps.demo.killing import Killed, killed, play_and_kill
 from onoff.apps.demo.rivals import Rival, rivals
@@ -22,6 +21,7 @@ from onoff.client.transport.own import OnoffTransport
 from onoff.plans.making import plan
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
+from onoff.types import Advance, Bar, quiet
 
 CHANGES = 0.5  # how often a channel has something new from one step to the next
 LENGTH = 4096  # bytes of the longest message
@@ -30,9 +30,11 @@ KILLED = 30  # requests of the client that is killed, at most
 
 OURS = {  # how each of our clients is made, beside server, chain and journal
     "past": {"promise": "past", "record": "past.laws"},
-    "marked": {"promise": "past", "record": "marked.laws", "sensitive": SENSITIVE},
+    "sensitive": {"promise": "past", "record": "sensitive.laws", "sensitive": SENSITIVE},
     "both": {"promise": "both", "plans": "plans", "background": False},
 }
+SWITCHED = ("open", "naive", "decoys", "past", "both", "mirror", "everything")  # clients, in the order of the tables
+MARKED = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,17 @@ class Demonstration:
     """What happened. `private` and `sensitive` count requests.
 
     The rows of `switched` are about the requests made ON, those of `marked` about requests for sensitive sources.
-    `delivered` of `wanted` messages arrived and were the latest. `findings` are what the audits of our clients found,
-    and must be none.
+    `by_habits` is the share of requests that is guessed without any query, `by_decoys` that of private requests which a
+    set with decoys gives away by itself. `delivered` of `wanted` messages arrived and were the latest. `findings` are
+    what speaks against our clients, and must be none.
     """
 
     seed: int
     steps: int
     private: int
     sensitive: int
-    by_chance: float
+    by_habits: float
+    by_decoys: float
     switched: tuple[Row, ...]
     marked: tuple[Row, ...]
     wanted: int
@@ -56,56 +60,83 @@ class Demonstration:
     killed: Killed
     findings: tuple[str, ...]
 
-    @property
-    def clean(self) -> bool:
-        """Whether everything is as promised."""
-        whole = self.delivered == self.wanted and self.killed.delivered == self.killed.steps
-        return whole and self.killed.sets == 1 and not self.findings
 
-
-def demonstrate(steps: int, seed: int, advance: Callable[[], None] = lambda: None) -> Demonstration:
+def demonstrate(steps: int, seed: int, bar: Bar = quiet) -> Demonstration:
     """Serve, publish, plan, read, kill, and attack the log. Nothing is left behind."""
-    chain, items = reader(), requests(steps, seed)
-    with tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name:
+    items = requests(steps, seed)
+    hidden = tuple(map(reader().index, SENSITIVE))
+    others = rivals(len(CHANNELS), hidden, np.random.default_rng([seed, 1]))
+    with (
+        bar(steps + 1 + len(others) + len(OURS)) as advance,
+        tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name,
+    ):
         directory = Path(name)
-        chain.save(directory / "chain.json")
-        store = PlanStore(chain, directory / "plans")
-        for lag in LAGS:
-            store.save(plan(chain, lag))
-        hidden = tuple(map(chain.index, SENSITIVE))
-        others = rivals(chain.n, hidden, np.random.default_rng([seed, 1]))
-        few = items[:KILLED]
+        _prepare(directory)
         with LocalServer(directory, {name: news(name) for name in CHANNELS}, LENGTH) as server:
             run = _Run(server, directory, items, np.random.default_rng([seed, 2]))
             asyncio.run(run.read(list(others.values()), advance))
-            at = play_and_kill(directory, server.url, few)
-        log = read_transcript(directory / "transcript", chain)
-        streams = {key: rival_stream(chain, rival, log, [on for _, on in items]) for key, rival in others.items()}
-        past = partial(past_stream, chain, log=directory / "transcript")
-        ours = {
-            "past": past("onoff, everyday", journal=directory / "past", record=directory / "past.laws"),
-            "sensitive": past("onoff, sensitive", journal=directory / "marked", record=directory / "marked.laws"),
-            "both": both_stream(chain, "onoff, announced", log, directory / "both", directory / "plans"),
-        }
-        truth = [chain.index(source) for source, _ in items]
-        private = [t for t, (_, on) in enumerate(items) if on]
-        marked = [t for t, x in enumerate(truth) if x in hidden]
-        switched = ("open", "naive", "decoys", "past", "both", "mirror", "everything")
-        sensitive = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
-        found: dict[str, Stream] = {**streams, **ours}
-        return Demonstration(
-            seed=seed,
-            steps=steps,
-            private=len(private),
-            sensitive=len(marked),
-            by_chance=float(chain.stationary().max()),
-            switched=tuple(found[key].row(truth, private) for key in switched),
-            marked=tuple(found[key].row(truth, marked, hidden) for key in sensitive),
-            wanted=steps * len(OURS),
-            delivered=run.delivered,
-            killed=killed(directory, few, run.issues, log, at),
-            findings=tuple(finding for stream in ours.values() for finding in stream.findings),
-        )
+            at = play_and_kill(directory, server.url, items[:KILLED])
+            advance()
+        return _attacked(directory, seed, items, run, others, at, advance)
+
+
+def _prepare(directory: Path) -> None:
+    """Save the chain, and make the plans of the announced mode."""
+    chain = reader()
+    chain.save(directory / "chain.json")
+    store = PlanStore(chain, directory / "plans")
+    for lag in LAGS:
+        store.save(plan(chain, lag))
+
+
+def _attacked(
+    directory: Path,
+    seed: int,
+    items: list[tuple[str, bool]],
+    run: _Run,
+    others: dict[str, Rival],
+    at: tuple[int, bool],
+    advance: Advance,
+) -> Demonstration:
+    """What the server makes of its log."""
+    chain, statuses = reader(), [on for _, on in items]
+    hidden = tuple(map(chain.index, SENSITIVE))
+    log = read_transcript(directory / "transcript", chain)
+    found: dict[str, Stream] = {}
+    for key, rival in others.items():
+        found[key] = rival_stream(chain, rival, log, statuses)
+        advance()
+    for key, name in (("past", "onoff, everyday"), ("sensitive", "onoff, sensitive")):
+        found[key] = past_stream(chain, name, directory / "transcript", directory / key, directory / f"{key}.laws")
+        advance()
+    found["both"] = both_stream(chain, "onoff, announced", log, directory / "both", directory / "plans")
+    advance()
+    truth = [chain.index(source) for source, _ in items]
+    private = [t for t, on in enumerate(statuses) if on]
+    marked = [t for t, x in enumerate(truth) if x in hidden]
+    gone = killed(directory, items[:KILLED], run.issues, log, at)
+    wanted = len(items) * len(OURS)
+    findings = [finding for key in OURS for finding in found[key].findings]
+    if run.delivered < wanted:
+        findings.append(f"{wanted - run.delivered} of {wanted} messages did not arrive, or were old")
+    if gone.delivered < gone.steps:
+        findings.append(f"the killed client got {gone.delivered} of {gone.steps} messages")
+    if gone.sets != 1:
+        findings.append(f"the killed client sent {gone.sets} different sets at one step")
+    return Demonstration(
+        seed=seed,
+        steps=len(items),
+        private=len(private),
+        sensitive=len(marked),
+        by_habits=float(chain.stationary().max()),
+        by_decoys=guessed_alone(chain, others["decoys"], log, truth, private),
+        switched=tuple(found[key].row(truth, private) for key in SWITCHED),
+        marked=tuple(found[key].row(truth, marked, hidden) for key in MARKED),
+        wanted=wanted,
+        delivered=run.delivered,
+        killed=gone,
+        findings=tuple(findings),
+    )
 
 
 class _Run:
@@ -118,7 +149,7 @@ class _Run:
         self.issues = dict.fromkeys(CHANNELS, 0)
         self.delivered = 0
 
-    async def read(self, others: Sequence[Rival], advance: Callable[[], None]) -> None:
+    async def read(self, others: Sequence[Rival], advance: Advance) -> None:
         async with AsyncExitStack() as stack:
             transport = OnoffTransport(self._server.url)
             stack.push_async_callback(transport.close)
@@ -135,7 +166,7 @@ class _Run:
                 self._publish()
                 messages = await asyncio.gather(
                     clients["past"].get(source, private=private),
-                    clients["marked"].get(source),
+                    clients["sensitive"].get(source),
                     clients["both"].get(source, after, private),
                 )
                 self.delivered += sum(message.body == news(source, self.issues[source]) for message in messages)

@@ -6,68 +6,75 @@ from collections.abc import Iterator, Sequence
 
 from onoff.apps.demo.comparing import Row
 from onoff.apps.demo.habits import SENSITIVE
+from onoff.apps.demo.rivals import DECOYS
 from onoff.apps.demo.running import CHANGES, Demonstration
 
-SURE = 0.0005  # bits that are shown as none
+NONE = 0.0005  # bits below it are shown as 0
+EVERYTHING = "downloads everything"
 
 
 def opening(steps: int) -> Iterator[str]:
     """What is about to happen."""
-    yield f"A reader of eight news channels makes {steps} requests. The server is not trusted:"
-    yield "it knows the reader's habits, keeps every query, and computes without limit."
-    yield f"At every step {CHANGES:.0%} of the channels have news, and only those are downloaded."
+    yield f"One reader, eight news channels, {steps} requests. The server is not trusted: it"
+    yield "knows the reader's habits, keeps every query, and computes without limit. At each"
+    yield f"step {_share(CHANGES)} of the channels have news. Clients download what has changed."
 
 
 def story(result: Demonstration) -> Iterator[str]:
     """What happened, line by line."""
-    yield f"1. Some requests are private: {result.private} of {result.steps} are made ON, the others OFF"
+    decoys = next(row for row in result.switched if "decoys" in row.client)
+    yield f"1. PRIVATE REQUESTS. {result.private} of {result.steps} are made ON. What does the server learn?"
     yield ""
     yield from _table(result.switched)
     yield ""
-    yield f"   Habits alone guess {result.by_chance:.0%}. Random decoys do not add up: what fits all sets is soon"
-    yield "   found. onoff draws sets that tell nothing about any private request:"
-    yield '   "past"  none of the queries at or after it. What was asked before it may.'
-    yield '   "both"  none at all. The reader announces each next request for that.'
+    yield "   past: no query at or after a private request changes what is believed of it."
+    yield "   both: no query tells anything. For that the reader announces each request."
+    yield f"   decoys: one set of {DECOYS + 1} gives away {_share(result.by_decoys)} of the private requests, all sets"
+    yield f"   together {_share(decoys.guessed)}. Habits alone, without any query, give {_share(result.by_habits)}."
     yield ""
-    yield f"2. Some channels are sensitive ({', '.join(SENSITIVE)}): {result.sensitive} of {result.steps} requests"
-    yield "   Nothing is switched. Guessed right is a request for one of them, and which."
+    yield f"2. SENSITIVE SOURCES. {result.sensitive} of {result.steps} requests are for {' or '.join(SENSITIVE)}."
+    yield "   Nothing is switched. Does the server notice them, and which it was?"
     yield ""
     yield from _table(result.marked)
     yield ""
-    yield '   "past" hides also whether anything sensitive was read.'
-    yield ""
-    yield "3. kill -9"
+    yield "   past, with sensitive sources: no query tells which was read, nor if any was."
     yield ""
     killed = result.killed
     left = "a query was pending" if killed.pending else "no query was pending"
-    yield f"   A client was killed at step {killed.at} of {killed.steps}; {left}. Started again,"
+    yield f"3. KILL -9. A client was killed at step {killed.at} of {killed.steps}; {left}. Started again, it"
     arrived = f"{killed.delivered} of {killed.steps} messages arrived"
-    yield f"   it went on: {killed.sets} set per step in the server's log, {arrived}."
+    yield f"   went on. The log has {killed.sets} set for each step; {arrived}."
     yield ""
     yield from _end(result)
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield "                              per request      guessed right     bits learned"
-    yield "   client                    msgs     bytes    before   after    before   after"
+    yield "                               per request     guessed right     bits learned"
+    yield "   client (promise)         messages   bytes   before   after    before  after"
     for row in rows:
         name = f"{row.client} ({row.promise})" if row.promise else row.client
-        guesses = f"{row.guessed_before:8.0%}{row.guessed:8.0%}"
-        yield f"   {name:24}{row.messages:6.1f}{row.bytes:10,.0f}  {guesses}  {_bits(row.bits_before)}{_bits(row.bits)}"
+        guesses = f"{_share(row.guessed_before):>7}  {_share(row.guessed):>6}"
+        yield f"   {name:25}{row.messages:7.1f}{row.bytes:9,.0f}  {guesses}  {_bits(row.bits_before)}{_bits(row.bits)}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
 
 
 def _bits(bits: float) -> str:
-    return f"{0 if bits < SURE else bits:8.2f}"
+    return f"{bits:8.2f}" if bits >= NONE else f"{'0':>8}"
 
 
 def _end(result: Demonstration) -> Iterator[str]:
-    """Three lines: what was seen, and what to try next."""
-    if not result.clean:
+    """What was seen, and what to try next; or what is wrong."""
+    if result.findings:
         yield from (f"This is a bug: {finding}" for finding in result.findings)
-        yield f"This is a bug: {result.delivered} of {result.wanted} messages arrived" if not result.findings else ""
         return
     naive = next(row for row in result.switched if row.client == "asks openly while OFF")
     past = next(row for row in result.switched if row.promise == "past")
-    yield f"You saw: asking openly gave away {naive.guessed:.0%} of the private requests; onoff gave away nothing,"
-    yield f"at {past.messages:.1f} messages a request instead of 8. Try: `onoff page` (click it yourself), `onoff"
-    yield "estimate CHAIN` (what it costs you), `onoff proxy` (any feed reader), docs/tutorial.md."
+    everything = next(row for row in result.switched if row.client == EVERYTHING)
+    saved = 1 - past.bytes / everything.bytes
+    yield f"You saw: asking openly while OFF gives away {_share(naive.guessed)} of the private requests. No query of"
+    cost = f"{past.messages:.1f} messages a request, {_share(saved)} fewer bytes than everything"
+    yield f"onoff gave any away. It took {cost}."
+    yield "Try next: make page, onoff estimate examples/demo.csv, docs/tutorial.md"
