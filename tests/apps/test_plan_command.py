@@ -73,7 +73,7 @@ def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp
     ("chain", "made"),
     [
         (Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]]), "everything"),
-        (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "comb"),
+        (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "optimal"),
     ],
 )
 def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
