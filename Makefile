@@ -5,6 +5,8 @@
 # make pictures  draw the pictures of the documents (needs chromium)
 PYTHON ?= python3
 SHARE ?= 1.0
+# A third of the time of tests is waiting: two cores have work for three.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n)))
 BIN := .venv/bin
 # The pins hold for libraries and for what builds them. pip of 25.3 or later reads them for builds from the second name.
 PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
@@ -24,7 +26,7 @@ page: $(RUNTIME)
 	@$(BIN)/onoff page
 
 test: $(DEVELOPMENT)
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not timing'
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not timing'
 	$(BIN)/pytest -m timing tests/client/test_client_timing.py
 
 stress: $(DEVELOPMENT)

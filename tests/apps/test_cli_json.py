@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from clikit import call
-from onoff import Chain
+from onoff import Chain, connect_sync
 from onoff.apps.cli.app import app
 from onoff.apps.cli.fields import FIELDS, WITHOUT
 from onoff.apps.cli.printing import plain_data
@@ -27,6 +27,7 @@ RUNS = {
     "get": "get news --next sports --journal get.journal {given}",
     "resume": "resume --journal both.journal",
     "status": "status --journal both.journal",
+    "status (of a journal that learns)": "status --journal learning.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
     "measure": "measure urls.json --out lengths.json",
     "urls": "urls feeds.txt --force -o found.json",
@@ -88,6 +89,8 @@ def world(tmp_path_factory):
         for word in ("news --next sports", "sports --next news", "news --next news --off"):
             made = run(f"get {word} --promise both --journal both.journal {{given}}")
             assert made.returncode == 0, made.stderr
+        with connect_sync(server=server.url, journal=directory / "learning.journal", learn=True, delay=0) as learner:
+            learner.get("news")
         played = run(RUNS["play"], "--quiet")
         assert played.returncode == 0, played.stderr
         assert played.stderr == ""

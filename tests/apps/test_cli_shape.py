@@ -226,8 +226,9 @@ def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
     with RecordingServer(lambda request: reply(b"no", 404) if request.path == "/news" else reply(b"yes")) as web:
         urls.write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
         place = ["--chain", tmp_path / "chain.json", "--urls", urls, "--journal", tmp_path / "c", *SAID]
-        done = call("get", "news", *place)
+        done = call("get", "news", "-v", *place)
         assert done.returncode == errors.NO_MESSAGE
+        assert "step 0 (ON): asked for 4 sources" in done.stderr
         assert "the request counts as made, with its query" in done.stderr
         assert code("get", "sports", *place) == 0
     (tmp_path / "d").write_text("not a journal")

@@ -89,7 +89,7 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
         {},
         {"server": "http://127.0.0.1:1", "promise": "both", "lengths": {"news": 1.0}},
         {"server": "http://127.0.0.1:1", "promise": "both", "lengths": (1.0, 2.0)},
-        {"server": "http://127.0.0.1:1", "promise": "past", "lengths": dict.fromkeys(NAMES, 1.0)},
+        {"server": "http://127.0.0.1:1", "promise": "past", "lengths": dict.fromkeys(NAMES, 0.0)},
         {"server": "http://127.0.0.1:1", "promise": "neither"},
         {"server": "http://127.0.0.1:1", "promise": "both", "sensitive": ["news"]},
         {"server": "http://127.0.0.1:1", "sensitive": ["newz"]},

@@ -25,7 +25,7 @@ NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 SEARCHED = 12  # sources up to which the optimum is sought
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
-GUIDED = 40  # sources up to which combs are chosen against the cuts that those before violate
+GUIDED = 40  # sources up to which more combs are tried if the first are not near enough
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 SEED = 0
 
@@ -71,13 +71,13 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        combs = _combed(rows, Orders(first=8, most=8))
+        combs = _combed(rows, 4, 8)
         if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
             yield combs
     if peelable:
         yield peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
     elif rows.n <= GUIDED:
-        yield _combed(rows, Orders(first=8, most=14))
+        yield _combed(rows, 14, 14)
 
 
 def _extremes(rows: RowTable) -> RowTable:
@@ -105,12 +105,13 @@ def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 
 
-def _combed(rows: RowTable, orders: Orders) -> tuple[Member, Floats]:
+def _combed(rows: RowTable, least: int, most: int) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what they do."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
     apart = RowTable(rows.contexts, (rows.rows - common) / left, rows.possible)
-    member, mass = mixed_combs(apart, np.random.default_rng(SEED), orders=orders)
+    count = min(most, max(least, Orders.for_rows(apart).first))
+    member, mass = mixed_combs(apart, np.random.default_rng(SEED), orders=Orders(count, count))
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 

@@ -180,7 +180,7 @@ class TablePlan(Plan):
     @cached_property
     def _first_edge(self) -> NDArray[np.intp]:
         """Where the edges of each set begin; the full set, being the last, has the last n."""
-        return np.concatenate([[0], np.cumsum(self.law.member.sum(axis=1))])
+        return np.concatenate([[0], np.cumsum([len(query) for query in self.sets])])
 
     def _units(self, last: int, next: int, lag: int) -> Units:
         """The units on every edge of the network: the encoder of a context (docs/explanation/theory.md, "Integers")."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -32,12 +33,13 @@ from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner
 from onoff.apps.tone import note
-from onoff.errors import OnoffError
+from onoff.errors import OnoffError, SourceError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
     from onoff.client.stored import StepRow
 
+Received = TypeVar("Received")
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the message there, whole or not at all.")
 ]
@@ -121,17 +123,29 @@ def _promise(given: str | None, next: str | None, journal: Path | None) -> str |
     return "both" if given is None and next is not None and is_new else given
 
 
-async def _get(source: str, next: str | None, private: bool | None, asked: Client) -> tuple[Message, StepRow]:
-    """The message and its step, once the connection is closed: whatever depends on the source comes after that."""
+async def _get(
+    source: str, next: str | None, private: bool | None, asked: Client
+) -> tuple[Message | SourceError, StepRow]:
+    """The message, or that there is none, and its step, once the connection is closed.
+
+    Whatever depends on the source comes after that. Until then both cases are alike: the step is read in either.
+    """
     async with asked as client:
         note_new(client)
-        message = await client.get(source, next, private)
-        return message, _row(client, message.step)
+        message = await _or_its_error(client.get(source, next, private))
+        return message, _last_step(client)
 
 
-def _row(client: Client, step: int) -> StepRow:
-    """A step that was made, as the journal has it."""
-    [row] = islice(client.journal.steps(since=step), 1)
+async def _or_its_error(asked: Awaitable[Received]) -> Received | SourceError:
+    try:
+        return await asked
+    except SourceError as error:
+        return error
+
+
+def _last_step(client: Client) -> StepRow:
+    """The step that was finished last, as the journal has it."""
+    [row] = islice(client.journal.steps(since=client.journal.state.step - 1), 1)
     return row
 
 
@@ -173,12 +187,12 @@ def resume(
     deliver(message, row, client.chain.names, announced, out, as_json)
 
 
-async def _resume(asked: Client) -> tuple[tuple[Message, StepRow] | None, bool]:
-    """The message with its step, and whether its request was pending."""
+async def _resume(asked: Client) -> tuple[tuple[Message | SourceError, StepRow] | None, bool]:
+    """The message, or that there is none, with its step, and whether its request was pending."""
     async with asked as client:
         pending = client.journal.state.pending
-        message = await client.resume()
-        return None if message is None else (message, _row(client, message.step)), pending is not None
+        message = await _or_its_error(client.resume())
+        return None if message is None else (message, _last_step(client)), pending is not None
 
 
 def status(

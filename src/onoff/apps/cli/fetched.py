@@ -53,20 +53,27 @@ class Fetched:
 
 
 def deliver(
-    message: Message, row: StepRow, names: Sequence[str], announced: bool, out: Path | None, as_json: bool
+    message: Message | SourceError,
+    row: StepRow,
+    names: Sequence[str],
+    announced: bool,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Write the message where it was wanted, and say what is worth knowing about it.
 
-    `announced`: the next request was known, or not needed. Raises `SourceError` if nothing was published for it yet: a
-    script must not take nothing for an empty message.
+    `announced`: the next request was known, or not needed. Raises `SourceError` if there is none, or if nothing was
+    published yet: a script must not take nothing for an empty message.
     """
     from onoff.files import write_atomically
 
-    if message.made_private:
+    if row.made_private:
         without = "no --next was given, and the query must hide the next request"
         early = "the first two requests of a journal always are"
         note(f"this request was made ON: {early if announced else without}")
     tell_step(row, names)
+    if isinstance(message, SourceError):
+        raise message
     if message.round == 0:
         raise SourceError(
             f"{message.source}: nothing has been published yet; the request is finished and counts as made",

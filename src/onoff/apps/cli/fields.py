@@ -135,6 +135,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "refuted": "whether the requests speak against the chain",
         "following": "why, as `onoff check` has it",
     },
+    "status (of a journal that learns)": {
+        "n": "sources",
+        "requests": "requests that were noted",
+        "open": "those that were asked OFF",
+    },
     "play": {
         "file": "what was played",
         "requests": "its requests",
@@ -271,7 +276,8 @@ def fields_page() -> str:
     """The fields of all commands as tables in Markdown."""
     lines = []
     for command, fields in FIELDS.items():
-        lines += [f"### `onoff {command} --json`", "", "| field | what it is |", "|---|---|"]
+        name, _, when = command.partition(" (")
+        lines += [f"### `onoff {name} --json`{when and f' ({when}'}", "", "| field | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {words} |" for name, words in fields.items()]
         lines.append("")
     return "\n".join(lines)
