@@ -124,7 +124,7 @@ def test_reproduce_writes_and_names_its_files(tmp_path):
 
 
 def test_demo_tells_its_story_in_an_ascii_terminal():
-    done = run("demo", "--steps", "20", "--seed", "3", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    done = run("demo", "--steps", "10", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     said = [line for line in done.stderr.splitlines() if not re.fullmatch(r"onoff: .* after \d+ s", line)]
     assert (done.returncode, said) == (0, [])
     heads = re.findall(r"^[123]\. ([A-Z -]+9?)\.", done.stdout, flags=re.M)

@@ -13,7 +13,7 @@ from onoff.audit.models import Naive
 from onoff.audit.setting import lags_of
 from onoff.audit.transcript.belief import Asked, attack
 
-STEPS = 50
+STEPS = 40
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ EVERYTHING = "downloads everything"
 def opening(steps: int) -> Iterator[str]:
     """What is about to happen."""
     yield f"One reader, eight news channels, {steps} requests. The server is not trusted: it"
-    yield "knows the reader's habits, keeps every query, and computes without limit. At each"
-    yield f"step {_share(CHANGES)} of the channels have news. Clients download what has changed."
+    yield "knows the reader's habits, keeps every query, and computes without limit. At"
+    yield f"each step {_share(CHANGES)} of the channels have news. Clients download what has changed."
 
 
 def story(result: Demonstration) -> Iterator[str]:
@@ -28,6 +28,7 @@ def story(result: Demonstration) -> Iterator[str]:
     yield from _table(result.switched)
     yield ""
     yield "   past: no query at or after a private request changes what is believed of it."
+    yield "   What was asked openly before it may predict it."
     yield "   both: no query tells anything. For that the reader announces each request."
     yield f"   decoys: one set of {DECOYS + 1} gives away {_share(result.by_decoys)} of the private requests, all sets"
     yield f"   together {_share(decoys.guessed)}. Habits alone, without any query, give {_share(result.by_habits)}."
@@ -41,9 +42,9 @@ def story(result: Demonstration) -> Iterator[str]:
     yield ""
     killed = result.killed
     left = "a query was pending" if killed.pending else "no query was pending"
-    yield f"3. KILL -9. A client was killed at step {killed.at} of {killed.steps}; {left}. Started again, it"
-    arrived = f"{killed.delivered} of {killed.steps} messages arrived"
-    yield f"   went on. The log has {killed.sets} set for each step; {arrived}."
+    yield f"3. KILL -9. A client was killed at step {killed.at} of {killed.steps}; {left}."
+    yield f"   Started again, it went on: {killed.sets} set for each step in the log, and {killed.delivered} of"
+    yield f"   {killed.steps} messages arrived."
     yield ""
     yield from _end(result)
 
@@ -74,7 +75,6 @@ def _end(result: Demonstration) -> Iterator[str]:
     past = next(row for row in result.switched if row.promise == "past")
     everything = next(row for row in result.switched if row.client == EVERYTHING)
     saved = 1 - past.bytes / everything.bytes
-    yield f"You saw: asking openly while OFF gives away {_share(naive.guessed)} of the private requests. No query of"
-    cost = f"{past.messages:.1f} messages a request, {_share(saved)} fewer bytes than everything"
-    yield f"onoff gave any away. It took {cost}."
+    yield f"You saw: asking openly while OFF gives away {_share(naive.guessed)} of the private requests."
+    yield f"With onoff no query at or after one told anything. It saved {_share(saved)} of all bytes."
     yield "Try next: make page, onoff estimate examples/demo.csv, docs/tutorial.md"
