@@ -1,6 +1,6 @@
 """How many bytes a client downloads if it asks only for what is newer, beside the same client that is sent everything.
 
-    .venv/bin/python benchmarks/bench_changes.py [--steps 400] [--length 4096]
+    .venv/bin/python benchmarks/bench_changes.py [--steps 500] [--length 4096]
 
 The reader of `examples/reader.csv` makes the same requests, ON and OFF in turn as in the demonstration, of a real
 server. Before each request every source has changed with some probability. The rival is the client without a cache
@@ -15,6 +15,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class World:
         while True:
             yield {name: rng.bytes(self.length) for name in self.chain.names if rng.random() < chance}
 
-    def played(self, chance: float, name: str, promise: str, on: bool | None = None, **options: int) -> tuple[int, int]:
+    def played(self, chance: float, name: str, promise: str, on: bool | None = None, **options: Any) -> tuple[int, int]:
         """The bytes of all answers to the reader, and how many members they had. `on` replaces all statuses."""
         place = self.directory / f"{name}-{chance}"
         place.mkdir()
@@ -60,7 +61,7 @@ class World:
                 client = Client(
                     self.chain, OnoffTransport(url), place / "journal", planner, promise=promise, delay=0.0,
                     first_ever=True, randbelow=lambda most: int(draws.integers(most)), **options,
-                )  # type: ignore[arg-type] # fmt: skip
+                )  # fmt: skip
                 members = 0
                 published = self.versions(chance)
                 async with client:
@@ -76,7 +77,8 @@ class World:
 
     def openly(self, chance: float) -> float:
         """The bytes of messages that a reader needs who asks for each request alone, if it is newer."""
-        published, last, number = self.versions(chance), {}, dict.fromkeys(self.chain.names, 0)
+        published, number = self.versions(chance), dict.fromkeys(self.chain.names, 0)
+        last: dict[str, int] = {}
         needed = 0
         for source, _ in self.items:
             needed += last.get(source) != number[source]
@@ -88,7 +90,7 @@ class World:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--length", type=int, default=4096)
     options = parser.parse_args()
     rows, compared = [], []

@@ -51,7 +51,7 @@ def test_parts_hold_every_group_once_and_find_what_a_flow_finds():
     law = quantised(*random_law(40, 30, 1), DENOMINATOR)
     look = looking.Look(posterior, law, 0, 0.0)
     assert sorted(group for _, groups in look.parts() for group in groups) == list(range(40))
-    found = {(each.group, each.index): each.units for part in look.parts()[:2] for each in looking.short_rows(part)}
+    found = {(each.group, each.row): each.units for part in look.parts()[:2] for each in looking.short_rows(part)}
     repair = Repair(law)
     for group in look.parts()[0][1] + look.parts()[1][1]:
         for index, row in enumerate(posterior.group(group)):

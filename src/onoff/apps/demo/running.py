@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ LENGTH = 4096  # bytes of the longest message
 LAGS = (1, 2, 3, 5)  # planned; the plan of a lag serves the larger ones
 KILLED = 30  # requests of the client that is killed, at most
 
-OURS = {  # how each of our clients is made, beside server, chain and journal
+OURS: dict[str, dict[str, Any]] = {  # how each of our clients is made, beside server, chain and journal
     "past": {"promise": "past", "record": "past.laws"},
     "sensitive": {"promise": "past", "record": "sensitive.laws", "sensitive": SENSITIVE},
     "both": {"promise": "both", "plans": "plans", "background": False},

@@ -31,7 +31,7 @@ class Short(NamedTuple):
 
     units: int
     group: int
-    index: int
+    row: int
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def block_of(group: Floats, cover: float) -> Floats:
     if len(group) > 1 and cover > 0:
         common = group.min(axis=0)
         if common.sum() >= 1 - cover:
-            return (common / common.sum())[None]
+            shared: Floats = (common / common.sum())[None]
+            return shared
     return group
 
 

@@ -95,7 +95,7 @@ def realised(
     block = lru_cache(maxsize=8)(look.block)
     for each in sorted(short, reverse=True):
         in_time(deadline)
-        repair.fix(block(each.group)[each.index])
+        repair.fix(block(each.group)[each.row])
     return finished(rows, repair.law, cover)
 
 
