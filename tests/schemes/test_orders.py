@@ -30,18 +30,18 @@ def test_an_order_has_every_source_once():
     assert sorted(order.tolist()) == list(range(50))
 
 
-def test_rivals_do_not_meet_and_others_do():
+def test_rivals_hardly_ever_meet_and_others_do():
     rng = np.random.default_rng(1)
     lengths = rng.uniform(0.05, 0.15, 40)
-    row = np.where(np.arange(40) < 6, lengths, 0)  # six sources at their peaks in one context
+    row = np.where(np.arange(40) < 3, lengths, 0)  # three sources at their peaks in one context
     kept_apart, unaware = Rivals(lengths, [row]), Rivals(lengths, [])
-    pairs = [(x, y) for x in range(6) for y in range(x)]
+    pairs = [(x, y) for x in range(3) for y in range(x)]
 
     def meetings(rivals: Rivals) -> float:
         combs = [comb(lengths, rivals.order(lengths, rng)) for _ in range(20)]
         return sum(together(*each, x, y) for each in combs for x, y in pairs)
 
-    assert meetings(kept_apart) < meetings(unaware) / 3
+    assert meetings(kept_apart) < meetings(unaware) / 5
 
 
 def test_the_sources_of_a_violated_cut_are_kept_apart_from_then_on():
