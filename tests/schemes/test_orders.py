@@ -1,0 +1,80 @@
+"""Orders of combs: sources that a context needs apart do not meet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onoff import Chain
+from onoff.model.bounds import outer_bound
+from onoff.schemes.comb import comb, comb_law, mixed_combs
+from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.orders import Rivals
+from onoff.schemes.realisation.repair import Repair
+
+
+def together(member: np.ndarray, mass: np.ndarray, x: int, y: int) -> float:
+    """The probability that a query has both."""
+    return float(mass[member[:, x] & member[:, y]].sum())
+
+
+def shortfalls(rows: np.ndarray, member: np.ndarray, mass: np.ndarray) -> float:
+    repair = Repair(quantised(member, mass, DENOMINATOR))
+    return sum(repair.shortfall(row) for row in rows) / DENOMINATOR
+
+
+def test_an_order_has_every_source_once():
+    rng = np.random.default_rng(1)
+    lengths = rng.random(50) / 5
+    order = Rivals(lengths, rng.dirichlet(np.ones(50), 20) * 0.1).order(lengths, rng)
+    assert sorted(order.tolist()) == list(range(50))
+
+
+def test_rivals_hardly_ever_meet_and_others_do():
+    rng = np.random.default_rng(1)
+    lengths = rng.uniform(0.05, 0.15, 40)
+    row = np.where(np.arange(40) < 3, lengths, 0)  # three sources at their peaks in one context
+    kept_apart, unaware = Rivals(lengths, [row]), Rivals(lengths, [])
+    pairs = [(x, y) for x in range(3) for y in range(x)]
+
+    def meetings(rivals: Rivals) -> float:
+        combs = [comb(lengths, rivals.order(lengths, rng)) for _ in range(20)]
+        return sum(together(*each, x, y) for each in combs for x, y in pairs)
+
+    assert meetings(kept_apart) < meetings(unaware) / 5
+
+
+def test_the_sources_of_a_violated_cut_are_kept_apart_from_then_on():
+    rng = np.random.default_rng(2)
+    lengths = rng.uniform(0.05, 0.15, 40)
+    rivals, cut = Rivals(lengths, []), np.zeros((1, 40), dtype=bool)
+    cut[0, [3, 17]] = True
+    rivals.learn(cut)
+    met = [together(*comb(lengths, rivals.order(lengths, rng)), 3, 17) for _ in range(40)]
+    assert np.mean(met) < 1e-3  # at random about 0.01
+
+
+def test_orders_that_keep_rivals_apart_fall_far_less_short_than_random_ones():
+    """Rows that are nearly alike for each `next`, as at larger lags: there peaks of several sources meet."""
+    posterior = Chain(np.random.default_rng(77).dirichlet(np.full(40, 1.0), 40)).posterior(4)
+    rng = np.random.default_rng(0)
+    combs = [comb(posterior.peaks, rng.permutation(40)) for _ in range(8)]
+    member = np.concatenate([sets for sets, _ in combs])
+    at_random = shortfalls(posterior.rows, member, np.concatenate([mass for _, mass in combs]) / 8)
+    guided = shortfalls(posterior.rows, *mixed_combs(posterior, np.random.default_rng(0)))
+    assert guided < at_random / 5
+
+
+@pytest.mark.parametrize(("concentration", "lag"), [(5.0, 1), (1.0, 1), (5.0, 5), (1.0, 3)])
+def test_the_comb_is_within_two_thousandths_of_the_outer_bound_on_dense_chains(concentration, lag):
+    posterior = Chain(np.random.default_rng(77).dirichlet(np.full(30, concentration), 30)).posterior(lag)
+    assert 1 - 1e-12 <= float(comb_law(posterior).cost()) / outer_bound(posterior) < 1.002
+
+
+def test_the_comb_is_within_three_per_cent_on_a_sparse_chain_without_self_loops():
+    rng = np.random.default_rng(77)
+    keep = rng.random((30, 30)) < 0.3
+    np.fill_diagonal(keep, False)
+    P = rng.dirichlet(np.ones(30), 30) * keep
+    posterior = Chain(P / P.sum(axis=1, keepdims=True)).posterior(3)
+    assert float(comb_law(posterior).cost()) / outer_bound(posterior) < 1.03
