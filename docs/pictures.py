@@ -35,7 +35,7 @@ def main() -> None:
         for file in reproduce(Path(name)):
             if file.suffix == ".png":
                 keep(file.read_bytes(), file.name)
-    keep(guesses(demonstrate(150, 1)), "guesses.png")
+    keep(guesses(demonstrate(150, 10)), "guesses.png")
     command = [ONOFF, "page", "--no-open", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running, sync_playwright() as playwright:
         try:

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from onoff.apps.demo.habits import CHANNELS, DELAY, SENSITIVE, news, reader, req
 from onoff.apps.demo.killing import Killed, killed, play_and_kill
 from onoff.apps.demo.rivals import Rival, rivals
 from onoff.audit.transcript.reading import read_transcript
+from onoff.client.client import Client
 from onoff.client.connecting import connect
 from onoff.client.transport.own import OnoffTransport
 from onoff.plans.making import plan
@@ -29,11 +30,7 @@ LENGTH = 4096  # bytes of the longest message
 LAGS = (1, 2, 3, 5)  # planned; the plan of a lag serves the larger ones
 KILLED = 30  # requests of the client that is killed, at most
 
-OURS: dict[str, dict[str, Any]] = {  # how each of our clients is made, beside server, chain and journal
-    "past": {"promise": "past", "record": "past.laws"},
-    "sensitive": {"promise": "past", "record": "sensitive.laws", "sensitive": SENSITIVE},
-    "both": {"promise": "both", "plans": "plans", "background": False},
-}
+OURS = ("past", "sensitive", "both")  # our clients, by the names of their journals
 SWITCHED = ("open", "naive", "decoys", "past", "both", "mirror", "everything")  # clients, in the order of the tables
 MARKED = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
 
@@ -155,25 +152,27 @@ class _Run:
             transport = OnoffTransport(self._server.url)
             stack.push_async_callback(transport.close)
             await transport.connect()
-            clients = {}
-            for key, given in OURS.items():
-                inside = {k: self._directory / v if k in ("record", "plans") else v for k, v in given.items()}
-                client = connect(
-                    reader(), server=self._server.url, journal=self._directory / key, delay=DELAY, **inside
-                )
-                clients[key] = await stack.enter_async_context(client)
+            past, sensitive, both = [await stack.enter_async_context(client) for client in self._ours()]
             following = [source for source, _ in self._items[1:]]
             for step, ((source, private), after) in enumerate(zip(self._items, [*following, None], strict=True)):
                 self._publish()
                 messages = await asyncio.gather(
-                    clients["past"].get(source, private=private),
-                    clients["sensitive"].get(source),
-                    clients["both"].get(source, after, private),
+                    past.get(source, private=private), sensitive.get(source), both.get(source, after, private)
                 )
                 self.delivered += sum(message.body == news(source, self.issues[source]) for message in messages)
                 x = CHANNELS.index(source)
                 await asyncio.gather(*(rival.get(transport, step, x, private) for rival in others))
                 advance()
+
+    def _ours(self) -> tuple[Client, Client, Client]:
+        """Our clients, one for each promise."""
+        make = partial(connect, reader(), server=self._server.url, delay=DELAY)
+        past, sensitive, both = (self._directory / name for name in OURS)
+        return (
+            make(journal=past, promise="past", record=past.with_suffix(".laws")),
+            make(journal=sensitive, promise="past", sensitive=SENSITIVE, record=sensitive.with_suffix(".laws")),
+            make(journal=both, promise="both", plans=self._directory / "plans", background=False),
+        )
 
     def _publish(self) -> None:
         """Publish what is new; that does not depend on any request."""
