@@ -128,6 +128,7 @@ def test_a_divided_plan_is_the_same_and_was_not_computed_here(cluster, monkeypat
     assert found == here
 
 
+@pytest.mark.long
 @needs_dask
 def test_a_lost_cluster_is_not_the_failure_of_a_cell_that_it_divides(cluster, monkeypatch):
     monkeypatch.setattr(cells, "NO_WORKERS", 0.2)
@@ -152,6 +153,7 @@ def test_a_cell_that_kills_its_workers_fails_and_the_others_are_computed(cluster
     assert (found["a"], found["b"]) == (7, 7)
 
 
+@pytest.mark.long
 @needs_dask
 def test_when_all_workers_or_the_scheduler_are_gone_it_ends_soon(cluster, monkeypatch):
     cluster.have(1)

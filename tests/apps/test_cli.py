@@ -73,6 +73,7 @@ def test_there_are_no_colour_codes_in_a_file(chain_file, command):
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_an_ascii_terminal_is_enough(tmp_path, chain_file, monkeypatch):
     monkeypatch.setattr(report, "PAPER_LIMIT", 2)
     picture = tmp_path / "many.svg"
@@ -123,6 +124,7 @@ def test_reproduce_writes_and_names_its_files(tmp_path):
     assert all((tmp_path / "deep" / "figures" / name).stat().st_size for name in names)
 
 
+@pytest.mark.long
 def test_demo_tells_its_story_in_an_ascii_terminal():
     done = run("demo", "--steps", "10", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     said = [line for line in done.stderr.splitlines() if not re.fullmatch(r"onoff: .* after \d+ s", line)]

@@ -105,7 +105,9 @@ def test_every_command_prints_its_result_as_json_or_is_known_to_have_none(name):
     assert not has_it or name in RUNS, f"{name}: add a line to RUNS"
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "demo" else ()) for name in RUNS]
+)
 def test_json_is_all_that_stdout_has_and_its_fields_are_the_documented_ones(name, world):
     done = world(RUNS[name], "--json")
     assert done.returncode == 0, done.stderr

@@ -298,6 +298,7 @@ def test_the_announced_mode_is_the_second_tab_and_makes_a_request_when_the_next_
     expect(page.locator("#sensitive")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_again(view):
     page = view()
     first = last(page)
@@ -418,6 +419,7 @@ def test_it_can_be_used_by_keyboard_alone(view):
     expect(page.locator("#queue")).to_contain_text("empty")
 
 
+@pytest.mark.long
 def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view):
     def look(tab, hidden):  # with Playwright, every tab is visible
         tab.evaluate(
@@ -491,6 +493,7 @@ def test_light_and_dark_and_both_modes_are_readable_and_axe_finds_nothing_to_obj
     assert brightness(page) < 60
 
 
+@pytest.mark.long
 def test_a_bad_chain_is_explained_and_a_good_one_is_shown_and_takes_no_click_before(window, tmp_path):
     page = window()
     expect(page.locator("#cost .point.both")).to_have_count(8)
@@ -543,6 +546,7 @@ def test_a_bad_chain_is_explained_and_a_good_one_is_shown_and_takes_no_click_bef
         assert look_at(page, button, "button => getComputedStyle(button).opacity") == opacity
 
 
+@pytest.mark.long
 def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2_and_stay_when_reloaded(window):
     page = window()
     expect(page.locator("#cost .curve.both")).to_be_visible()
@@ -591,6 +595,7 @@ def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2_and_st
     expect(page.locator("#title")).to_have_text("a symmetric chain of 5 sources, staying 0.6")
 
 
+@pytest.mark.long
 def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, running, tmp_path):
     names = "frontpage news tech local opinion on-air misc weather msn-news health living business".split()  # noqa: SIM905
     names += [f"a-source-with-quite-a-long-name-{i}" for i in range(24 - len(names))]
@@ -638,6 +643,7 @@ APART = """[...document.querySelector(".bars").querySelectorAll("g text")].map((
     .every((x, i, all) => !i || x - all[i - 1] >= 9)"""
 
 
+@pytest.mark.long
 def test_the_page_goes_on_by_itself_when_the_program_is_back(running, browser):
     context = browser.new_context()
     page = context.new_page()

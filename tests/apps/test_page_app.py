@@ -161,6 +161,7 @@ def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_one_given_up(four, monkeypatch):
     async def story():
         page, go = Page(), asyncio.Event()
@@ -199,6 +200,7 @@ def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothing(tmp_path, hard):
     hard.save(tmp_path / "hard.csv")
     page = PageProcess("--chain", str(tmp_path / "hard.csv"), directory=tmp_path)

@@ -217,6 +217,7 @@ def test_there_is_a_table_even_where_a_race_costs_less(tmp_path):
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():
     async def story():
         async with AnnouncedWorld(CHAIN) as world:

@@ -417,7 +417,7 @@ DRAWS = {
 
 
 @pytest.mark.parametrize(
-    "reader", [pytest.param(reader, marks=pytest.mark.long if steps >= 160 else ()) for reader, steps in DRAWS.items()]
+    "reader", [pytest.param(reader, marks=pytest.mark.long if steps >= 100 else ()) for reader, steps in DRAWS.items()]
 )
 def test_sets_that_were_not_drawn_as_recorded_are_found(reader):
     found = everyday_log(DRAWS[reader], 7, reader()).audit(engine=None)

@@ -375,6 +375,7 @@ def test_the_race_is_estimated_and_a_leaky_one_is_accused(three):
     assert leaky.bits[-1] > 0.02
 
 
+@pytest.mark.long
 def test_the_fewest_draws_that_are_taken_raise_no_more_alarms_than_stated(chain_file):
     """Of a private client that draws fast: a table's. With 10 draws one of 30 would be accused."""
     chain = Chain([[0.7, 0.3], [0.2, 0.8]])

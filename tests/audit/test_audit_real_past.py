@@ -44,7 +44,8 @@ def chance_of(client, path, private, queries):
     return chance
 
 
-@pytest.mark.parametrize("sensitive", [pytest.param((), marks=pytest.mark.long), (1,)])
+@pytest.mark.parametrize("sensitive", [(), (1,)])
+@pytest.mark.long
 def test_beliefs_before_and_after_are_those_of_all_paths(sensitive):
     rng = np.random.default_rng(5)
     model, private = random_model(3, rng), [True, False, False, True, False]

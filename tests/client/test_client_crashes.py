@@ -42,7 +42,7 @@ MARKED = {"promise": "past", "sensitive": ["weather"], "record": True}
 LONG = pytest.mark.long
 WORLDS = [
     pytest.param((OwnServer, BOTH), marks=LONG),
-    (AnyServer, BOTH),
+    pytest.param((AnyServer, BOTH), marks=LONG),
     (OwnServer, MARKED),
     pytest.param((AnyServer, PAST), marks=LONG),
 ]

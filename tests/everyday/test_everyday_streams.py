@@ -75,6 +75,7 @@ def test_no_query_tells_anything_and_the_stated_rounding_covers_what_is_measured
     assert excess <= 1
 
 
+@pytest.mark.long
 def test_four_sources_without_any_zero_tell_nothing():
     bits, excess = checked(World(random_chain("dense", 4, 1)), [(True, False, False, False, False)])
     assert bits < 1e-15

@@ -119,7 +119,11 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.replace(str(ROOT), ""))
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(command, marks=pytest.mark.long if i % 3 else ()) for i, command in enumerate(COMMANDS)],
+    ids=lambda command: command.replace(str(ROOT), ""),
+)
 def test_a_command_that_lacks_an_extra_says_in_one_line_which_to_install(base, tmp_path, command):
     done = base.onoff(*command.split(), cwd=tmp_path)
     assert done.returncode == 2

@@ -38,6 +38,7 @@ def paths(chain, steps):
             yield path, chance
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(chains(max_sources=3))
 def test_no_predictor_expects_to_gain(chain):

@@ -24,6 +24,7 @@ def test_the_float_posterior_is_within_its_stated_error_of_the_exact_one(chain, 
             assert abs(Fraction(float(computed)) - true) <= bound * true
 
 
+@pytest.mark.long
 @given(tiny_entries(4), st.integers(1, 20))
 def test_rows_stay_right_where_products_underflow(chain, lag):
     posterior, exact = chain.posterior(lag), chain.exact_posterior(lag)

@@ -119,6 +119,7 @@ def test_all_claims_in_floats_up_to_twelve_sources(chain, lag):
     assert len(scheme.atoms) <= n * (n - 1) + m * n
 
 
+@pytest.mark.long
 @given(chains(max_sources=6), lags)
 def test_floats_and_fractions_cost_the_same(chain, lag):
     # Ties may be broken differently, so the sets may differ; the sizes of the multisets may not.

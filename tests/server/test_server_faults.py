@@ -42,7 +42,7 @@ def redis_at(directory):
         process.kill()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=[needs_redis, pytest.mark.long])])
 def store(request, tmp_path):
     if request.param == "sqlite":
         yield str(tmp_path / "messages.db")

@@ -138,6 +138,7 @@ def test_a_full_bucket_forgets_the_stream_that_was_used_least_recently(tmp_path)
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_the_hundred_thousand_streams_that_asked_last_are_remembered(tmp_path):
     """For a random draw this would fail once in 100 runs at most (a bucket with 33 streams); the draw is fixed."""
     draw = random.Random(7)
@@ -289,6 +290,7 @@ def test_what_was_answered_before_a_kill_is_known_after_it(tmp_path, target):
         server.ask([0], step=3, stream=ONE)
 
 
+@pytest.mark.long
 def test_servers_killed_at_any_moment_never_refuse_a_retry(tmp_path):
     """A client that repeats its query until it is answered; the server is killed again and again under it."""
     server = ServerProcess(tmp_path, "--workers", "2")
