@@ -184,7 +184,6 @@ def test_a_promise_that_does_not_fit_is_refused_before_there_is_a_journal(tmp_pa
         ({"promise": "future"}, "choose 'past' or 'both'"),
         ({"sensitive": ["newz"]}, "no source is called 'newz'"),
         ({"sensitive": [7]}, "7 is unknown"),
-        ({"lengths": [1.0] * 5}, "leave the lengths out"),
     ):
         with pytest.raises((OnoffError, ChainError), match=words):
             connect(CHAIN, server="http://127.0.0.1:1", journal=tmp_path / "j", **options)
@@ -247,7 +246,7 @@ def test_what_is_prepared_is_bit_for_bit_the_same_whatever_was_wanted(own):
 
 def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch):
     read(own, [("news", ON)] * 2)
-    monkeypatch.setattr(Everyday, "prepare", lambda self: 1 / 0)
+    monkeypatch.setattr(Everyday, "prepare", lambda *_: 1 / 0)
     for source in ("news", "there is no such source"):
         with pytest.raises(ZeroDivisionError):
             read(own, [(source, OFF)], ahead=False)
@@ -260,9 +259,9 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
     honest, events = Everyday.prepare, []
     after_call = Grid.after_call
 
-    def slow(self):
+    def slow(self, *weights):
         threading.Event().wait(0.05)
-        found = honest(self)
+        found = honest(self, *weights)
         events.append(("prepared", time.monotonic()))  # the clock of the loop
         return found
 
@@ -289,11 +288,11 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
 def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever(own, monkeypatch):
     honest, release, prepared = Everyday.prepare, threading.Event(), []
 
-    def slow(self):
+    def slow(self, *weights):
         release.wait(20)
         threading.Event().wait(0.2)
         prepared.append(self)
-        return honest(self)
+        return honest(self, *weights)
 
     async def run():
         where = {**at(own), "journal": own.directory / "journal"}
@@ -314,9 +313,9 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
 def test_a_preparation_that_outlives_the_client_disturbs_nobody(own, monkeypatch, caplog):
     honest, release = Everyday.prepare, threading.Event()
 
-    def slow(self):
+    def slow(self, *weights):
         release.wait(20)
-        return honest(self)
+        return honest(self, *weights)
 
     read(own, [("news", ON)])
     monkeypatch.setattr(Everyday, "prepare", slow)
@@ -327,7 +326,7 @@ def test_a_preparation_that_outlives_the_client_disturbs_nobody(own, monkeypatch
         if thread.name.startswith("onoff-prepare"):
             thread.join()
     assert not caplog.records
-    monkeypatch.setattr(Everyday, "prepare", lambda self: 1 / 0)
+    monkeypatch.setattr(Everyday, "prepare", lambda *_: 1 / 0)
     monkeypatch.setattr(ahead, "HELD", 5.0)
     read(own, [("news", ON)])
     gc.collect()
@@ -349,7 +348,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     assert before.state.pending is not None
     with pytest.raises(PendingRequest):
         read(own, [("sports", OFF)])
-    monkeypatch.setattr(Everyday, "prepare", lambda self: 1 / 0)
+    monkeypatch.setattr(Everyday, "prepare", lambda *_: 1 / 0)
     monkeypatch.setattr(Everyday, "advance", lambda *_: 1 / 0)
 
     async def resume():
@@ -486,7 +485,7 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
     assert [line["step"] for line in lines] == [i for i, private in enumerate(STATUSES) if not private]
     queries = queries_of(own.directory / "journal")
     for line in lines:
-        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law"]
+        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law", "weights"]
         assert (line["format"], line["version"]) == ("onoff-law", 1)
         assert list(queries[line["step"]]) in line["law"]["sets"]
         float.fromhex(line["charge"])
