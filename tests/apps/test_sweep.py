@@ -204,7 +204,9 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
     finally:
         process.kill()
         cluster.close()
-    assert (process.returncode, error) == (0, "cells (plans and pairs of bounds): 72, 0 of them kept from before\n")
+    assert process.returncode == 0
+    told = [line for line in error.splitlines() if not line.startswith("onoff: cells: ")]  # how far it is, if slow
+    assert told == ["cells (plans and pairs of bounds): 72, 0 of them kept from before"]
     rows = table(out)
     assert len(rows) == 48
     chain = Chain.load(chain_file)

@@ -265,7 +265,7 @@ def test_audit_plan_and_joint_call_draw_itself(tmp_path, monkeypatch, mistake):
 
 def without_request(self, request, last, lag, randbelow):
     """Where the reader may have been, whatever is asked for."""
-    weights = _integers(self._power(lag - self.lag)[last] * (self._walk[:, request] > 0))
+    weights = _integers(self._walks.row(last, lag - self.lag) * (self._walk[:, request] > 0))
     ends = np.cumsum(np.array(weights, dtype=object))
     return int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))
 

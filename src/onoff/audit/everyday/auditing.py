@@ -20,7 +20,11 @@ from onoff.types import Progress, silent
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-OF_THE_CHAIN = ("rows: ", "context: context ")  # faults that mean nothing where requests follow another chain
+OF_THE_CHAIN = (
+    "rows: ",
+    "merge: ",
+    "context: context ",
+)  # faults that mean nothing where requests follow another chain
 SAMPLED = 100  # streams of the exhibit, each of which prepares all its steps
 
 
