@@ -24,7 +24,7 @@ from stresskit import SHARE, Campaign, say
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI") == "true"
-LONG = IN_CI or os.environ.get("ONOFF_LONG") == "1"
+LONG = IN_CI or "ONOFF_STRESS" in os.environ or os.environ.get("ONOFF_LONG") == "1"
 
 settings.register_profile(
     "onoff", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

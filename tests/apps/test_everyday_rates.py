@@ -55,6 +55,7 @@ def test_the_announced_mode_asking_openly_and_everything_stand_beside():
     assert {(row.openly, row.everything) for row in found.rows} == {(1, 4)}
 
 
+@pytest.mark.long
 def test_the_long_run_is_the_mean_of_the_late_steps_and_its_margin_is_that_of_whole_streams():
     chain = random_chain("dense", 3, 1)
     every = everyday_rates(chain, range(1, LONG + 1), (1,), streams=5, announced=False, bar=BAR)

@@ -159,6 +159,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
         assert store.load(lag).gap <= 1e-6
 
 
+@pytest.mark.long
 def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
     ours, theirs = pty.openpty()
     command = [ONOFF, "plan", chain_file, "--lags", "1-3", "--out", tmp_path / "plans"]

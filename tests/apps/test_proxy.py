@@ -336,8 +336,75 @@ def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(worl
     assert [lost.status_code, still.status_code] == [504, 504]
     assert int(lost.headers["retry-after"]) > 0
     assert (found.status_code, found.content) == (200, BODIES["sports"])
-    assert [row[:2] for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1)]  # the retry is a step of its own
+    assert [row[:2] for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1)]  # each try is a step of its own
     assert rows[2][2] == pending.query
+
+
+def test_no_request_is_left_out_because_the_server_was_away(world):
+    """A server that is down for some requests must not decide which of them the stream lacks."""
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.get("/news")
+        world.server.respond = lambda _: reply(b"", length=10)
+        lost = [(await http.get(f"/{name}")).status_code for name in ("sports", "weather", "news")]
+        waiting = line.waiting
+        world.server.respond = honest
+        found = await http.get("/culture")
+        return lost, waiting, found.content, [NAMES[row.request] for row in line.client.journal.steps()]
+
+    lost, waiting, found, asked = through(world, ask)
+    assert (lost, waiting) == ([504] * 3, 2)
+    assert found == BODIES["culture"]
+    assert asked == ["news", "sports", "weather", "news", "culture"]
+
+
+def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
+    async def ask(http, line):
+        for _ in range(2):
+            await http.get("/news")
+        await http.put("/onoff/privacy", content="off")
+        line._longest = 0
+        refused = (await http.get("/news")).status_code
+        line._longest = 9
+        for name in ("sports", "weather"):
+            await http.get(f"/{name}")
+        return refused, [row.private for row in line.client.journal.steps()]
+
+    assert through(world, ask) == (503, [True, True, True, False])
+
+    async def stopped(http, line):  # what waits at the end is left out as well, and the next process knows
+        asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
+        await asyncio.sleep(0)
+        while not line.waiting:
+            await asyncio.sleep(0)
+        await line.__aexit__()
+        await asyncio.gather(*asked)
+        return steps(line)
+
+    made = through(world, stopped, first_ever=False)
+
+    async def again(http, line):
+        for name in ("sports", "weather"):
+            await http.get(f"/{name}")
+        return [row.private for row in line.client.journal.steps(since=made)]
+
+    assert through(world, again, first_ever=False) == [True, False]
+
+
+def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world):
+    """A redirect of a stranger keeps the word of the browser that the address was typed."""
+    led = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-user": "?1"}
+
+    async def ask(http, line):
+        answer = await http.get("/news", headers=led)
+        own = await http.get("/news", headers={**led, "sec-fetch-site": "same-origin"})
+        return answer, own, steps(line)
+
+    answer, own, made = through(world, ask)
+    assert '<a href="/news">news</a>' in answer.text
+    assert BODIES["news"] not in answer.content
+    assert (own.content, made) == (BODIES["news"], 1)
 
 
 def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):

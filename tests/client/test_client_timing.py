@@ -99,7 +99,7 @@ def p_value(one, other):
     return ks_2samp(one, other, method="exact").pvalue
 
 
-@pytest.mark.parametrize("dear", [0.0, DEAR])
+@pytest.mark.parametrize("dear", [pytest.param(0.0, marks=pytest.mark.long), DEAR])
 def test_the_query_leaves_at_the_same_time_in_every_context(the_plan, in_memory, dear):
     one, other = delays(the_plan, in_memory, DELAY, dear)
     assert min(one + other) >= DELAY
@@ -160,7 +160,7 @@ def test_a_delay_that_is_counted_from_the_call_is_caught(in_memory, monkeypatch)
     assert caught(in_memory, lambda place, factor: gaps(place, factor * HANDLED))
 
 
-@pytest.mark.parametrize("seconds", [0.0203, 0.0206])
+@pytest.mark.parametrize("seconds", [0.0203, pytest.param(0.0206, marks=pytest.mark.long)])
 def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, seconds):
     """A sleep ends a whole number of milliseconds after its start; here that would be 0.3 or 0.6 too late, always.
 

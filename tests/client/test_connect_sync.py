@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
@@ -100,6 +100,18 @@ def test_a_call_that_is_cut_off_stays_pending(world):
         client.close()
         assert lost.exception(timeout=60) is not None
     assert snapshot(world.directory / "j").state.pending.request == 0
+
+
+def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(world):
+    client = client_of(world, delay=0.2).open()
+    client.get("news")
+    with ThreadPoolExecutor(8) as pool:
+        closing = [pool.submit(client.close) for _ in range(2)]
+        asking = [pool.submit(client.get, "sports") for _ in range(6)]
+        errors = [each.exception(timeout=60) for each in asking]
+        assert [each.exception(timeout=60) for each in closing] == [None, None]
+    assert all(isinstance(error, RuntimeError | CancelledError | None) for error in errors)
+    assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
 
 
 def test_outside_of_with_it_says_so_and_leaves_no_thread(world):

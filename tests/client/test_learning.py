@@ -19,6 +19,7 @@ from onoff.model.misfit import FEW
 from recordingserver import reply
 
 EVERYTHING = tuple(range(5))
+ASKED = b'if-none-match: "1"'
 
 
 @pytest.fixture(params=["own", "any"])
@@ -42,6 +43,19 @@ def test_every_request_asks_for_everything_and_is_noted_with_the_status_it_was_a
     assert all(message.private for message in messages)
     assert [message.made_private for message in messages] == [False, True] * 5
     assert snapshot(world.directory / "learned").rows is None
+
+
+def test_what_is_held_is_asked_for_only_if_newer(tmp_path):
+    with scene("any", tmp_path) as world, learning(world) as client:
+
+        def tagged(request):
+            return reply(b"", 304) if ASKED in request.raw else reply(b"body", headers=['ETag: "1"'])
+
+        world.server.respond = tagged
+        messages = [client.get(name, private=True) for name in NAMES[:2]]
+        sent = [ASKED in request.raw for request in world.server.requests]
+    assert sent == [False] * len(NAMES) + [True] * len(NAMES)
+    assert [(message.body, message.unchanged) for message in messages] == [(b"body", False), (b"body", True)]
 
 
 def test_it_says_once_when_there_is_enough_and_that_a_chain_becomes_public(tmp_path, caplog):

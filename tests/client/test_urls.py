@@ -139,7 +139,20 @@ def test_a_redirect_to_nowhere_is_an_error_that_names_the_line(site, tmp_path, l
 
 
 def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_https():
-    for near in ("http://127.0.0.1/", "http://10.0.0.1/", "http://localhost:81/", "http://[::1]/", "http://router/"):
+    for near in (
+        "http://127.0.0.1/",
+        "http://10.0.0.1/",
+        "http://localhost:81/",
+        "http://[::1]/",
+        "http://router/",
+        "http://127.1/",
+        "http://0x7f.0.0.1/",
+        "http://localhost./",
+        "http://router.lan/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/",
+        "http://[::ffff:10.0.0.1]/",
+    ):
         with pytest.raises(asking.CatalogueError, match="in your own network"):
             asking.target("http://example.org/a", "http://example.org/b", near)
         assert asking.target("http://127.0.0.1:8000/a", "http://127.0.0.1/a", near) == near

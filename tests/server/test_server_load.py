@@ -215,6 +215,7 @@ kill $!
 """
 
 
+@pytest.mark.long
 @needs_haproxy
 def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
     """Whoever has one IPv6 address as a rule has 2^64 of them."""
@@ -231,6 +232,7 @@ def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
     assert done.stdout.split() == ["16", "0"], done.stderr
 
 
+@pytest.mark.long
 @needs_haproxy
 def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
     with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
@@ -251,6 +253,7 @@ def status_of(port, path):
         return connection.getresponse().status
 
 
+@pytest.mark.long
 @needs_haproxy
 def test_behind_the_proxy_answers_are_the_same(tmp_path):
     with ServerProcess(tmp_path) as server, proxied(server, tmp_path) as (_, port):

@@ -119,7 +119,7 @@ def asked_of(server):
     return [NAMES.index(request.path[1:]) for request in server.requests]
 
 
-@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("kind", "whole"), [("own", 350), ("any", 150)])
 def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, template, in_memory, tmp_path, campaign):
     CHAIN.save(tmp_path / "chain.json")

@@ -93,7 +93,7 @@ def warm_up(server, driver, chain_file, in_memory):
     driver.run({**server.order, **files, "chain": chain_file, "items": [("news", "sports", True)], "warm": True})
 
 
-@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("kind", "kills", "of_servers"), [(OwnServer, 300, 100), (AnyServer, 200, 0)])
 def test_one_query_per_step_whoever_is_killed(
     kind, kills, of_servers, part, driver, chain_file, in_memory, tmp_path, campaign

@@ -186,7 +186,10 @@ class Journal:
             self._database = None
         if self._witness is not None:
             self._witness.close()
-        os.close(self._lock)
+            self._witness = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1  # the number may soon be that of another file
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -77,10 +77,12 @@ class Learning:
         check_request(state, self._chain, request)
         everything = tuple(range(self._chain.n))
         pending = Pending(request, None, True, private, 0, everything, "everything", 0.0)
-        self._journal.begin(replace(state, pending=pending), pending, float(self._chain.n))
+        begun = self._journal.asking(replace(state, pending=pending))
+        assert begun.pending is not None
+        self._journal.begin(begun, begun.pending, float(self._chain.n))
         if state.step + 1 == FEW * self._chain.n + 1:
             log.warning("%s: %s", self._journal.path, learned(self._journal).words())
-        return pending
+        return begun.pending
 
     def look_ahead(self) -> None:
         return

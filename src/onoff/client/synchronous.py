@@ -33,6 +33,7 @@ class SyncClient:
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closing, self._gate = threading.Lock(), threading.Lock()
 
     def open(self) -> Self:
         """Learn what the server offers and open the journal."""
@@ -41,7 +42,7 @@ class SyncClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
-        self._turn = asyncio.Lock()
+        self._turn, self._left = asyncio.Lock(), False
         try:
             self._wait(self._client.__aenter__())
         except BaseException:
@@ -51,12 +52,13 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the client. A request that is under way stays pending."""
-        if self._loop is None:
-            return
-        try:
-            self._wait(self._leave())
-        finally:
-            self._end()
+        with self._closing:  # of two that close it the second finds it closed
+            if self._loop is None:
+                return
+            try:
+                self._wait(self._leave())
+            finally:
+                self._end()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -104,16 +106,19 @@ class SyncClient:
     def _in_turn(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         async def made() -> Result:
             async with self._turn:
+                if self._left:
+                    raise RuntimeError("the client is closed")
                 return await call()
 
         return self._wait(made())
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
-        if self._loop is None or threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("use the client in `with`, and not in its own thread")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
+            if self._loop is None or threading.current_thread() is self._thread:
+                work.close()
+                raise RuntimeError("use the client in `with`, and not in its own thread")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -121,21 +126,31 @@ class SyncClient:
             raise
 
     async def _leave(self) -> None:
-        """Cancel what other threads are waiting for, then close the client."""
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._client.__aexit__(None, None, None)
+        """Cancel what other threads are waiting for, then close the client, and turn away who comes meanwhile."""
+        await _cancelled()
+        async with self._turn:
+            await self._client.__aexit__(None, None, None)
+            self._left = True
+        await _cancelled()
 
     def _end(self) -> None:
         loop, thread = self._loop, self._thread
         assert loop is not None
         assert thread is not None
-        self._loop = None
+        with self._gate:
+            self._loop = None
+        asyncio.run_coroutine_threadsafe(_cancelled(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _cancelled() -> None:
+    """Cancel all other work of the loop, and wait until it has ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _next(upcoming: Any) -> Message | None:

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.errors import OnoffError, PlanError
-from onoff.files import read_bytes, write_atomically
+from onoff.files import read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans.base import Plan, checked_lengths
@@ -50,6 +50,7 @@ from onoff.schemes.certificate import Certificate, check
 from onoff.types import Lengths
 
 FORMAT, VERSION, WITH_MATRIX = "onoff-plan", 2, 1
+LARGEST = 256 * 2**20  # bytes: of a thousand sources a plan has 23 million with its matrix
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 FIELDS = {  # of each kind of plan, beside those of every plan
     TablePlan.kind: ("sets", "masses", "denominator", "certificate"),
@@ -84,7 +85,7 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
     If it is for `chain`, that is not read again.
     """
     file = Path(path)
-    content = read_bytes(file, PlanError)
+    content = read_regular(file, LARGEST, PlanError)
     try:
         data = json.loads(content.decode("utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

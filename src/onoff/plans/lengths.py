@@ -78,7 +78,10 @@ def lengths_of(data: Mapping[str, Any], names: tuple[str, ...], where: str = "th
         raise PlanError(f"{where}an object with exactly the names of the chain is needed")
     if any(isinstance(data[name], bool) or not isinstance(data[name], int | float) for name in names):
         raise PlanError(f"{where}every length must be a number")
-    return tuple(float(data[name]) for name in names)
+    try:
+        return tuple(float(data[name]) for name in names)
+    except OverflowError:
+        raise PlanError(f"{where}a length is larger than any message") from None
 
 
 def _chance(found: Mapping[str, Any], where: str) -> float:

@@ -76,6 +76,8 @@ class PlanStore:
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
         lengths = read_json(directory / "lengths.json", PlanError)
+        if not (lengths is None or isinstance(lengths, list)):
+            raise PlanError(f"{directory / 'lengths.json'}: is not a list of lengths; delete the directory")
         lengths = None if lengths is None else tuple(lengths)
         for file in directory.glob("*.chain"):
             if _name(file.stem, lengths) == directory.name:

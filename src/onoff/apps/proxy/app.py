@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy import counting, page
-from onoff.apps.proxy.door import refusal
+from onoff.apps.proxy.door import is_led_here, refusal
 from onoff.apps.proxy.facts import Reporter
 from onoff.apps.proxy.line import Line
 from onoff.apps.proxy.naming import Naming
@@ -67,6 +67,10 @@ class Application:
         wrong = self._read_only(request)
         if wrong is not None:
             return wrong
+        if is_led_here(request.headers):
+            return Response(
+                page.asked_again(self._naming.path(source) or "/", source), headers=page.HEADERS, media_type="text/html"
+            )
         try:
             message = await self._line.join(source)
         except Exception as error:

@@ -8,6 +8,8 @@ that the user has not made. So they are refused by what browsers say of themselv
 - `Sec-Fetch-Site`, which pages cannot change, must be `none` (typed, or a bookmark) or `same-origin` (our own page).
 - `Origin`, if there is one, must be our own.
 - A browser that only prepares for a click (`Sec-Purpose`) gets nothing.
+- An address that was typed, or opened by another program, may have led here from a stranger's page: a redirect keeps
+  `none`. So a browser that opens a source in this way gets a link to it on a page of ours, and the click is the step.
 
 Bodies of others get no power over this either: see `replies`.
 """
@@ -35,6 +37,11 @@ def refusal(headers: Headers) -> tuple[int, str] | None:
     if any("prefetch" in headers.get(name, "").lower() for name in ("sec-purpose", "purpose", "x-moz")):
         return 403, "every request is a step: nothing is fetched in advance"
     return None
+
+
+def is_led_here(headers: Headers) -> bool:
+    """Whether a browser opens an address that did not come from a page of ours: by a person, or by a redirect."""
+    return headers.get("sec-fetch-site") == "none" and headers.get("sec-fetch-mode", "navigate") == "navigate"
 
 
 def _is_ours(host: str) -> bool:

@@ -1,9 +1,13 @@
 """The line of requests: one stream, one client, one step after the other in the order of arrival.
 
-A request that has joined the line is made, whoever goes away meanwhile: to leave steps out because a program lost its
-patience would show. A step that could not be finished stays pending in the journal, and is finished before the next one
-is begun, with the same query. Nothing is skipped because the pending step wanted the same source: each request that
-joins is a step of its own.
+A request that has joined the line is made, whoever goes away meanwhile: habits are about the requests that are made,
+and a server must not decide which of them are left out. A step that could not be finished stays pending in the journal,
+and is finished before the next one is begun, with the same query. Until then who waits is told so, and the requests
+stay in the line: their steps are made, in order, when the server answers again. Nothing is skipped because the pending
+step wanted the same source: each request that joins is a step of its own.
+
+Where a request had to be turned away, because the line was full or the proxy ended, the next one is made ON. A full set
+depends on nothing, and what is asked after it depends on it alone.
 """
 
 from __future__ import annotations
@@ -16,13 +20,17 @@ from collections import deque
 from dataclasses import dataclass
 
 from onoff.client.client import Client, Message
-from onoff.errors import OnoffError, SourceError
+from onoff.client.session import Pending
+from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
 LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
 PRIVACY = "privacy"  # the journal's note of the switch
+GAP = "turned away"  # the journal's note of requests that were not made
+
+KEPT_FOR = (TransportError, JournalError, OSError)  # what passes: a server that is away, a disk that is full
 
 log = logging.getLogger("onoff.proxy")
 
@@ -64,6 +72,7 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
+        self._gap = client.journal.recall(GAP) == "yes"  # the request before the next one was not made
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
@@ -74,6 +83,8 @@ class Line:
     async def __aexit__(self, *_: object) -> None:
         """Turn those who wait away; finish the step that is under way, or leave it pending if that takes long."""
         self._closed = True
+        if self._waiting:
+            self._turned_away()
         for wish in self._waiting:
             _fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
         self._waiting.clear()
@@ -102,8 +113,10 @@ class Line:
         if self._closed:
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
+            self._turned_away()
             raise LineFull(f"{self._longest} requests are waiting: ask again later")
-        wish = _Wish(source, self._private, asyncio.get_running_loop().create_future())
+        wish = _Wish(source, self._private or self._gap, asyncio.get_running_loop().create_future())
+        self._gap = False
         self._waiting.append(wish)
         self._wake.set()
         return wish.answer
@@ -114,6 +127,7 @@ class Line:
             self._wake.clear()
             while self._waiting:
                 wish = self._waiting.popleft()
+                before = self.client.journal.state.step, self.client.journal.state.pending
                 self._current = asyncio.create_task(self._step(wish))
                 try:
                     await asyncio.wait({self._current})
@@ -122,8 +136,32 @@ class Line:
                     await asyncio.wait({self._current})
                     _fail(wish, LineClosed("the proxy has ended before the answer came: the request stays pending"))
                     raise
+                error = self._current.exception()
+                self._note(error)
+                if isinstance(error, KEPT_FOR) and self._is_at(before):
+                    self._keep(wish, error)
+                    break
                 _settle(wish, self._current)
-                self._note(self._current.exception())
+
+    def _keep(self, wish: _Wish, error: BaseException) -> None:
+        """Put a request that was not begun back into its place, and tell all who wait."""
+        for waiting in (wish, *self._waiting):
+            _fail(waiting, error)
+        if self._closed:
+            self._turned_away()
+        else:
+            self._waiting.appendleft(wish)
+
+    def _is_at(self, before: tuple[int, Pending | None]) -> bool:
+        """Whether the journal stands where it stood: at the same step, with the same query pending, or none."""
+        state = self.client.journal.state
+        return (state.step, state.pending) == before
+
+    def _turned_away(self) -> None:
+        """Note that a request is left out, in the journal too: this may be the last that the process does."""
+        self._gap = True
+        with contextlib.suppress(OnoffError, OSError):
+            self.client.journal.note(GAP, "yes")
 
     async def _step(self, wish: _Wish) -> Message:
         """Finish what is pending, then make the step."""
@@ -132,6 +170,8 @@ class Line:
                 await self.client.resume()
         # Not `get`: what the origin says instead of a message is an answer, too.
         [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
+        if wish.private and self.client.journal.recall(GAP) == "yes":
+            self.client.journal.note(GAP, "")  # a full set has closed the gap
         return message
 
     def _note(self, error: BaseException | None) -> None:

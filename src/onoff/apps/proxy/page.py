@@ -45,10 +45,22 @@ def rendered(facts: Facts, naming: Naming, token: str) -> str:
         "</dl>",
         *_troubles(facts),
     ]
+    return _document("".join(parts))
+
+
+def asked_again(path: str, name: str) -> str:
+    """A page for a browser that was led to a source: the click on its link is the request."""
+    link = f'<a href="{escape(path)}">{_safe(name)}</a>'
+    return _document(
+        f"<p>Your browser was led here. To read {link} is a request, and makes a step: click if you want it.</p>"
+    )
+
+
+def _document(inner: str) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>onoff proxy</title>'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<style>{STYLE}</style></head><body><main><h1>onoff proxy</h1>{''.join(parts)}</main></body></html>"
+        f"<style>{STYLE}</style></head><body><main><h1>onoff proxy</h1>{inner}</main></body></html>"
     )
 
 

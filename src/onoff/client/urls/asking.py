@@ -25,6 +25,8 @@ from onoff.types import Bar
 MOST_REDIRECTS = 5
 SECONDS = 60.0  # for one URL and all its redirects
 REDIRECTS = (301, 302, 303, 307, 308)
+LOCAL = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
+TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # addresses of the old kind, seen from a network of the new one
 TOLD = 5  # problems that an error names; the others are counted
 
 
@@ -99,12 +101,22 @@ def target(first: str, at: str, location: str) -> str:
 
 
 def _is_near(url: str) -> bool:
-    """Whether the host is called local, or is an address that is not of the public internet."""
-    host = httpx.URL(url).host
+    """Whether the host is called local, or is an address that is not of the public internet.
+
+    A host whose last label begins with a digit is an address in one of its short forms (127.1, 0x7f.1).
+    """
+    host = httpx.URL(url).host.rstrip(".").lower()
     try:
-        return not ipaddress.ip_address(host).is_global
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost" or host.endswith((".localhost", ".local", ".internal")) or "." not in host
+        last = host.rpartition(".")[2]
+        return last[:1].isdigit() or not last or "." not in host or host.endswith(LOCAL)
+    inside = [address]
+    if isinstance(address, ipaddress.IPv6Address):  # an address of the old kind may be within
+        inside += [part for part in (address.ipv4_mapped, address.sixtofour) if part is not None]
+        if address in TRANSLATED:
+            inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return not all(part.is_global for part in inside)
 
 
 def _check_different(entries: Sequence[Entry], urls: dict[str, str]) -> None:
