@@ -52,6 +52,7 @@ LATE = next(step.step for step in STEPS[PAIR + 1 :] if step.lag)
 UNWANTED = tuple(source for source in FULL if source != STEPS[PAIR].request)
 BROKEN = {
     "one query": (repeated(sources=FULL), STEPS),
+    "versions": (line(0, held=(3, *(0,) * (len(FULL) - 1))), STEPS),
     "order": (line(PAIR, sources=STEPS[PAIR].query[::-1]), STEPS),
     "steps": (LINES[:PAIR] + LINES[PAIR + 1 :], STEPS),
     "retry": (line(PAIR, damaged=True), STEPS),
@@ -84,6 +85,15 @@ def test_a_broken_rule_is_found(rule):
     named = [finding for finding in found(lines, steps) if finding.rule == rule]
     assert named
     assert all(f"step {finding.step}" in finding.message for finding in named)
+
+
+def test_versions_are_of_what_was_asked_for_before_and_stay_in_a_retry():
+    named, none = (7,) * len(LINES[PAIR].sources), (0,) * len(LINES[PAIR].sources)
+    assert found(line(PAIR, held=named), STEPS) == ()
+    watched = replace(LINES[PAIR], damaged=True, held=named)
+    honest = (*LINES[:PAIR], watched, replace(watched, damaged=None), *LINES[PAIR + 1 :])
+    changed = (*LINES[:PAIR], watched, replace(watched, damaged=None, held=none), *LINES[PAIR + 1 :])
+    assert (rules(honest, STEPS), rules(changed, STEPS)) == (set(), {"versions"})
 
 
 def test_all_rules_are_tested():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RULES = {
     "one query": "all queries of a step are the same",
+    "versions": "a query names versions of what was asked for before, and every try of it the same ones",
     "order": "sources are sent in one fixed order",
     "steps": "steps follow one another; none is left out, none comes back",
     "retry": "a damaged answer is asked for again, whichever frame was damaged",
@@ -91,12 +92,26 @@ def on_wire(chain: Chain, stream: Sequence[Line], order: Query) -> Iterator[Brea
             if line.sources != before.sources:
                 both = f"{named(chain, before.sources)} and {named(chain, line.sources)}"
                 yield Breach("one query", line.step, f"step {line.step} has two queries: {both}")
+            elif line.held != before.held:
+                yield Breach("versions", line.step, f"step {line.step} has two queries: the versions differ")
             if before.damaged is False:
                 yield Breach("again", line.step, f"the answer of step {line.step} was whole and is asked for again")
         elif before.damaged:
             yield Breach("retry", before.step, f"the answer of step {before.step} was damaged and is not asked again")
     place = {source: i for i, source in enumerate(order)}
+    # When each source was first asked for; of a log that begins late nobody knows.
+    first = {} if stream and stream[0].step == 0 else dict.fromkeys(range(chain.n), -1)
     for line in stream:
+        known = (0,) * len(line.sources) if line.held is None else line.held
+        strange = [
+            s
+            for s, version in zip(line.sources, known, strict=True)
+            if version and first.get(s, line.step) >= line.step
+        ]
+        if strange:
+            words = f"step {line.step} names a version of {named(chain, tuple(strange))}, never asked for before"
+            yield Breach("versions", line.step, words)
+        first = {**dict.fromkeys(line.sources, line.step), **first}
         if list(line.sources) != sorted(line.sources, key=lambda source: place[source]):
             shown = f"{named(chain, line.sources)}, others in that of {named(chain, order)}"
             yield Breach("order", line.step, f"step {line.step} has the order {shown}")

@@ -46,6 +46,7 @@ class Line:
     unread: bool = False
     number: int = field(default=0, compare=False)  # of the line in its file
     stream: str | None = field(default=None, kw_only=True)
+    held: tuple[int, ...] | None = field(default=None, kw_only=True)  # the versions that it names, 0 for none
 
 
 @dataclass(frozen=True)
@@ -287,8 +288,12 @@ def _line(data: Any, order: Sequence[int], number: int, where: str) -> Line:
         raise OnoffError(f"{where}: the stream is {_short(name)}: 32 hexadecimal digits are needed")
     if not isinstance(damaged, bool | None) or not isinstance(unread, bool):
         raise OnoffError(f"{where}: `damaged` and `unread` are true or false")
+    held = data.get("held")
+    if not (held is None or (isinstance(held, list) and len(held) == len(sources) and all(map(is_whole, held)))):
+        raise OnoffError(f"{where}: {_short(held)} are not the versions of {len(sources)} sources")
     query = tuple(order[source] for source in sources)
-    return Line(step, query, client, float(time), damaged, unread, number, stream=name)
+    named = None if held is None else tuple(held)
+    return Line(step, query, client, float(time), damaged, unread, number, stream=name, held=named)
 
 
 def _short(value: object) -> str:
