@@ -258,6 +258,20 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
     assert "sports</a> (sensitive)" in page
 
 
+def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted(world):
+    async def run():
+        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, line):
+            for i in range(51):
+                await http.get(f"/{NAMES[i % 5]}")
+            line.switch(False)
+            return (await http.get("/")).text
+
+    page = asyncio.run(run())
+    assert "While learning, the switch changes only what is noted." in page
+    assert "the servers see when you switch" not in page
+    assert "first query, and tells of them.</p>" in page  # the advice is not cut
+
+
 def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     def broken(request):  # noqa: ARG001
         return reply(b"x", 200, headers=["Content-Length: 7"])

@@ -67,7 +67,11 @@ Background = Annotated[
 ]
 Delay = Annotated[
     float,
-    typer.Option(min=0.0, metavar="SECONDS", help="Queries leave at multiples of this time; 0 sends them at once."),
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help="Queries leave at multiples of this time after the last answer; 0 sends them at once.",
+    ),
 ]
 Cache = Annotated[
     str | None,
