@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 
 import pytest
@@ -12,9 +13,11 @@ from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import Chain
 from onoff.apps.proxy.app import wanted
 from onoff.apps.proxy.door import refusal
+from onoff.apps.proxy.line import NotBegun
 from onoff.apps.proxy.naming import Naming
+from onoff.apps.proxy.replies import NOT_BEGUN, failed
 from onoff.client.client import Client
-from onoff.errors import OnoffError
+from onoff.errors import OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply
 
@@ -249,7 +252,24 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
 
     private, page = through(world, ask, sensitive=("sports",))
     assert not private
+    assert "new requests are open, except the sensitive ones: the servers learn the open ones in part" in page
+    assert "what the servers believe about it" in page
+    assert "the servers learn neither" in page
     assert "sports</a> (sensitive)" in page
+
+
+def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted(world):
+    async def run():
+        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, line):
+            for i in range(51):
+                await http.get(f"/{NAMES[i % 5]}")
+            line.switch(False)
+            return (await http.get("/")).text
+
+    page = asyncio.run(run())
+    assert "While learning, the switch changes only what is noted." in page
+    assert "the servers see when you switch" not in page
+    assert "first query, and tells of them.</p>" in page  # the advice is not cut
 
 
 def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
@@ -334,7 +354,10 @@ def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(worl
 
     lost, still, pending, found, rows = through(world, ask)
     assert [lost.status_code, still.status_code] == [504, 504]
-    assert int(lost.headers["retry-after"]) > 0
+    assert not any("retry-after" in answer.headers for answer in (lost, still))
+    assert lost.text.startswith("http://127.0.0.1")
+    assert lost.text.endswith("? Your request is kept. It is sent again, unchanged, before the next one.\n")
+    assert still.text.endswith("? " + NOT_BEGUN + "\n")
     assert (found.status_code, found.content) == (200, BODIES["sports"])
     assert [row[:2] for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1)]  # each try is a step of its own
     assert rows[2][2] == pending.query
@@ -405,6 +428,33 @@ def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world)
     assert '<a href="/news">news</a>' in answer.text
     assert BODIES["news"] not in answer.content
     assert (own.content, made) == (BODIES["news"], 1)
+
+
+def test_only_a_refusal_is_502_whether_of_this_step_or_of_an_earlier_one():
+    refused, silent = RefusedByServer("no"), Unavailable("no answer")
+    late = []
+    for cause in (refused, silent):
+        with pytest.raises(NotBegun) as raised:
+            raise NotBegun(str(cause)) from cause
+        late.append(raised.value)
+    assert [failed(error).status_code for error in (refused, silent, *late)] == [502, 504, 502, 504]
+    assert failed(silent).body.startswith(b"No answer. Your request is kept.")
+
+
+def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_again(world, caplog):
+    honest = world.server.respond
+
+    async def ask(http, _):
+        for respond in (honest, None, None, honest, honest, None, honest):
+            world.server.respond = respond or (lambda _: reply(b"", length=10))
+            await http.get("/sports")
+
+    with caplog.at_level(logging.WARNING, "onoff.proxy"):
+        through(world, ask)
+    said = [record.getMessage() for record in caplog.records]
+    assert ["does not answer" in words for words in said] == [True, False] * 2
+    assert said[1] == "the servers answer again"
+    assert not any(name in words for words in said for name in (*NAMES, "127.0.0.1"))
 
 
 def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):

@@ -25,6 +25,7 @@ from clikit import call
 from onoff import Chain
 from onoff.apps.cli.app import app
 from onoff.client.snapshot import snapshot
+from ports import free_port
 from proxykit import ONOFF, PlainOrigin, ProxyProcess
 
 NAMES = tuple(f"feed{i}" for i in range(10))
@@ -193,6 +194,31 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
         assert asked.communicate(timeout=60)[0] == feed("feed3")
     assert snapshot(proxy.journal).state.pending is None
     assert "Traceback" not in proxy.stderr_file.read_text()
+
+
+def test_who_starts_a_second_proxy_is_told_how_to_switch_the_first(origins, tmp_path):
+    with ProxyProcess(tmp_path, urls_at(origins), habits()) as proxy:
+        again = call(*proxy.command[1:], "--off")
+        elsewhere = call(*proxy.command[1:], "--port", "0", "--off")
+    assert "name another --port" in again.stderr
+    assert f"`curl -X PUT -d off {proxy.url}/onoff/privacy`" in again.stderr
+    assert "another process is using this journal" in elsewhere.stderr
+    assert "`curl -X PUT -d off http://HOST:PORT/onoff/privacy`" in elsewhere.stderr
+
+
+def test_a_start_says_that_a_step_is_pending_and_status_finds_the_journal_of_the_proxy(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "onoff").mkdir()
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with ProxyProcess(tmp_path, {name: f"{nobody}/{name}" for name in NAMES}, habits()) as proxy:
+        assert httpx.get(f"{proxy.url}/feed1", timeout=180).status_code == 504
+        assert "is pending since" not in proxy.stderr_file.read_text()
+        proxy.stop()
+        proxy.start()
+    assert proxy.stderr_file.read_text().count("a request is pending since the last time") == 1
+    assert "Of the proxy" not in call("status").stderr
+    (tmp_path / "onoff" / "proxy").touch()
+    assert f"`onoff status --journal {tmp_path}/onoff/proxy`" in call("status").stderr
 
 
 def test_the_service_is_one_that_systemd_reads_and_its_options_exist(tmp_path):

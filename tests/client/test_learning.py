@@ -71,7 +71,22 @@ def test_it_says_once_when_there_is_enough_and_that_a_chain_becomes_public(tmp_p
     [record] = caplog.records
     assert "ENOUGH for a chain" in record.getMessage()
     assert "becomes public" in record.getMessage()
+    assert "of those asked OFF 51 are needed" in record.getMessage()
+    with pytest.raises(LogError, match=r"nothing to fit\. Switch OFF .*curl -X PUT -d off"):
+        onoff.fit(tmp_path / "learned", open_only=True)
     assert "--open-only" in call("status", "--journal", tmp_path / "learned", check=True).stdout
+
+
+def test_it_says_again_when_those_asked_off_are_enough_also_in_another_process(tmp_path, caplog):
+    with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"):
+        for requests in (30, 20, 3):
+            with learning(world) as client:
+                for i in range(requests):
+                    client.get(NAMES[i % 5], private=requests == 30 and i < 2)
+    together, asked_off = (record.getMessage() for record in caplog.records)
+    assert "51 requests are noted, 49 of them asked OFF. All together are ENOUGH" in together
+    assert "53 requests are noted, 51 of them asked OFF. The ones asked OFF are ENOUGH for a chain" in asked_off
+    assert "-o habits.json --open-only`. `onoff fit JOURNAL -o habits.json` uses" in asked_off
 
 
 def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_one_to_learn(world):

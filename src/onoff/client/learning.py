@@ -22,9 +22,10 @@ from onoff.model.misfit import FEW
 
 NOTE = "learning"  # the note that has the names of the sources
 LEAVE = "give no chain, promise, sensitive sources or lengths while learning: there is no chain that they could be for"
+OPEN_ONLY = "`onoff fit JOURNAL -o habits.json --open-only`"
 PUBLIC = (
-    "A chain fitted to your own private requests becomes public with the first query, and tells of them; "
-    "--open-only uses requests that were asked OFF alone"
+    "`onoff fit JOURNAL -o habits.json` uses requests that were asked ON, too: such a chain becomes public with the "
+    "first query, and tells of them"
 )
 
 log = logging.getLogger("onoff.client")
@@ -47,12 +48,22 @@ class Learned:
     def enough(self) -> bool:
         return self.requests >= self.needed
 
+    @property
+    def enough_open(self) -> bool:
+        """Whether those that were asked OFF are enough by themselves."""
+        return self.open >= self.needed
+
     def words(self) -> str:
-        """How far it has come, in a sentence or three."""
+        """How far it has come, in a few sentences without the last full stop."""
         noted = f"learning: {self.requests} requests are noted, {self.open} of them asked OFF"
         if not self.enough:
             return f"{noted}; a chain of {self.n} sources needs {self.needed}"
-        return f"{noted}, which is ENOUGH for a chain: `onoff fit JOURNAL -o habits.json`. {PUBLIC}"
+        if self.enough_open:
+            return f"{noted}. The ones asked OFF are ENOUGH for a chain: {OPEN_ONLY}. {PUBLIC}"
+        return (
+            f"{noted}. All together are ENOUGH for a chain; of those asked OFF {self.needed} are needed. "
+            f"Switch OFF for what need not be hidden until there are enough: {OPEN_ONLY}. {PUBLIC}"
+        )
 
 
 class Learning:
@@ -63,6 +74,7 @@ class Learning:
 
     def __init__(self, chain: Chain, journal: Journal) -> None:
         self._chain, self._journal = chain, journal
+        self._learned: Learned | None = None  # counted at the first request
 
     def status(self, private: bool | None) -> bool:
         return private is None or private
@@ -80,9 +92,19 @@ class Learning:
         begun = self._journal.asking(replace(state, pending=pending))
         assert begun.pending is not None
         self._journal.begin(begun, begun.pending, float(self._chain.n))
-        if state.step + 1 == FEW * self._chain.n + 1:
-            log.warning("%s: %s", self._journal.path, learned(self._journal).words())
+        self._count(private)
         return begun.pending
+
+    def _count(self, private: bool) -> None:
+        """Count the request that was begun, and say it when there are enough of all, and of those asked OFF."""
+        found = self._learned
+        if found is None:
+            found = learned(self._journal)
+        else:
+            found = replace(found, requests=found.requests + 1, open=found.open + (not private))
+        self._learned = found
+        if found.requests == found.needed or (not private and found.open == found.needed):
+            log.warning("%s: %s", self._journal.path, found.words())
 
     def look_ahead(self) -> None:
         return
@@ -125,7 +147,7 @@ def refuse_learning(path: Path, notes: Mapping[str, str]) -> None:
     if NOTE in notes:
         raise JournalError(
             f"{path}: was made while learning and has no chain. Go on with --learn (learn=True), or fit a chain to it "
-            f"(`onoff fit {path} -o habits.json`) and give that with another journal"
+            f"(`onoff fit {path} -o habits.json --open-only`) and give that with another journal"
         )
 
 

@@ -20,6 +20,10 @@ PUBLIC = (
     "this chain is fitted to requests of your own, private ones among them. A chain is public: who knows it knows your "
     "habits. --open-only fits it to requests that were asked OFF alone"
 )
+SWITCH = (
+    "Switch OFF for what need not be hidden, and go on: `curl -X PUT -d off http://HOST:PORT/onoff/privacy` with the "
+    "address of the proxy, or private=False in Python. Without --open-only the chain tells of private requests"
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ def write_events(file: Path, target: Path, open_only: bool) -> tuple[tuple[str, 
         for request, private in zip(found.requests, found.private, strict=True)
     ]
     if not any(source is not None for source in sources):
-        raise LogError(f"{file}: no request{' was asked OFF' if open_only else ''} yet: there is nothing to fit")
+        if open_only and sources:
+            raise LogError(f"{file}: no request was asked OFF yet: there is nothing to fit. {SWITCH}")
+        raise LogError(f"{file}: no request yet: there is nothing to fit")
     events = {"user": ["me"] * len(sources), "time": range(len(sources)), "source": pa.array(sources, pa.string())}
     parquet.write_table(pa.table(events), target)
     left_out = sum(source is None for source in sources)

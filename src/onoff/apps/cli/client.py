@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Awaitable
 from itertools import islice
 from pathlib import Path
@@ -33,7 +34,7 @@ from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner
 from onoff.apps.tone import note
-from onoff.errors import OnoffError, SourceError
+from onoff.errors import JournalError, OnoffError, SourceError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
@@ -213,6 +214,8 @@ def status(
     from onoff.logs.requests import of_journal
 
     path = journal or default_journal()
+    if journal is None:
+        _name_journals_of_proxies(path)
     if chain is None and NOTE in snapshot(path).notes:
         kept = noted(path)
         learned = Learned(len(kept.names or ()), len(kept.requests), kept.private.count(False))
@@ -227,3 +230,11 @@ def status(
         print_json(status_of(found, following))
     else:
         print_status(found, following, journal)
+
+
+def _name_journals_of_proxies(default: Path) -> None:
+    """Raise an error that names the journals of `onoff proxy` beside the default one, if only they are there."""
+    found = [file for file in map(default.with_name, ("proxy", "learning")) if file.exists()]
+    if found and not default.exists():
+        commands = " or ".join(f"`onoff status --journal {shlex.quote(str(file))}`" for file in found)
+        raise JournalError(f"{default}: there is no journal; the first request makes one. Of the proxy: {commands}")

@@ -66,18 +66,26 @@ Background = Annotated[
     bool, typer.Option("--background/--no-background", help="Whether a process may compute cheaper plans for later.")
 ]
 Delay = Annotated[
-    float, typer.Option(min=0.0, metavar="SECONDS", help="Of the grid on which queries leave; 0: at once.")
+    float,
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help="Queries leave at multiples of this time after the last answer; 0 sends them at once.",
+    ),
 ]
 Cache = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Room for messages that are held, and asked for again only if newer: 64MiB if none; 0 switches it off.",
+        help="Room for messages that are kept, and downloaded again only if newer (default 64MiB; 0 keeps none).",
     ),
 ]
 Deadline = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="For a whole answer, the same for every query; 120 or more if none."),
+    typer.Option(
+        metavar="SECONDS",
+        help="How long a whole answer may take, the same for every query (default 120, and more for many sources).",
+    ),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from onoff.apps.cli.options import TOKEN, Cache, Deadline, Delay, Record, Sensit
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import note_new
 from onoff.apps.tone import note
-from onoff.errors import OnoffError
+from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:
     from onoff.apps.proxy.line import Line
@@ -40,7 +41,7 @@ def proxy(
         bool, typer.Option("--learn", help="Without a chain: ask for everything, and note requests to fit a chain to.")
     ] = False,
     private: Annotated[
-        bool | None, typer.Option("--on/--off", help="Set the privacy switch now; otherwise it is as it was left.")
+        bool | None, typer.Option("--on/--off", help="The privacy switch at the start; otherwise it is as it was left.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
@@ -83,11 +84,25 @@ def proxy(
             line.switch(private)
         if client.learned is not None:
             note(client.learned.words())
+        if client.journal.state.pending is not None:
+            note("a request is pending since the last time: it is finished before the next one")
 
     def ready(url: str) -> None:
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
 
-    run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready)
+    try:
+        run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready)
+    except JournalLocked as error:  # the port was free: the other proxy, if it is one, has another
+        raise JournalLocked(f"{error}. {_switching('HOST:PORT')}") from None
+    except OnoffError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+            raise
+        raise OnoffError(f"{error}. {_switching(f'[{host}]:{port}' if ':' in host else f'{host}:{port}')}") from None
+
+
+def _switching(address: str) -> str:
+    """How a proxy that runs already is switched."""
+    return f"A proxy that runs is switched by `curl -X PUT -d off http://{address}/onoff/privacy`"
 
 
 def _refuse_announced(path: Path) -> None:

@@ -43,6 +43,10 @@ class LineClosed(OnoffError):
     """The proxy is ending. No step was made."""
 
 
+class NotBegun(TransportError):
+    """An earlier request could not be finished, so this one is not begun yet. The cause says why."""
+
+
 @dataclass(frozen=True)
 class Trouble:
     """Something that went wrong, and when, in seconds since 1970."""
@@ -66,6 +70,7 @@ class Line:
     def __init__(self, client: Client, longest: int = LONGEST) -> None:
         self.client, self._longest = client, longest
         self.troubles: deque[Trouble] = deque(maxlen=KEPT)
+        self._unreachable = False
         noted = client.journal.recall(PRIVACY)
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
         self._private = not client.journal.sensitive if noted is None else noted == "on"
@@ -166,8 +171,11 @@ class Line:
     async def _step(self, wish: _Wish) -> Message:
         """Finish what is pending, then make the step."""
         if self.client.journal.state.pending is not None:
-            with contextlib.suppress(SourceError):
-                await self.client.resume()
+            try:
+                with contextlib.suppress(SourceError):
+                    await self.client.resume()
+            except TransportError as error:
+                raise NotBegun(str(error)) from error
         # Not `get`: what the origin says instead of a message is an answer, too.
         [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
         if wish.private and self.client.journal.recall(GAP) == "yes":
@@ -175,6 +183,7 @@ class Line:
         return message
 
     def _note(self, error: BaseException | None) -> None:
+        self._note_servers(error)
         if error is None:
             return
         if isinstance(error, OnoffError):
@@ -185,6 +194,15 @@ class Line:
             log.error("a step failed", exc_info=error)
             words = f"an error of the proxy itself ({type(error).__name__}); its log has more"
         self.troubles.append(Trouble(time.time(), words))
+
+    def _note_servers(self, error: BaseException | None) -> None:
+        """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
+        failed = isinstance(error, TransportError)
+        if failed and not self._unreachable:
+            log.warning("a server does not answer: one request is pending and is sent again before the next one")
+        elif error is None and self._unreachable:
+            log.warning("the servers answer again")
+        self._unreachable = failed or (self._unreachable and error is not None)
 
 
 def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:

@@ -66,24 +66,33 @@ def _document(inner: str) -> str:
 
 def _mode(facts: Facts) -> list[str]:
     if facts.learned is not None:
-        words = _safe(facts.learned.words())
+        words = escape(facts.learned.words())  # no foreign words, and too many for `_safe`
         return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
-    promise = PROMISES["past"].replace("the server", "the servers")
+    promise = PROMISES["past"].replace("the server believes", "the servers believe")
+    hidden = SENSITIVE.replace("the server learns", "the servers learn")
     said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
-    return [said, f"<p>Sensitive sources: {escape(SENSITIVE)}.</p>"] if facts.sensitive else [said]
+    return [said, f"<p>Sensitive sources: {escape(hidden)}.</p>"] if facts.sensitive else [said]
 
 
 def _switch(facts: Facts, token: str) -> list[str]:
     now, other = ("ON", "off") if facts.private else ("OFF", "on")
-    effect = "new requests are private" if facts.private else "new requests are open: the servers learn them in part"
+    but = ", except the sensitive ones" if facts.sensitive else ""
+    effect = f"new requests are open{but}: the servers learn the open ones in part"
+    advice = "Do not switch because of what you are about to read: the servers see when you switch."
+    if facts.private:
+        effect = "new requests are private"
     if facts.learned is not None:
         effect = "new requests are noted as private" if facts.private else "new requests are noted as open"
+        advice = (
+            "While learning, the switch changes only what is noted. Switch OFF for what need not be hidden: "
+            "a chain can then be fitted to open requests alone."
+        )
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
         '<form method="post" action="/onoff/privacy">',
         f'<input type="hidden" name="token" value="{escape(token)}">',
         f'<button name="privacy" value="{other}">Switch {other.upper()}</button></form>',
-        "<p>Do not switch because of what you are about to read: the servers see when you switch.</p>",
+        f"<p>{advice}</p>",
     ]
 
 

@@ -14,12 +14,14 @@ import re
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.line import LineClosed, LineFull
+from onoff.apps.proxy.line import LineClosed, LineFull, NotBegun
 from onoff.client.client import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
 
-RETRY_SECONDS = 5
+RETRY_SECONDS = 5  # for those who come to a full line; who asks again after a step makes another one
+KEPT = "Your request is kept. It is sent again, unchanged, before the next one."
+NOT_BEGUN = "An earlier request is sent again before any other. Yours is kept, and is made after it."
 LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 BARE = (204, 205)  # statuses whose answers have no body
@@ -80,14 +82,15 @@ def failed(error: Exception) -> Response:
     elif isinstance(error, ContextError):
         status, words = 409, f"{words}; no step was made"
     elif isinstance(error, TransportError):
-        status = 502 if isinstance(error, RefusedByServer) else 504
-        words += ". What is pending is finished before the next request, which is a step of its own"
-    return said(status, words, {"retry-after": str(RETRY_SECONDS)} if status in (503, 504) else None)
+        late = isinstance(error, NotBegun)
+        status = 502 if isinstance(error.__cause__ if late else error, RefusedByServer) else 504
+        words = f"{words if words.endswith(('.', '?', '!')) else words + '.'} {NOT_BEGUN if late else KEPT}"
+    return said(status, words, {"retry-after": str(RETRY_SECONDS)} if status == 503 else None)
 
 
 def said(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
-    """An answer of the proxy itself: a sentence."""
-    text = words[:1].upper() + words[1:] + "\n"
+    """An answer of the proxy itself: a sentence. Addresses and files at its start stay as they are."""
+    text = (words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words) + "\n"
     return Response(text, status, {**GUARD, **(headers or {})}, "text/plain")
 
 
