@@ -104,7 +104,7 @@ def _print_worth(report: Report) -> None:
 def _print_misfit(report: Report) -> None:
     if report.misfit:
         print("if the true chain is another one in the 95 % region of this log (estimates: on average over requests),")
-        print("in total variation: 0 is private, 1 tells everything")
+        print("(total variation: 0 is private, 1 tells everything)")
     for row in report.misfit:
         both, past = _within(row.bound, row.estimate), _within(row.everyday, row.everyday_estimate)
         print(f"  promise both: an OFF step at lag {row.lag} {both}")

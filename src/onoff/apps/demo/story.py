@@ -31,8 +31,8 @@ def story(result: Demonstration) -> Iterator[str]:
     yield "   before: from queries before the request. in all: from all queries. + after:"
     yield "   the bits that its own query and all later ones add to those before."
     yield "   past: no query at or after a private request changes what is believed of it."
-    yield f"   What was asked openly before already tells: {_share(past.guessed_before)}, where habits alone give"
-    yield f"   {_share(result.by_habits)}. past promises only that nothing more is learned."
+    yield f"   What was asked openly before already tells: the server guesses {_share(past.guessed_before)}, by"
+    yield f"   habits alone {_share(result.by_habits)}. past promises only that nothing more is learned."
     yield "   both: hides that, too. No query tells anything. For that the reader announces"
     yield "   each request."
     yield f"   decoys: one set of {DECOYS + 1} gives away {_share(result.by_decoys)} of the private requests, all sets"
@@ -80,8 +80,8 @@ def _end(result: Demonstration) -> Iterator[str]:
     past = next(row for row in result.switched if row.promise == "past")
     everything, mirror = (next(row for row in result.switched if row.client == name) for name in (EVERYTHING, MIRROR))
     yield f"You saw: asking openly while OFF gives away {_share(naive.guessed)} of the private requests."
-    yield "With onoff no query at or after one told anything. The"
-    yield f"promise past took {_share(1 - past.bytes / everything.bytes)} fewer bytes than downloading everything, and"
+    yield "With onoff no query at or after one told anything. With past it"
+    yield f"downloaded {_share(1 - past.bytes / everything.bytes)} fewer bytes than downloading everything, and"
     yield f"{_share(1 - past.bytes / mirror.bytes)} fewer than mirroring all that changed."
     yield "Try next: make page, docs/tutorial.md, or what a day with such habits costs:"
     yield "    . .venv/bin/activate && onoff estimate examples/demo.csv"
