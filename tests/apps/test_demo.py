@@ -91,9 +91,17 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
     assert max(map(len, lines)) <= 80
     assert "".join(lines).isascii()
     naive = named(result.switched)["asks openly while OFF"]
-    assert f"{100 * naive.guessed:.0f} %" in lines[-3]
-    assert lines[-3].startswith("You saw: ")
-    assert lines[-1].startswith("Try next: ")
+    seen = next(line for line in lines if line.startswith("You saw: "))
+    assert f"{100 * naive.guessed:.0f} %" in seen
+    assert lines[-2].startswith("Try next: ")
+    assert lines[-1].strip() == ". .venv/bin/activate && onoff estimate examples/demo.csv"
+    end = " ".join(lines[lines.index(seen) :])
+    past = named(result.switched)["onoff, everyday"]
+    for other, words in (
+        ("downloads everything", "fewer bytes than downloading everything"),
+        ("mirrors all that changed", "fewer than mirroring all that changed"),
+    ):
+        assert f"{100 * (1 - past.bytes / named(result.switched)[other].bytes):.0f} % {words}" in end
 
 
 def test_a_finding_is_told_and_nothing_is_praised(result):

@@ -139,7 +139,15 @@ def test_the_command_shows_one_screen_and_says_where_a_simpler_way_is_as_cheap(t
     for name, words_for in RIGHT_FOR.items():
         assert words_for in shown, name
     assert "12,000,000" in shown  # ON all the time: 100 requests of 4 x 30,000 bytes
-    assert "mirroring hides more and costs no more here than" in shown
+    verdict = next(line for line in shown.splitlines() if line.startswith("mirroring hides more and costs no more"))
+    assert "up to 1 hour old" in verdict  # it is not as fresh as what it is compared with
+    often = call(*words, "--mirror", "100", cwd=tmp_path, check=True).stdout
+    for screen, name in (
+        (shown, "mirroring: 24 a day, up to 1 hour old"),
+        (often, "mirroring: 100 a day, up to 14 minutes old"),
+    ):
+        cells = [line.split("│")[1].strip() for line in screen.splitlines() if line.startswith("│")]
+        assert " ".join(cells).endswith(name)  # the last row, on however many lines
     found = json.loads(call(*words, "--json", cwd=tmp_path, check=True).stdout)
     assert [way["name"] for way in found["ways"]] == ["openly", "past", "sensitive", "both", "on", "mirror"]
     sources = {name: {"length": 30_000, "visits": 50, "changes": 0} for name in "abcd"}

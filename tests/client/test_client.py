@@ -262,7 +262,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     assert held[:2] == [sum(values)] * 2
     least = 2 * sum(values) + outer_bound(chain.posterior(1), values)
     assert amounts(told)[:4] == pytest.approx([3 * sum(values), 2 * sum(values) + made.cost, sum(held), least], abs=0.5)
-    assert "3 requests, privacy ON for 2: download in bytes" in told
+    assert "3 requests, privacy ON for 2: bytes asked for" in told
     # With other lengths the unit is another: the sums begin anew.
     out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))
     compute(PlanStore(chain, tmp_path / "plans", (10.0,) * 4), 3)  # or the command would leave a process behind

@@ -145,6 +145,10 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     open_only = onoff.fit(tmp_path / "learned", open_only=True)
     assert open_only.counts.sum() == 29  # the thirty requests that were asked OFF, in a row
     assert any("30 requests that were asked ON are left out" in note for note in open_only.report.notes)
+    assert "of 1 training user," in done.stdout
+    shown = call("fit", tmp_path / "learned", "-o", tmp_path / "open.json", "--open-only", check=True).stdout
+    assert "private rows, which --open-only leaves out" in shown
+    assert "without a source" not in shown
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout
     with scene("any", tmp_path) as world:

@@ -301,6 +301,7 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     ):
         shown = re.search(rf"promise {mode} is within (\d\.\d+) of private; estimated: within", done.stdout)
         assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
+    assert "(total variation: 0 is private, 1 tells everything)" in done.stdout
     assert "leaves the habits uncertain" not in done.stdout
     (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
     done = call("fit", "few.txt", "-o", "few.json", "--held-out", "0", cwd=tmp_path, check=True)

@@ -50,7 +50,7 @@ RIGHT_FOR = {
 
 @dataclass(frozen=True)
 class Habits:
-    """How many requests a day, the share of private ones, their runs, and how often a mirror fetches everything."""
+    """How many requests a day, the share of private ones, their runs, and how often a day a mirror fetches all."""
 
     requests: int = 100
     private: float = 0.2
@@ -219,7 +219,7 @@ class _Day:
         return self._switched("both", lambda rng: _announced(self.chain, plans, self.steps, rng))
 
     def with_sensitive(self, hidden: Sequence[int]) -> Way:
-        """Never ON: the mean over the late steps of long streams."""
+        """Never ON after the first two: the mean over the late steps of long streams."""
         start = Everyday.start(self.chain, hidden)
         rows = []
         for number in range(self.streams):

@@ -245,16 +245,16 @@ def _farthest(plans: Sequence[Plan]) -> tuple[Plan, int] | None:
 def print_totals(
     totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int, promise: str = "both"
 ) -> None:
-    """What a journal's finished steps, from step `since` on, downloaded, against the alternatives for the same lags."""
+    """What a journal's finished steps, from step `since` on, asked for, against the alternatives for the same lags."""
     steps = totals.steps
-    rows = [("the plans used, expected", totals.cost), ("downloaded", totals.downloaded)]
+    rows = [("the plans used, expected", totals.cost), ("asked for", totals.downloaded)]
     if promise == "both":
         least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
         rows.append(("outer bound: no scheme needs less on average", least))
     else:
         rows[0] = ("the laws used, expected", totals.cost)
     which = " since --lengths changed" if since else ""
-    title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: download in {unit(lengths)}"
+    title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: {unit(lengths)} asked for"
     table = Table(title=title, title_justify="left")
     for heading in ("", "in all", "per request"):
         table.add_column(heading, justify="right" if heading else "left")

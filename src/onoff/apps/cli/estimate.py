@@ -14,7 +14,7 @@ from onoff.apps.tone import note
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
-    from onoff.apps.estimating import Estimate, Way
+    from onoff.apps.estimating import Estimate, Habits, Way
     from onoff.model.chain import Chain
 
 NAMES = {
@@ -52,7 +52,9 @@ def estimate(
             metavar="FILE|P", help="JSON {name: chance to change between two requests}, or one chance for all sources."
         ),
     ] = None,
-    mirrored: Annotated[int, typer.Option("--mirror", min=1, metavar="N", help="How often a mirror fetches all.")] = 24,
+    mirrored: Annotated[
+        int, typer.Option("--mirror", min=1, metavar="N", help="How often a day a mirror fetches all.")
+    ] = 24,
     streams: Annotated[int, typer.Option(min=2, help="How many are simulated for each way.")] = 12,
     time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="For the plans of `both`.")] = 10.0,
     as_json: AsJson = False,
@@ -137,25 +139,39 @@ def _print(found: Estimate) -> None:
     print_table(
         f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private",
         headings,
-        [_row(way, whole, fresh) for way in found.ways],
+        [[_named(way, habits), *_cells(way, whole, fresh)] for way in found.ways],
     )
     for way in found.ways:
         print(f"{NAMES[way.name]}: right if {way.right_for}")
     for words in _cheaper(found):
         print(words)
     print(
-        f"Taken for granted: requests follow the chain; private ones come in runs of {habits.run:g}; a mirror is "
-        f"filled {habits.mirrored} times a day. Not counted: headers, and that a new journal asks for all twice. "
+        f"Taken for granted: requests follow the chain; private ones come in runs of {habits.run:g}. "
+        f"Not counted: headers, and that a new journal asks for all twice. "
         f"± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:
         print("--sensitive A,B adds what it costs to hide these sources all the time.")
 
 
-def _row(way: Way, whole: bool, fresh: bool) -> list[str]:
+def _named(way: Way, habits: Habits) -> str:
+    """The name of a way in the table; a mirror is not as fresh as the others, and says so there."""
+    if way.name != "mirror":
+        return NAMES[way.name]
+    return f"{NAMES[way.name]}: {habits.mirrored:,} a day, {_age(habits)} old"
+
+
+def _age(habits: Habits) -> str:
+    """How old a message of the mirror may be."""
+    number, what = (24.0, "hour") if habits.mirrored <= 24 else (1440.0, "minute")
+    turn = f"{number / habits.mirrored:.2g}"
+    return f"up to {turn} {what}{'s' * (turn != '1')}"
+
+
+def _cells(way: Way, whole: bool, fresh: bool) -> list[str]:
     cells: list[tuple[Any, Any]] = [(way.messages, way.messages_margin)]
     cells += [(way.bytes, way.bytes_margin)] * whole + [(way.changed, way.changed_margin)] * fresh
-    return [NAMES[way.name], *(_around(value, margin) for value, margin in cells)]
+    return [_around(value, margin) for value, margin in cells]
 
 
 def _around(value: float, margin: float) -> str:
@@ -166,7 +182,10 @@ def _around(value: float, margin: float) -> str:
 
 
 def _cheaper(found: Estimate) -> list[str]:
-    """Where a simpler way that hides more costs no more, say so."""
+    """Where a simpler way that hides more costs no more, say so.
+
+    A mirror that fetched everything at every request would be as fresh as the other ways. It would cost what ON costs.
+    """
     ways = {way.name: way for way in found.ways}
 
     def cost(way: Way) -> float:
@@ -179,6 +198,10 @@ def _cheaper(found: Estimate) -> list[str]:
             for name in ("past", "sensitive", "both")
             if name in ways and cost(ways[simple]) <= cost(ways[name])
         ]
-        if beaten:
-            words.append(f"{NAMES[simple]} hides more and costs no more here than {', '.join(beaten)}")
+        if not beaten:
+            continue
+        said = f"{NAMES[simple]} hides more and costs no more here than {', '.join(beaten)}"
+        if simple == "mirror":
+            said += f", but what you read is {_age(found.habits)} old: as fresh as they are, it costs what ON costs"
+        words.append(said)
     return words

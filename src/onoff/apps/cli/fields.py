@@ -167,7 +167,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "estimate": {
         "sources": "sources of the chain",
-        "habits": "requests a day, the share of private ones, their runs, and how often a mirror fetches all",
+        "habits": "requests a day, the share of private ones, their runs, and how often a day a mirror fetches all",
         "sensitive": "the sensitive sources",
         "streams": "how many were simulated for each way",
         "everything": "bytes of all sources together; null without --lengths",

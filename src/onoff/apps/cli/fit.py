@@ -112,7 +112,7 @@ def fit(
     if as_json:
         print_json(result.report)
     else:
-        showing.print_fit(result.report)
+        showing.print_fit(result.report, open_only)
     if plot is not None:
         showing.plot_costs(result.report, plot)
         aside(f"drawn: {plot}")

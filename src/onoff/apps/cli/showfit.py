@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 
 from onoff.apps.plots import save_costs
-from onoff.apps.terminal import print_table
+from onoff.apps.terminal import counted, print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
 from onoff.model.misfit import too_few
@@ -15,9 +15,12 @@ WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
 
 
-def print_fit(report: Report) -> None:
-    """Print what was counted, then what the chain is worth, then what privacy costs."""
-    _print_counts(report)
+def print_fit(report: Report, open_only: bool = False) -> None:
+    """Print what was counted, then what the chain is worth, then what privacy costs.
+
+    With `open_only` rows without a source are the private ones.
+    """
+    _print_counts(report, open_only)
     _print_worth(report)
     _print_misfit(report)
     print()
@@ -37,14 +40,17 @@ def print_fit(report: Report) -> None:
         )
 
 
-def _print_counts(report: Report) -> None:
+def _print_counts(report: Report, open_only: bool) -> None:
+    missing, breaks = "rows without a source", "rows without a source of the chain: each ends a sequence"
+    if open_only:
+        missing, breaks = "private rows, which --open-only leaves out", "rows left out: each ends a sequence"
     lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
         ("rows without a time that can be read", report.missing_time, False),
         ("rows left out for that", report.dropped_rows, False),
-        ("rows without a source", report.missing_source, False),
-        ("rows without a source of the chain: each ends a sequence", report.breaks, False),
+        (missing, report.missing_source, False),
+        (breaks, report.breaks, False),
         ("events", report.events, True),
         ("users", report.users, True),
         ("users with one event", report.one_event_users, False),
@@ -65,8 +71,8 @@ def _print_counts(report: Report) -> None:
 
 def _print_worth(report: Report) -> None:
     print(
-        f"chain: {report.n} sources from {report.training_transitions:,} transitions of {report.training_users:,} "
-        f"training users, smoothing {report.smoothing:g}"
+        f"chain: {report.n} sources from {report.training_transitions:,} transitions of "
+        f"{counted(report.training_users, 'training user')}, smoothing {report.smoothing:g}"
     )
     print(f"transitions never seen in training: {report.unseen_cells:.2%} of the {report.n}² possible ones")
     if report.dead_ends:
@@ -98,6 +104,7 @@ def _print_worth(report: Report) -> None:
 def _print_misfit(report: Report) -> None:
     if report.misfit:
         print("if the true chain is another one in the 95 % region of this log (estimates: on average over requests),")
+        print("(total variation: 0 is private, 1 tells everything)")
     for row in report.misfit:
         both, past = _within(row.bound, row.estimate), _within(row.everyday, row.everyday_estimate)
         print(f"  promise both: an OFF step at lag {row.lag} {both}")

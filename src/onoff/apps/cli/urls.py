@@ -29,7 +29,8 @@ def urls(
 ) -> None:
     """Make the file of URLs from an OPML file or a list: ask for every URL once and follow its redirects.
 
-    Names are the titles in small letters, and the file is sorted by them. Nothing is written if anything is wrong.
+    Names are the titles in small letters, with hyphens for spaces. A URL without a name takes its host and path. The
+    file is sorted by names. Nothing is written if anything is wrong.
     """
     import asyncio
 

@@ -10,7 +10,7 @@ from onoff.apps.demo.rivals import DECOYS
 from onoff.apps.demo.running import CHANGES, Demonstration
 
 NONE = 0.0005  # bits below it are shown as 0
-EVERYTHING = "downloads everything"
+EVERYTHING, MIRROR = "downloads everything", "mirrors all that changed"
 
 
 def opening(steps: int) -> Iterator[str]:
@@ -23,15 +23,20 @@ def opening(steps: int) -> Iterator[str]:
 def story(result: Demonstration) -> Iterator[str]:
     """What happened, line by line."""
     decoys = next(row for row in result.switched if "decoys" in row.client)
+    past = next(row for row in result.switched if row.promise == "past")
     yield f"1. PRIVATE REQUESTS. {result.private} of {result.steps} are made ON. What does the server learn?"
     yield ""
     yield from _table(result.switched)
     yield ""
+    yield "   before: from queries before the request. in all: from all queries. + after:"
+    yield "   the bits that its own query and all later ones add to those before."
     yield "   past: no query at or after a private request changes what is believed of it."
-    yield "   What was asked openly before it may predict it."
-    yield "   both: no query tells anything. For that the reader announces each request."
+    yield f"   What was asked openly before already tells: the server guesses {_share(past.guessed_before)}, by"
+    yield f"   habits alone {_share(result.by_habits)}. past promises only that nothing more is learned."
+    yield "   both: hides that, too. No query tells anything. For that the reader announces"
+    yield "   each request."
     yield f"   decoys: one set of {DECOYS + 1} gives away {_share(result.by_decoys)} of the private requests, all sets"
-    yield f"   together {_share(decoys.guessed)}. Habits alone, without any query, give {_share(result.by_habits)}."
+    yield f"   together {_share(decoys.guessed)}."
     yield ""
     yield f"2. SENSITIVE SOURCES. {result.sensitive} of {result.steps} requests are for {' or '.join(SENSITIVE)}."
     yield "   Nothing is switched. Does the server notice them, and which it was?"
@@ -51,7 +56,7 @@ def story(result: Demonstration) -> Iterator[str]:
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield "                               per request     guessed right     bits learned"
-    yield "   client (promise)         messages   bytes   before   after    before  after"
+    yield "   client (promise)         messages   bytes   before  in all    before + after"
     for row in rows:
         name = f"{row.client} ({row.promise})" if row.promise else row.client
         guesses = f"{_share(row.guessed_before):>7}  {_share(row.guessed):>6}"
@@ -73,8 +78,10 @@ def _end(result: Demonstration) -> Iterator[str]:
         return
     naive = next(row for row in result.switched if row.client == "asks openly while OFF")
     past = next(row for row in result.switched if row.promise == "past")
-    everything = next(row for row in result.switched if row.client == EVERYTHING)
-    saved = 1 - past.bytes / everything.bytes
+    everything, mirror = (next(row for row in result.switched if row.client == name) for name in (EVERYTHING, MIRROR))
     yield f"You saw: asking openly while OFF gives away {_share(naive.guessed)} of the private requests."
-    yield f"With onoff no query at or after one told anything. It saved {_share(saved)} of all bytes."
-    yield "Try next: make page, onoff estimate examples/demo.csv, docs/tutorial.md"
+    yield "With onoff no query at or after one told anything. With past it"
+    yield f"downloaded {_share(1 - past.bytes / everything.bytes)} fewer bytes than downloading everything, and"
+    yield f"{_share(1 - past.bytes / mirror.bytes)} fewer than mirroring all that changed."
+    yield "Try next: make page, docs/tutorial.md, or what a day with such habits costs:"
+    yield "    . .venv/bin/activate && onoff estimate examples/demo.csv"
