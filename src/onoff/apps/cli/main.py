@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command.
 
     An error is one line on stderr and the exit code of its class (`onoff.errors`), Ctrl-C is exit code 130, and neither
-    shows a traceback unless -v asks for it.
+    shows a traceback. With -v a line before it says where an error came from.
     """
     import warnings
 

@@ -106,9 +106,11 @@ def chosen_tone(quiet: bool, verbose: bool) -> Tone:
 
 
 def _trace(error: Exception) -> None:
-    """Say where an error came from, if the command is verbose."""
-    if tone() is Tone.verbose and not isinstance(error, typer.Exit | typer.Abort):
-        import sys
-        import traceback
+    """Say where an error came from, if the command is verbose: the place in our code, and what it stands for."""
+    if isinstance(error, typer.Exit | typer.Abort):
+        return
+    import traceback
 
-        traceback.print_exception(error, file=sys.stderr)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    cause = f", after {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
+    detail(f"{type(error).__name__} from {place.name} (line {place.lineno}){cause}")
