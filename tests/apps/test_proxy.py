@@ -13,7 +13,7 @@ from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import Chain
 from onoff.apps.proxy.app import wanted
 from onoff.apps.proxy.door import refusal
-from onoff.apps.proxy.line import NotBegun
+from onoff.apps.proxy.line import Line, NotBegun
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import NOT_BEGUN, failed
 from onoff.client.client import Client
@@ -382,6 +382,30 @@ def test_no_request_is_left_out_because_the_server_was_away(world):
     assert asked == ["news", "sports", "weather", "news", "culture"]
 
 
+def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_was_finished(world):
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.get("/news")
+        world.server.respond = lambda _: reply(b"", length=10)
+        await http.get("/sports")
+        world.server.respond = honest
+        database = line.client.journal._database
+        database.execute(
+            "CREATE TEMP TRIGGER refused BEFORE INSERT ON steps WHEN NEW.step = 2 BEGIN SELECT RAISE(ABORT, ''); END"
+        )
+        late = await http.get("/weather")
+        waiting = line.waiting
+        database.execute("DROP TRIGGER refused")
+        await http.get("/culture")
+        return late, waiting, [NAMES[row.request] for row in line.client.journal.steps()]
+
+    late, waiting, asked = through(world, ask)
+    assert (late.status_code, waiting) == (500, 1)
+    assert NOT_BEGUN in late.text
+    assert asked == ["news", "sports", "weather", "culture"]
+
+
 def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
     async def ask(http, line):
         for _ in range(2):
@@ -413,6 +437,32 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
         return [row.private for row in line.client.journal.steps(since=made)]
 
     assert through(world, again, first_ever=False) == [True, False]
+
+
+def test_the_first_request_after_a_killed_proxy_is_on(world):
+    """Requests may have waited in its line, and nobody knows of them."""
+
+    async def killed():
+        async with everyday(world) as client:
+            line = await Line(client).__aenter__()
+            line.switch(False)
+            for _ in range(2):
+                await line.join("news")
+
+    asyncio.run(killed())  # the line has no end of its own
+
+    async def again(http, line):
+        for name in ("sports", "weather"):
+            await http.get(f"/{name}")
+        return [row.private for row in line.client.journal.steps(since=2)]
+
+    assert through(world, again, first_ever=False) == [True, False]
+
+    async def orderly(http, line):
+        await http.get("/sports")
+        return [row.private for row in line.client.journal.steps(since=4)]
+
+    assert through(world, orderly, first_ever=False) == [False]
 
 
 def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world):
@@ -466,6 +516,21 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(wor
     answers, made = through(world, ask, chain=round_trip)
     assert [answer.status_code for answer in answers] == [200, 409, 200]
     assert made == 2
+
+
+def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(world):
+    """It was wanted, but the stream lacks it: whether the next waits already, or comes later."""
+    round_trip = Chain([[0.5 * (y in (x, (x + 1) % 5)) for y in range(5)] for x in range(5)], NAMES)
+
+    async def ask(http, line):
+        await http.put("/onoff/privacy", content="off")
+        for name in (NAMES[0], NAMES[3], NAMES[0], NAMES[1]):
+            await http.get(f"/{name}")
+        together = [line.join(name) for name in (NAMES[4], NAMES[1], NAMES[1])]
+        await asyncio.gather(*together, return_exceptions=True)
+        return [row.private for row in line.client.journal.steps()]
+
+    assert through(world, ask, chain=round_trip) == [True, True, False, True, False]
 
 
 def test_at_its_end_the_line_turns_those_who_wait_away(world):

@@ -57,6 +57,7 @@ def proxy(
     that is under way is finished, or stays pending and is finished at the next start. A line of JSON on stdout says
     when and where requests are answered.
     """
+    import asyncio
     import logging
 
     from onoff.apps.proxy.process import is_loopback, run
@@ -91,7 +92,7 @@ def proxy(
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
 
     try:
-        run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready)
+        asyncio.run(run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready))
     except JournalLocked as error:  # the port was free: the other proxy, if it is one, has another
         raise JournalLocked(f"{error}. {_switching('HOST:PORT')}") from None
     except OnoffError as error:

@@ -6,8 +6,8 @@ and is finished before the next one is begun, with the same query. Until then wh
 stay in the line: their steps are made, in order, when the server answers again. Nothing is skipped because the pending
 step wanted the same source: each request that joins is a step of its own.
 
-Where a request had to be turned away, because the line was full or the proxy ended, the next one is made ON. A full set
-depends on nothing, and what is asked after it depends on it alone.
+Where a request had to be left out, because the line was full or the proxy ended or was killed, the next one is made ON.
+A full set depends on nothing, and what is asked after it depends on it alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import contextlib
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onoff.client.client import Client, Message
-from onoff.client.session import Pending
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
@@ -28,9 +27,9 @@ LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
 PRIVACY = "privacy"  # the journal's note of the switch
-GAP = "turned away"  # the journal's note of requests that were not made
+GAP = "gap"  # the journal's note that a request may be left out: made at the start, taken back at an orderly end
 
-KEPT_FOR = (TransportError, JournalError, OSError)  # what passes: a server that is away, a disk that is full
+PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
 log = logging.getLogger("onoff.proxy")
 
@@ -43,8 +42,8 @@ class LineClosed(OnoffError):
     """The proxy is ending. No step was made."""
 
 
-class NotBegun(TransportError):
-    """An earlier request could not be finished, so this one is not begun yet. The cause says why."""
+class NotBegun(OnoffError):
+    """The request is not begun yet, and stays in the line: the cause says why."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,21 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        self._gap = client.journal.recall(GAP) == "yes"  # the request before the next one was not made
+        self._gap = client.journal.recall(GAP) == "yes"  # a request before the next one may be left out
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
     async def __aenter__(self) -> Line:
+        self.client.journal.note(GAP, "yes")
         self._worker = asyncio.create_task(self._work())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Turn those who wait away; finish the step that is under way, or leave it pending if that takes long."""
+        if self._closed:
+            return
         self._closed = True
-        if self._waiting:
-            self._turned_away()
+        self._gap = self._gap or bool(self._waiting)
         for wish in self._waiting:
             _fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
         self._waiting.clear()
@@ -98,6 +99,8 @@ class Line:
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
+        if not self._gap:
+            self.client.journal.note(GAP, "")
 
     @property
     def private(self) -> bool:
@@ -118,7 +121,7 @@ class Line:
         if self._closed:
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
-            self._turned_away()
+            self._gap = True
             raise LineFull(f"{self._longest} requests are waiting: ask again later")
         wish = _Wish(source, self._private or self._gap, asyncio.get_running_loop().create_future())
         self._gap = False
@@ -132,18 +135,18 @@ class Line:
             self._wake.clear()
             while self._waiting:
                 wish = self._waiting.popleft()
-                before = self.client.journal.state.step, self.client.journal.state.pending
                 self._current = asyncio.create_task(self._step(wish))
                 try:
                     await asyncio.wait({self._current})
-                except asyncio.CancelledError:  # the end: what is under way stays pending
+                except asyncio.CancelledError:  # the end: what is under way stays pending, if it was begun
+                    self._gap = True
                     self._current.cancel()
                     await asyncio.wait({self._current})
                     _fail(wish, LineClosed("the proxy has ended before the answer came: the request stays pending"))
                     raise
                 error = self._current.exception()
                 self._note(error)
-                if isinstance(error, KEPT_FOR) and self._is_at(before):
+                if isinstance(error, NotBegun):
                     self._keep(wish, error)
                     break
                 _settle(wish, self._current)
@@ -153,43 +156,45 @@ class Line:
         for waiting in (wish, *self._waiting):
             _fail(waiting, error)
         if self._closed:
-            self._turned_away()
+            self._gap = True
         else:
             self._waiting.appendleft(wish)
 
-    def _is_at(self, before: tuple[int, Pending | None]) -> bool:
-        """Whether the journal stands where it stood: at the same step, with the same query pending, or none."""
-        state = self.client.journal.state
-        return (state.step, state.pending) == before
-
-    def _turned_away(self) -> None:
-        """Note that a request is left out, in the journal too: this may be the last that the process does."""
-        self._gap = True
-        with contextlib.suppress(OnoffError, OSError):
-            self.client.journal.note(GAP, "yes")
-
     async def _step(self, wish: _Wish) -> Message:
-        """Finish what is pending, then make the step."""
-        if self.client.journal.state.pending is not None:
-            try:
+        """Finish what is pending, then make the step. Raises `NotBegun` if its query is not drawn, but can be later."""
+        journal = self.client.journal
+        try:
+            if journal.state.pending is not None:
                 with contextlib.suppress(SourceError):
                     await self.client.resume()
-            except TransportError as error:
-                raise NotBegun(str(error)) from error
-        # Not `get`: what the origin says instead of a message is an answer, too.
-        [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
-        if wish.private and self.client.journal.recall(GAP) == "yes":
-            self.client.journal.note(GAP, "")  # a full set has closed the gap
+        except PASSING as error:
+            raise NotBegun(_words(error)) from error
+        ready = journal.state
+        try:
+            # Not `get`: what the origin says instead of a message is an answer, too.
+            [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
+        except Exception as error:
+            if journal.state is not ready:
+                raise
+            if isinstance(error, PASSING):
+                raise NotBegun(_words(error)) from error
+            self._left_out()
+            raise
         return message
+
+    def _left_out(self) -> None:
+        """Make the request after the one under way ON, whether it waits or is yet to come."""
+        if self._waiting:
+            self._waiting[0] = replace(self._waiting[0], private=True)
+        else:
+            self._gap = True
 
     def _note(self, error: BaseException | None) -> None:
         self._note_servers(error)
         if error is None:
             return
-        if isinstance(error, OnoffError):
-            words = str(error)
-        elif isinstance(error, OSError):
-            words = told(error)
+        if isinstance(error, OnoffError | OSError):
+            words = _words(error)
         else:
             log.error("a step failed", exc_info=error)
             words = f"an error of the proxy itself ({type(error).__name__}); its log has more"
@@ -197,12 +202,16 @@ class Line:
 
     def _note_servers(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
-        failed = isinstance(error, TransportError)
+        failed = isinstance(error.__cause__ if isinstance(error, NotBegun) else error, TransportError)
         if failed and not self._unreachable:
             log.warning("a server does not answer: one request is pending and is sent again before the next one")
         elif error is None and self._unreachable:
             log.warning("the servers answer again")
         self._unreachable = failed or (self._unreachable and error is not None)
+
+
+def _words(error: OnoffError | OSError) -> str:
+    return told(error) if isinstance(error, OSError) else str(error)
 
 
 def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:

@@ -27,7 +27,7 @@ class _Server(GivenSocket, Server):
         self._sso.detach()
 
 
-def run(
+async def run(
     client: Client,
     urls: Mapping[str, str] | None,
     host: str,
@@ -38,18 +38,6 @@ def run(
     ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. `opened` is called with the line, and `ready` with the address."""
-    asyncio.run(_run(client, urls, host, port, metrics, opened, ready))
-
-
-async def _run(
-    client: Client,
-    urls: Mapping[str, str] | None,
-    host: str,
-    port: int,
-    metrics: bool,
-    opened: Callable[[Line], None],
-    ready: Callable[[str], None],
-) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

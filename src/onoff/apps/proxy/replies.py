@@ -21,7 +21,7 @@ from onoff.files import told
 
 RETRY_SECONDS = 5  # for those who come to a full line; who asks again after a step makes another one
 KEPT = "Your request is kept. It is sent again, unchanged, before the next one."
-NOT_BEGUN = "An earlier request is sent again before any other. Yours is kept, and is made after it."
+NOT_BEGUN = "Your request is kept in line, and is made before those that come after it."
 LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 BARE = (204, 205)  # statuses whose answers have no body
@@ -81,9 +81,11 @@ def failed(error: Exception) -> Response:
         status = 503
     elif isinstance(error, ContextError):
         status, words = 409, f"{words}; no step was made"
-    elif isinstance(error, TransportError):
+    elif isinstance(error, TransportError | NotBegun):
         late = isinstance(error, NotBegun)
-        status = 502 if isinstance(error.__cause__ if late else error, RefusedByServer) else 504
+        cause = error.__cause__ if late else error
+        if isinstance(cause, TransportError):
+            status = 502 if isinstance(cause, RefusedByServer) else 504
         words = f"{words if words.endswith(('.', '?', '!')) else words + '.'} {NOT_BEGUN if late else KEPT}"
     return said(status, words, {"retry-after": str(RETRY_SECONDS)} if status == 503 else None)
 
