@@ -10,7 +10,6 @@ from onoff.apps.cli.audit.showjoint import at_most, bits, first_request
 from onoff.apps.cli.printing import plain_data, print_json
 from onoff.apps.terminal import print_table, progress
 from onoff.apps.tone import aside
-from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
     from onoff.audit.everyday import Compared, Misfit, Streams, Told
@@ -37,8 +36,6 @@ def audit_past(
     hidden = sensitive_sources(chain, sensitive)
     engine = Everyday.start(chain, hidden)
     if true is not None:
-        if plot is not None:
-            raise OnoffError("--plot draws streams of the chain itself: leave it out, or --true-chain")
         misfit = audit_everyday_mistaken(
             chain, true, statuses, engine, hidden, uniform=uniform, effort=effort, progress=progress
         )
