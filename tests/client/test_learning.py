@@ -22,12 +22,6 @@ EVERYTHING = tuple(range(5))
 ASKED = b'if-none-match: "1"'
 
 
-@pytest.fixture(params=["own", "any"])
-def world(request, tmp_path):
-    with scene(request.param, tmp_path) as made:
-        yield made
-
-
 def learning(world, **options):
     at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
     return connect_sync(journal=world.directory / "learned", delay=0, **{"learn": True, **at, **options})

@@ -6,10 +6,10 @@ import asyncio
 import webbrowser
 from collections.abc import Callable
 
-from onoff.apps.embedded import answering, embedded, stopped
 from onoff.apps.page.app import create_app
 from onoff.apps.page.showing import Page
 from onoff.model.chain import Chain
+from onoff.server.embedded import answering, embedded, stopped
 from onoff.server.listening import reserved
 
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see

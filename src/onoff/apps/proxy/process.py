@@ -8,10 +8,10 @@ from ipaddress import ip_address
 
 from granian.http import HTTP1Settings
 
-from onoff.apps.embedded import answering, embedded, stopped
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.line import Line
 from onoff.client.client import Client
+from onoff.server.embedded import answering, embedded, stopped
 from onoff.server.listening import BACKLOG, reserved
 
 HEADERS = HTTP1Settings(header_read_timeout=10_000, max_buffer_size=64 * 1024)  # milliseconds, and bytes
