@@ -130,6 +130,17 @@ def bits(page, step):
     return [float(belief.nth(i).get_attribute("data-bits")) for i in (0, 1)]
 
 
+def only_the_naive_client_told(page, step):
+    """Check that the server learned nothing of a step from ours, and something from the naive client; both sides."""
+    sides = page.locator(f".belief[data-step='{step}'] .side")
+    expect(sides.nth(1)).to_be_visible()
+    expect(sides.nth(1)).not_to_have_attribute("data-bits", "0.000000")
+    ours, naive = bits(page, step)
+    assert ours < 1e-6
+    assert naive > 0.01
+    return sides
+
+
 def until(page, condition):
     """Playwright's own wait evaluates text within the page, which the page's content security policy forbids."""
     deadline = time.monotonic() + 120
@@ -193,12 +204,7 @@ def test_it_opens_with_a_stream_and_a_click_is_a_request_that_leaves_beliefs_fla
     made(page, first + 1)  # nothing was announced
     click(page, ("politics", False), ("business", False))
     made(page, first + 3)
-    side = page.locator(f".belief[data-step='{first + 1}'] .side")
-    expect(side.nth(1)).to_be_visible()
-    expect(side.nth(1)).not_to_have_attribute("data-bits", "0.000000")
-    ours, naive = bits(page, first + 1)
-    assert ours < 1e-6
-    assert naive > 0.01
+    side = only_the_naive_client_told(page, first + 1)
     told = side.nth(0).locator("b").inner_text().split(" → ")
     assert len(told) == 3
     assert len(set(told)) == 1  # before, at and after: flat
@@ -274,12 +280,7 @@ def test_the_announced_mode_is_the_second_tab_and_makes_a_request_when_the_next_
     made(page, first + 2)
     click(page, ("politics", False), ("business", False), ("science", True))
     made(page, first + 5)
-    side = page.locator(f".belief[data-step='{first + 3}'] .side")
-    expect(side.nth(1)).to_be_visible()
-    expect(side.nth(1)).not_to_have_attribute("data-bits", "0.000000")
-    ours, naive = bits(page, first + 3)
-    assert ours < 1e-6
-    assert naive > 0.01
+    only_the_naive_client_told(page, first + 3)
     assert [rows(page).nth(i).locator(".status").inner_text() for i in range(3)] == ["OFF", "OFF", "ON"]
     page.click("#now")  # without a next request
     made(page, first + 6)

@@ -479,7 +479,8 @@ def test_a_file_that_was_not_played_to_its_end_is_not_forgotten(leave, tmp_path,
     refused = onoff("play", tmp_path / "other", *common, "--restart", check=False)
     assert refused.returncode == RULES
     resume = f"`onoff resume --journal {tmp_path / 'j'}`"
-    assert (resume if code == PENDING else "`onoff get 'wetter süd'`") in refused.stderr
+    get = f"`onoff get 'wetter süd' --journal {tmp_path / 'j'}` makes it"
+    assert (resume if code == PENDING else get) in refused.stderr
     assert snapshot(tmp_path / "j") == before  # nothing was changed, not even a note
     assert not (tmp_path / "elsewhere").exists()
     (tmp_path / "first").write_text("on news\n")

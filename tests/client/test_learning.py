@@ -151,6 +151,7 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
             client.get(name, private=i < 30)
     done = call("fit", tmp_path / "learned", "-o", tmp_path / "habits.json", check=True)
     assert "A chain is public" in done.stderr
+    assert f"`onoff rates {tmp_path / 'habits.json'} --promise past` says how much" in done.stdout
     fitted = json.loads((tmp_path / "habits.json").read_text())
     assert fitted["names"] == list(NAMES)
     assert np.sum(fitted["counts"]) == 59

@@ -21,6 +21,14 @@ CHAIN = Chain([[0.4 if x == y else 0.2 for y in range(4)] for x in range(4)], NA
 ON, OFF = True, False
 
 
+def planned(directory: Path) -> Path:
+    """A directory with plans for the first lags."""
+    store = PlanStore(CHAIN, directory)
+    for lag in (1, 2, 3):
+        store.save(plan(CHAIN, lag))
+    return directory
+
+
 class Driver:
     """The process that runs clients. What it and they say of errors is in the file `errors`."""
 

@@ -9,9 +9,7 @@ import sqlite3
 
 import pytest
 
-from crashkit import BODIES, CHAIN, NAMES, Driver
-from onoff import plan
-from onoff.plans.store import PlanStore
+from crashkit import BODIES, CHAIN, NAMES, planned
 from recordingserver import OnoffOrigin, Origin, RecordingServer
 from stresskit import mutated, said
 
@@ -22,18 +20,9 @@ ODD_NOTES = ("", "{", "null", "[]", "7", "{}", '{"first": "x"}', '{"digest": 1, 
 
 
 @pytest.fixture
-def driver(tmp_path):
-    with Driver(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")) as process:
-        yield process
-
-
-@pytest.fixture
 def template(tmp_path):
     """Plans that are at hand."""
-    store = PlanStore(CHAIN, tmp_path / "template")
-    for lag in (1, 2, 3):
-        store.save(plan(CHAIN, lag))
-    return tmp_path / "template"
+    return planned(tmp_path / "template")
 
 
 def damaged(content, rng):

@@ -8,11 +8,9 @@ import resource
 import httpx
 import pytest
 
-from crashkit import BODIES, CHAIN, NAMES, Driver, check_requests
-from onoff import plan
+from crashkit import BODIES, CHAIN, NAMES, check_requests, planned
 from onoff.client.journal import Journal
 from onoff.client.transport.web import HttpTransport
-from onoff.plans.store import PlanStore
 from recordingserver import OnoffOrigin, Origin, RecordingServer
 from serverprocess import ServerProcess
 from smalldisk import PAGE, small_disk
@@ -24,17 +22,8 @@ LENGTH = 4096
 
 
 @pytest.fixture
-def driver(tmp_path):
-    with Driver(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")) as process:
-        yield process
-
-
-@pytest.fixture
 def plans(tmp_path):
-    store = PlanStore(CHAIN, tmp_path / "plans")
-    for lag in (1, 2, 3):
-        store.save(plan(CHAIN, lag))
-    return tmp_path / "plans"
+    return planned(tmp_path / "plans")
 
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])

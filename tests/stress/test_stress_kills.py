@@ -13,18 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from crashkit import BODIES, CHAIN, NAMES, AnyServer, Driver, OwnServer
+from crashkit import BODIES, CHAIN, NAMES, AnyServer, OwnServer
 from onoff.client.journal import Journal
 from stresskit import portion, said
 
 pytestmark = pytest.mark.stress
 LENGTH = 25  # requests in a stream
-
-
-@pytest.fixture
-def driver(tmp_path):
-    with Driver(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")) as process:
-        yield process
 
 
 @pytest.fixture

@@ -31,6 +31,19 @@ class Prepared:
     line: bytes | None
 
 
+class NothingAhead:
+    """The side of a client whose next step needs no preparation: between requests it does nothing."""
+
+    def look_ahead(self) -> None:
+        return
+
+    async def hold(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
 class Ahead:
     """One step ahead. `prepare` makes it from the rows and the number of the step."""
 

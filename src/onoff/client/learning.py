@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onoff.client.ahead import NothingAhead
 from onoff.client.journal import Journal
 from onoff.client.session import Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
@@ -84,7 +85,7 @@ class Learned:
         )
 
 
-class Learning:
+class Learning(NothingAhead):
     """The side of the client that asks for everything and keeps what was wanted. See `onoff.client.promises.Drawing`.
 
     `chain` has the names of the sources. Its probabilities are nobody's habits and decide nothing.
@@ -129,15 +130,6 @@ class Learning:
         self._learned, self._was_open = found, is_open
         if (found.enough, found.enough_open) != (before.enough, before.enough_open):
             log.warning("%s", found.words(self._journal.path))
-
-    def look_ahead(self) -> None:
-        return
-
-    async def hold(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def unknown_habits(names: Sequence[str]) -> Chain:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onoff.client import past, session
-from onoff.client.ahead import Ahead, Prepared
+from onoff.client.ahead import Ahead, NothingAhead, Prepared
 from onoff.client.journal import Journal
 from onoff.client.journalfile import DamagedError, explained
 from onoff.client.record import append, law_line
@@ -53,7 +53,7 @@ class Drawing(Protocol):
         """Let everything go."""
 
 
-class Both:
+class Both(NothingAhead):
     """Past and future are hidden; an OFF request needs the next one. Queries are drawn from plans."""
 
     def __init__(self, chain: Chain, journal: Journal, planner: Planner, randbelow: RandBelow) -> None:
@@ -81,15 +81,6 @@ class Both:
         """What the full set costs, in the unit of the plans."""
         lengths = self._planner.store.lengths
         return float(self._chain.n) if lengths is None else math.fsum(lengths)
-
-    def look_ahead(self) -> None:
-        return
-
-    async def hold(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 class Past:

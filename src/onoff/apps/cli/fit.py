@@ -133,7 +133,7 @@ def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, ope
     if as_json:
         print_json(result.report)
     else:
-        showing.print_fit(result.report, open_only)
+        showing.print_fit(result.report, out, open_only)
     if plot is not None:
         showing.plot_costs(result.report, plot)
         aside(f"drawn: {plot}")

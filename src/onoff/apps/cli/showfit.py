@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from math import ceil
 from pathlib import Path
 
@@ -15,8 +16,8 @@ WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
 
 
-def print_fit(report: Report, open_only: bool = False) -> None:
-    """Print what was counted, then what the chain is worth, then what privacy costs.
+def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
+    """Print what was counted, then what the chain is worth, then what privacy costs. `chain` is the file that has it.
 
     With `open_only` rows without a source are the private ones.
     """
@@ -32,7 +33,8 @@ def print_fit(report: Report, open_only: bool = False) -> None:
     print(report.verdict)
     if too_few(report.transitions, report.n):
         return
-    print("The promise past usually costs less: `onoff rates CHAIN --promise past` says how much.")
+    rates = f"`onoff rates {shlex.quote(str(chain))} --promise past`"
+    print(f"The promise past usually costs less: {rates} says how much.")
     if any(max(row.bound, row.everyday) >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "

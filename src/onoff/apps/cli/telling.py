@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onoff.apps.tone import note
-from onoff.errors import JournalError, OnoffError, PendingRequest, RefusedByServer, StaleStep, TransportError
+from onoff.errors import Announced, JournalError, OnoffError, PendingRequest, RefusedByServer, StaleStep, TransportError
 from onoff.files import told
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
 
-COMMAND = "`onoff resume`"
-RESUME = f"{COMMAND} finishes it"
+RESUME = "`onoff resume` finishes it"
+COMMANDS = re.compile("`onoff (resume|get [^`]+)`")  # those that an error may advise
 
 
 @contextmanager
@@ -33,6 +34,8 @@ def explained(client: Client, advice: str) -> Iterator[None]:
         yield
     except PendingRequest as error:
         raise PendingRequest(_with_journal(str(error), client.path), step=error.step) from None
+    except Announced as error:
+        raise Announced(_with_journal(str(error), client.path), announced=error.announced) from None
     except (TransportError, JournalError, OSError) as error:
         if isinstance(error, StaleStep):
             raise
@@ -55,12 +58,12 @@ def explained(client: Client, advice: str) -> Iterator[None]:
 
 
 def _with_journal(text: str, journal: Path) -> str:
-    """The words with the command that finishes a request as it must be typed for this journal."""
+    """The words with the commands that finish or make a request as they must be typed for this journal."""
     from onoff.client.settings import default_journal
 
     if journal == default_journal():
         return text
-    return text.replace(COMMAND, f"{COMMAND[:-1]} --journal {shlex.quote(str(journal))}`")
+    return COMMANDS.sub(lambda found: f"{found[0][:-1]} --journal {shlex.quote(str(journal))}`", text)
 
 
 def _sentence(words: str) -> str:
