@@ -7,7 +7,7 @@ import pytest
 
 from onoff import Chain
 from onoff.schemes.comb import comb, comb_law
-from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.law import DENOMINATOR, Law, quantised
 from onoff.schemes.realisation import sinkhorn
 from onoff.schemes.realisation.network import Network, supplies
 from onoff.schemes.realisation.repair import Repair
@@ -103,3 +103,18 @@ def test_both_screens_leave_the_same_plan(monkeypatch):
     assert type(screen_of(compiled, 1e-4)).__module__.endswith("lanes")
     np.testing.assert_array_equal(compiled.member, plain.member)
     np.testing.assert_array_equal(compiled.mass, plain.mass)
+
+
+def test_a_sum_that_lost_its_digits_certifies_nothing(screen):
+    """Sets {0, 1, 2, 3} and {1, 2, 3}, where 1 to 3 are so rare that the second sum is rounding, if it is a difference.
+
+    The second set has 1 % more mass than its sources, ten times the slack: no flow fills it.
+    """
+    rng = np.random.default_rng(5)
+    member = np.array([[True, True, True, True], [False, True, True, True]])
+    for _ in range(100):
+        rare = rng.uniform(0.5e-14, 1.5e-14, 3)
+        units = round(1.01 * rare.sum() * DENOMINATOR)
+        law = Law(member, np.array([DENOMINATOR - units, units]))
+        row = np.array([1 - rare.sum(), *rare])
+        assert not screen(law, 1e-3).passes(row[None]).any()
