@@ -190,10 +190,14 @@ class WireError(OnoffError, ValueError):
 
 
 class CatalogueError(WireError):
-    """The names, the message length or the document are not a catalogue."""
+    """The names, the message length or the document are not a catalogue.
 
-    def __init__(self, message: str, *, reason: str = "not-a-catalogue") -> None:
+    `problems` has a line for each URL of a list that cannot be used.
+    """
+
+    def __init__(self, message: str, *, reason: str = "not-a-catalogue", problems: tuple[str, ...] = ()) -> None:
         super().__init__(message, reason=reason)
+        self.problems = problems
 
 
 class CatalogueMismatch(WireError):

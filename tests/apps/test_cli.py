@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from clikit import call
+from clikit import call, interrupt
 from onoff import Chain, bounds, plan
 from onoff.apps import terminal as report
 from onoff.apps.cli.options import parse_lags
@@ -280,16 +280,8 @@ def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):
     environment = {**os.environ, "TERM": "xterm", "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment)
     os.close(end)
-    shown = b""
     try:
-        while not re.search(rb"[1-9][0-9]*/1000[0-9][0-9]", shown):  # the progress bar tells that it runs
-            shown += os.read(terminal, 4096)
-        process.send_signal(signal.SIGINT)
-        try:
-            while piece := os.read(terminal, 4096):
-                shown += piece
-        except OSError:  # the other end is closed
-            pass
+        shown = interrupt(process, terminal, rb"[1-9][0-9]*/1000[0-9][0-9]")  # the progress bar tells that it runs
         assert process.wait(timeout=120) == 130
     finally:
         process.kill()

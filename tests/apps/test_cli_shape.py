@@ -161,6 +161,28 @@ def test_get_writes_a_file_whole_and_only_after_the_connection_is_closed(given, 
     assert again.returncode == 0, again.stderr
 
 
+def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
+    """What the server sees must not depend on whether a reader wants to look at its message again."""
+    call("get", "news", *given, check=True)
+    origin.reset()
+    again = call("resume", "--journal", tmp_path / "j", check=True)
+    assert again.stdout == "latest of news"
+    assert "nothing was pending; this is the last message again, and no server was asked" in again.stderr
+    assert not any(origin.recording())
+
+
+def test_resume_says_again_that_there_is_no_message(given, tmp_path):
+    with RecordingServer(lambda request: reply(b"gone", 410)) as server:
+        (tmp_path / "urls.json").write_text(json.dumps({name: f"{server.url}/{name}" for name in NAMES}))
+        words = ["get", "news", "--urls", tmp_path / "urls.json", *given[:2], *given[4:]]
+        assert call(*words).returncode == errors.NO_MESSAGE
+        server.reset()
+        again = call("resume", "--journal", tmp_path / "j", "--json")
+        assert not any(server.recording())
+    assert (again.returncode, again.stdout) == (errors.NO_MESSAGE, "")
+    assert "the server answered 410 for 'news'" in again.stderr
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_asked(given, tmp_path, origin):
     origin.reset()
     done = call("get", "news", "-o", tmp_path / "none" / "message", *given)

@@ -22,16 +22,7 @@ from onoff.apps.page.world import LOCKED, OPENING
 from onoff.audit.transcript.reading import read_log
 from onoff.errors import ChainError, ContextError, OnoffError, PlanError, SessionError
 from onoff.types import quiet
-
-CHAIN = Chain([[0.8, 0.15, 0.05], [0.1, 0.6, 0.3], [0.5, 0.0, 0.5]], ["a", "b", "c"])
-FULL = (0, 1, 2)
-
-
-async def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+from pagekit import CHAIN, FULL, until
 
 
 async def answered(world):

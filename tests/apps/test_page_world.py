@@ -25,16 +25,7 @@ from onoff.plans.making import plan
 from onoff.plans.planner import Planner
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
-
-CHAIN = Chain([[0.8, 0.15, 0.05], [0.1, 0.6, 0.3], [0.5, 0.0, 0.5]], ["a", "b", "c"])
-FULL = (0, 1, 2)
-
-
-async def until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+from pagekit import CHAIN, FULL, until
 
 
 def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import typer
 
-from clikit import call
+from clikit import call, on_terminal
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, OnoffError, bounds, plan
 from onoff.apps.cli.app import app
@@ -216,19 +215,9 @@ def test_a_cluster_that_loses_a_worker_computes_the_whole_grid(chain_file, tmp_p
 
 
 def test_a_terminal_sees_how_many_cells_are_done(chain_file, tmp_path):
-    ours, theirs = pty.openpty()
-    arguments = command(chain_file, "--lags", "1-3", "--jobs", 1, "--out", tmp_path / "a.parquet")
-    with subprocess.Popen(arguments, stderr=theirs, stdout=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(ours, 65536)
-            except OSError:
-                break
-    os.close(ours)
-    assert process.returncode == 0
-    assert b"9/9" in shown
+    done = on_terminal(command(chain_file, "--lags", "1-3", "--jobs", 1, "--out", tmp_path / "a.parquet"))
+    assert done.returncode == 0
+    assert b"9/9" in done.stderr
 
 
 @pytest.mark.parametrize(

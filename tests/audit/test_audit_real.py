@@ -7,7 +7,6 @@ import math
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from fractions import Fraction
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clikit import call
+from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.real import real
 from onoff.audit.models import Encoder, Everything, Naive, Planned
@@ -417,16 +416,8 @@ def test_ctrl_c_prints_what_was_reached(people, tmp_path):
     environment = {**os.environ, "TERM": "xterm"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env=environment, text=True)
     os.close(end)
-    shown = b""
     try:
-        while not re.search(rb"[1-9][0-9]*/15000", shown):
-            shown += os.read(terminal, 4096)
-        process.send_signal(signal.SIGINT)
-        try:
-            while piece := os.read(terminal, 4096):
-                shown += piece
-        except OSError:  # the other end is closed
-            pass
+        shown = interrupt(process, terminal, rb"[1-9][0-9]*/15000")
         printed = process.communicate(timeout=120)[0]
         assert process.returncode == 130
     finally:

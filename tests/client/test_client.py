@@ -38,6 +38,8 @@ from onoff.errors import (
     Announced,
     CatalogueError,
     ChainError,
+    JournalError,
+    JournalLocked,
     OnoffError,
     PendingRequest,
     SourceError,
@@ -166,6 +168,42 @@ def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chai
     first, again = asyncio.run(recover())
     assert first.body == again.body == b"latest of sports"
     assert len(server.transcript()) == before + 1  # the second time it came from the disk
+
+
+def test_the_last_message_is_had_again_without_a_server(chain, server, tmp_path):
+    """Nobody answers at port 1. A pending request is not taken for a message, and no journal is made."""
+    nobody = Client(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", promise="past")
+    with pytest.raises(JournalError, match="there is no journal"):
+        nobody.again()
+    assert not list(tmp_path.iterdir())
+
+    async def ask():
+        async with Client(chain, OnoffTransport(server.url), tmp_path / "j", promise="past", delay=0.0) as client:
+            with pytest.raises(JournalLocked):
+                client.again()
+            return await client.get("sports")
+
+    Journal(tmp_path / "j", chain.fingerprint, asyncio.run(catalogue_of(server)), promise="past").close()
+    assert nobody.again() is None
+    asked = asyncio.run(ask())
+    message, row = nobody.again()
+    assert message == asked
+    assert (row.step, row.query, row.private) == (0, (0, 1, 2, 3), True)
+    journal = Journal(tmp_path / "j", chain.fingerprint, None)
+    everything = Pending(0, None, True, True, 0, (0, 1, 2, 3), "everything", 0.0)
+    begun = journal.asking(replace(journal.state, pending=everything))
+    journal.begin(begun, begun.pending, 4.0)
+    journal.close()
+    with pytest.raises(PendingRequest, match="finishes it"):
+        nobody.again()
+
+
+async def catalogue_of(server):
+    """The fingerprint of what a server offers."""
+    transport = OnoffTransport(server.url)
+    await transport.connect()
+    await transport.close()
+    return transport.fingerprint
 
 
 def test_a_server_with_other_sources_is_refused(server, tmp_path):
@@ -665,6 +703,17 @@ def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
         assert "no source is called 'newz'" in onoff("get", *words, *common, check=False).stderr
     for more in ([], common[2:]):
         assert "there is no journal" in onoff("resume", *common[:2], *more, check=False).stderr
+    assert not (tmp_path / "j").exists()
+
+
+def test_a_source_that_only_the_urls_have_is_not_called_unknown(chain_file, web, tmp_path):
+    (tmp_path / "urls.json").write_text(json.dumps({**web, "culture": f"{web['news']}?culture"}))
+    common = ["--journal", tmp_path / "j", "--chain", chain_file, "--urls", tmp_path / "urls.json"]
+    for words in (["culture"], ["news", "--next", "culture"]):
+        done = onoff("get", *words, *common, check=False)
+        assert done.returncode == USAGE
+        assert "'culture' is among the URLs, but not in the chain: fit a chain" in done.stderr
+    assert "no source is called 'newz'" in onoff("get", "newz", *common, check=False).stderr
     assert not (tmp_path / "j").exists()
 
 

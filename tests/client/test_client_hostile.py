@@ -14,7 +14,7 @@ import time
 import pytest
 
 import onoff.client.journal
-from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, ON, TRANSPORTS, Told, faulty, scene
+from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, ON, Told, faulty
 from onoff import Chain
 from onoff.client.client import Client
 from onoff.client.journal import Journal
@@ -27,24 +27,6 @@ from serverprocess import ServerProcess
 
 SET = (1, 2, 4)
 VICTIM = 2  # the source for which the server misbehaves
-
-
-@pytest.fixture(params=TRANSPORTS)
-def world(request, tmp_path):
-    with scene(request.param, tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def own(tmp_path):
-    with scene("own", tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def any_origin(tmp_path):
-    with scene("any", tmp_path) as found:
-        yield found
 
 
 # What a hostile onoff server does with the frames of an answer.
@@ -107,6 +89,14 @@ def watch(world, journals, ask=None):
     return outcomes, recordings
 
 
+def watch_alike(world, journals):
+    """What `watch` saw, which must be the same for every wanted source: one outcome, and the requests in order."""
+    outcomes, recordings = watch(world, journals)
+    assert outcomes == [outcomes[0]] * len(SET)
+    assert recordings == [recordings[0]] * len(SET)
+    return outcomes[0], [raw for connection in recordings[0] for raw in connection]
+
+
 def settle(world, journals):
     """Journals that have had their first request, ON, so that the next may be OFF."""
     for wanted in SET:
@@ -136,11 +126,9 @@ def test_a_broken_answer_is_asked_for_again_alike_whatever_was_wanted(own, fault
     own.server.respond = faulty(
         own.origin, lambda request, _: None if request.number == 0 else OWN_FAULTS[fault](own.origin.frames(request))
     )
-    outcomes, recordings = watch(own, "j")
-    assert outcomes == [outcomes[0]] * len(SET)
-    assert outcomes[0][0] is Unavailable
-    assert recordings == [recordings[0]] * len(SET)
-    queries = [raw for connection in recordings[0] for raw in connection if b"POST /v1/query" in raw]
+    outcome, seen = watch_alike(own, "j")
+    assert outcome[0] is Unavailable
+    queries = [raw for raw in seen if b"POST /v1/query" in raw]
     assert len(queries) == 3
     assert len(set(queries)) == 1
     check_resumed(own, "j", queries[:1])
@@ -152,11 +140,9 @@ def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
     own.server.respond = faulty(
         own.origin, lambda request, _: None if request.number == 0 else REFUSALS[fault](own.origin.frames(request))
     )
-    outcomes, recordings = watch(own, "j")
-    assert outcomes == [outcomes[0]] * len(SET)
-    assert outcomes[0][0] is RefusedByServer
-    assert recordings == [recordings[0]] * len(SET)
-    queries = [raw for connection in recordings[0] for raw in connection if b"POST /v1/query" in raw]
+    outcome, seen = watch_alike(own, "j")
+    assert outcome[0] is RefusedByServer
+    queries = [raw for raw in seen if b"POST /v1/query" in raw]
     assert len(queries) == 1
     check_resumed(own, "j", queries)
 
@@ -169,10 +155,9 @@ def test_one_broken_answer_costs_one_more_attempt(own, fault, latest):
     own.server.respond = faulty(
         own.origin, lambda request, _: OWN_FAULTS[fault](own.origin.frames(request)) if request.number == 1 else None
     )
-    outcomes, recordings = watch(own, "j")
-    assert outcomes == [("message",)] * len(SET)
-    assert recordings == [recordings[0]] * len(SET)
-    queries = [raw for connection in recordings[0] for raw in connection if b"POST" in raw]
+    outcome, seen = watch_alike(own, "j")
+    assert outcome == ("message",)
+    queries = [raw for raw in seen if b"POST" in raw]
     assert len(queries) == 2
     assert len(set(queries)) == 1
 
@@ -229,14 +214,11 @@ def test_a_broken_body_makes_the_whole_set_go_out_again(any_origin, fault):
     world = any_origin
     settle(world, "j")
     world.server.respond = only_for_the_victim(world, ANY_FAULTS[fault])
-    outcomes, recordings = watch(world, "j")
-    assert outcomes == [outcomes[0]] * len(SET)
-    assert outcomes[0][0] is Unavailable
-    assert recordings == [recordings[0]] * len(SET)
-    paths = [raw.split(b" ")[1].decode() for connection in recordings[0] for raw in connection]
+    outcome, seen = watch_alike(world, "j")
+    assert outcome[0] is Unavailable
     upto = [f"/{NAMES[i]}" for i in SET if i <= VICTIM]
-    assert paths == upto * 3
-    whole = [raw for connection in recordings[0] for raw in connection][: len(upto)]
+    assert [raw.split(b" ")[1].decode() for raw in seen] == upto * 3
+    whole = seen[: len(upto)]
     for wanted in SET:
         world.server.respond = world.origin
         world.server.reset()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, TRANSPORTS, faulty, scene
+from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS, faulty, scene
 from onoff.client import held
 from onoff.client.client import Client, _member
 from onoff.client.journal import Journal
@@ -23,13 +23,6 @@ from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged, parse_query
 from recordingserver import Reply, VersionedOrigin, reply
 
-SETS = [(0, 3), (2, 3, 4), (1, 4)]
-STREAMS = [
-    [("news", ON), ("weather", OFF), ("science", OFF), ("sports", ON), ("culture", OFF), ("news", ON)],
-    [("culture", ON), ("news", OFF), ("culture", OFF), ("news", ON), ("sports", OFF), ("science", ON)],
-]
-FULL = tuple(range(len(NAMES)))
-ASKED = [FULL, SETS[0], SETS[1], FULL, SETS[2], FULL]
 VICTIM = 2
 ROOM = 50  # bytes: for some of the members only
 
@@ -41,12 +34,6 @@ def world(request, tmp_path):
         if request.param != "own":
             found.origin = VersionedOrigin(BODIES, dated=request.param == "dated")
             found.server.respond = found.origin
-        yield found
-
-
-@pytest.fixture
-def own(tmp_path):
-    with scene("own", tmp_path) as found:
         yield found
 
 

@@ -6,18 +6,10 @@ import json
 
 import pytest
 
-from clientkit import NAMES, OFF, ON, TRANSPORTS, faulty, scene
+from clientkit import ASKED, NAMES, SETS, STREAMS, TRANSPORTS, faulty, scene
 from onoff.errors import SourceError
 from recordingserver import Reply, reply
 
-SETS = [(0, 3), (2, 3, 4), (1, 4)]
-# Two streams with the same statuses. Even the OFF requests differ, which is more than is promised: the sets are given.
-STREAMS = [
-    [("news", ON), ("weather", OFF), ("science", OFF), ("sports", ON), ("culture", OFF), ("news", ON)],
-    [("culture", ON), ("news", OFF), ("culture", OFF), ("news", ON), ("sports", OFF), ("science", ON)],
-]
-FULL = tuple(range(len(NAMES)))
-ASKED = [FULL, SETS[0], SETS[1], FULL, SETS[2], FULL]
 TEMPTING = [
     "Set-Cookie: who=you; Path=/",
     'ETag: "tag"',

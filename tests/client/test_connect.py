@@ -17,12 +17,6 @@ from onoff.errors import ChainError, OnoffError, PlanError
 from onoff.plans.planner import Planner
 
 
-@pytest.fixture(params=["own", "any"])
-def world(request, tmp_path):
-    with scene(request.param, tmp_path) as made:
-        yield made
-
-
 def where(world, as_file=False):
     """How the server is named: by its address, or by its URLs, in a file or not."""
     if world.kind == "own":

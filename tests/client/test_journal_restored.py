@@ -45,6 +45,13 @@ def make_step(path, request=1):
     journal.close()
 
 
+def steps_of(path):
+    """How many steps the journal has, once it was taken again."""
+    journal = opened(path)
+    journal.close()
+    return journal.state.step
+
+
 def witness_of(path):
     journal = opened(path)
     name = journal.stream
@@ -102,6 +109,7 @@ def test_a_new_journal_in_the_place_of_a_refused_one_is_taken(path, tmp_path):
     path.rename(tmp_path / "away")
     make_step(path)
     make_step(path)
+    assert steps_of(path) == 2
 
 
 # What must never cause a refusal.
@@ -149,6 +157,7 @@ def test_what_happens_to_machines_is_no_reason_to_refuse(path, happen):
         journal.finish(finish(state), members, 1, 1)
     journal.close()
     make_step(path)
+    assert steps_of(path) == 2 + (happen is rebooted)
 
 
 def test_a_clock_that_runs_backwards_is_no_reason_to_refuse(path, monkeypatch):
@@ -156,6 +165,7 @@ def test_a_clock_that_runs_backwards_is_no_reason_to_refuse(path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: next(times))
     for _ in range(4):
         make_step(path)
+    assert steps_of(path) == 4
 
 
 def test_a_journal_that_is_moved_with_its_lock_is_taken(path, tmp_path):
@@ -168,6 +178,7 @@ def test_a_journal_that_is_moved_with_its_lock_is_taken(path, tmp_path):
     for name in ("journal", "journal.lock"):
         (elsewhere / name).rename(tmp_path / name.replace("journal", "renamed"))
     make_step(tmp_path / "renamed")
+    assert steps_of(tmp_path / "renamed") == 3
 
 
 @pytest.mark.parametrize(("kind", "call"), [(Journal, "_seal"), (Witness, "tell")])
@@ -226,6 +237,7 @@ def test_a_full_cache_is_no_reason_to_stop(path, monkeypatch):
     monkeypatch.setattr(onoff.client.witness, "os", FullOs())
     make_step(path)
     make_step(path)
+    assert steps_of(path) == 3
 
 
 def test_the_witness_holds_a_number_and_only_the_owner_reads_it(path):

@@ -22,12 +22,6 @@ EVERYTHING = tuple(range(5))
 ASKED = b'if-none-match: "1"'
 
 
-@pytest.fixture(params=["own", "any"])
-def world(request, tmp_path):
-    with scene(request.param, tmp_path) as made:
-        yield made
-
-
 def learning(world, **options):
     at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
     return connect_sync(journal=world.directory / "learned", delay=0, **{"learn": True, **at, **options})
@@ -36,7 +30,7 @@ def learning(world, **options):
 def test_every_request_asks_for_everything_and_is_noted_with_the_status_it_was_asked_with(world):
     with learning(world) as client:
         messages = [client.get(name, private=private) for name in NAMES for private in (True, False)]
-        assert client.learned == type(client.learned)(5, 10, 5)
+        assert client.learned == type(client.learned)(5, 10, 5, 0)
         assert not client.learned.enough
     assert [message.body for message in messages] == [BODIES[name] for name in NAMES for _ in range(2)]
     assert {message.query for message in messages} == {NAMES}
@@ -64,14 +58,14 @@ def test_it_says_once_when_there_is_enough_and_that_a_chain_becomes_public(tmp_p
         for name in wanted[:-2]:
             client.get(name)
         assert not caplog.records
-        assert "needs 51" in client.learned.words()
+        assert "needs 51" in client.learned.words(tmp_path / "learned")
         client.get(wanted[-2])
         assert client.learned.enough
         client.get(wanted[-1])
     [record] = caplog.records
     assert "ENOUGH for a chain" in record.getMessage()
     assert "becomes public" in record.getMessage()
-    assert "of those asked OFF 51 are needed" in record.getMessage()
+    assert "50 must come right after another one asked OFF, and 0 do" in record.getMessage()
     with pytest.raises(LogError, match=r"nothing to fit\. Switch OFF .*curl -X PUT -d off"):
         onoff.fit(tmp_path / "learned", open_only=True)
     assert "--open-only" in call("status", "--journal", tmp_path / "learned", check=True).stdout
@@ -86,7 +80,27 @@ def test_it_says_again_when_those_asked_off_are_enough_also_in_another_process(t
     together, asked_off = (record.getMessage() for record in caplog.records)
     assert "51 requests are noted, 49 of them asked OFF. All together are ENOUGH" in together
     assert "53 requests are noted, 51 of them asked OFF. The ones asked OFF are ENOUGH for a chain" in asked_off
-    assert "-o habits.json --open-only`. `onoff fit JOURNAL -o habits.json` uses" in asked_off
+    fit = f"`onoff fit {tmp_path / 'learned'} -o habits.json"
+    assert f"{fit} --open-only`. {fit}` uses" in asked_off
+
+
+def test_enough_of_those_asked_off_counts_what_the_fit_counts(tmp_path, caplog):
+    """Of 101 requests 67 are asked OFF, in pairs between private ones: the fit has 33 transitions, and needs 50."""
+    with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"), learning(world) as client:
+        for i in range(101):
+            client.get(NAMES[i % 5], private=i % 3 == 0)
+        found = client.learned
+        assert (found.open, found.open_pairs, found.enough, found.enough_open) == (67, 33, True, False)
+        assert onoff.fit(tmp_path / "learned", open_only=True).counts.sum() == found.open_pairs
+        assert (
+            json.loads(call("status", "--journal", tmp_path / "learned", "--json", check=True).stdout)["open_pairs"]
+            == 33
+        )
+        assert len(caplog.records) == 1
+        for i in range(18):  # one neighbour of the last one, and the rest
+            assert client.learned.enough_open == (i > 16)
+            client.get(NAMES[i % 5], private=False)
+    assert "The ones asked OFF are ENOUGH" in caplog.records[1].getMessage()
 
 
 def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_one_to_learn(world):

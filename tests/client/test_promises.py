@@ -47,18 +47,6 @@ STATUSES = [ON, ON, OFF, OFF, OFF, ON, OFF, OFF]
 READ = [NAMES[i % 5] for i in range(len(STATUSES))]
 
 
-@pytest.fixture(params=["own", "any"])
-def world(request, tmp_path):
-    with scene(request.param, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def own(tmp_path):
-    with scene("own", tmp_path) as made:
-        yield made
-
-
 def at(world):
     """How a client is told of the server."""
     return {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -11,8 +12,9 @@ import pytest
 
 from clikit import call
 from onoff import HttpTransport
-from onoff.client.urls import asking, lists
+from onoff.client.urls import asking, find_urls, lists
 from onoff.client.urls.lists import plain_name
+from onoff.errors import CatalogueError
 from recordingserver import RecordingServer, Reply, reply
 
 OPML = """<?xml version="1.0" encoding="UTF-8"?>
@@ -48,11 +50,11 @@ def made(text, directory, *options):
     return done, json.loads(written.read_text()) if written.exists() else None
 
 
-def refused(text, directory, *words):
+def refused(text, directory, *words, lines=1):
     done, written = made(text, directory)
     assert written is None
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("\n") == lines
     for word in words:
         assert word in done.stderr
 
@@ -164,13 +166,29 @@ def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_ht
     )
 
 
-def test_dead_urls_are_all_named_and_all_were_asked(site, tmp_path):
+def test_dead_urls_are_all_named_one_in_a_line_and_all_were_asked(site, tmp_path):
     site.pages = {"/a": 404, "/c": Reply([], close=True), "/d": 304}
     text = "".join(f"{site.url}/{name} {name}\n" for name in "abcd")
-    refused(text, tmp_path, "line 1 ('a')", "answers with 404", "line 3 ('c')", "does not answer", "answers with 304")
+    place = tmp_path / "feeds"
+    told = (
+        f"{place}: line 1 ('a'): '{site.url}/a' answers with 404: correct the URL, or leave it out\n",
+        f"\n{place}: line 3 ('c'): '{site.url}/c' does not answer",
+        f"\n{place}: line 4 ('d'): '{site.url}/d' answers with 304",
+        "\nonoff: error: 3 URLs cannot be used: correct them, or leave them out. Nothing was written\n",
+    )
+    refused(text, tmp_path, *told, lines=4)
     assert len(site.server.requests) == 4
-    site.pages = dict.fromkeys([f"/{i}" for i in range(9)], 410)
-    refused("".join(f"{site.url}/{i} s{i}\n" for i in range(9)), tmp_path, "and 4 more")
+    site.pages = {"/c": 404}
+    refused(text, tmp_path, "onoff: error: ", "line 3 ('c')", "answers with 404")
+
+
+def test_of_many_dead_urls_ten_are_named_and_the_others_counted(site, tmp_path):
+    site.pages = dict.fromkeys([f"/{i}" for i in range(12)], 410)
+    text = "".join(f"{site.url}/{i} s{i:02}\n" for i in range(12))
+    refused(text, tmp_path, "line 10 (", "\nand 2 more\n", "12 URLs cannot be used", lines=12)
+    with pytest.raises(CatalogueError, match=r"12 of 12 URLs cannot be used, the first of them .*line 1 ") as caught:
+        asyncio.run(find_urls(tmp_path / "feeds"))
+    assert len(caught.value.problems) == 12
 
 
 def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):

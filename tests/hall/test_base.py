@@ -191,6 +191,7 @@ print(json.dumps(lacking))
 
 
 def test_where_everything_is_installed_nothing_is_missing():
+    """The point is that nothing is raised: `need` raises `MissingExtra` if a module is not there."""
     for extra in MODULES:
         need(extra, "the test")
 

@@ -25,6 +25,14 @@ BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
 CHAIN = Chain([[0.2] * 5] * 5, NAMES)
 ON, OFF = True, False
 TRANSPORTS = ("own", "any")
+# Two streams with the same statuses. Even the OFF requests differ, which is more than is promised: the sets are given.
+STREAMS = [
+    [("news", ON), ("weather", OFF), ("science", OFF), ("sports", ON), ("culture", OFF), ("news", ON)],
+    [("culture", ON), ("news", OFF), ("culture", OFF), ("news", ON), ("sports", OFF), ("science", ON)],
+]
+SETS = [(0, 3), (2, 3, 4), (1, 4)]
+FULL = tuple(range(len(NAMES)))
+ASKED = [FULL, SETS[0], SETS[1], FULL, SETS[2], FULL]
 BODY_LIMIT = 2**21
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
@@ -279,15 +280,19 @@ def test_problems_are_counted_by_type(server):
     assert count() == before + 1
 
 
+@asynccontextmanager
+async def talking(app, **options):
+    """A client of the application in this process."""
+    transport = httpx.ASGITransport(app, **options)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        yield http
+
+
 def answers(app, *requests):
     """The application's answers in this process, one for each (method, path, options)."""
 
     async def run():
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
-        ):
+        async with talking(app, raise_app_exceptions=False) as http:
             return [await http.request(method, path, **options) for method, path, options in requests]
 
     return asyncio.run(run())
@@ -350,11 +355,7 @@ def test_a_publisher_that_waits_for_the_store_does_not_hold_up_readers(tmp_path)
     headers = {"Authorization": f"Bearer {token}"}
 
     async def run():
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
-        ):
+        async with talking(app) as http:
             other.execute("BEGIN IMMEDIATE")
             waiting = [
                 asyncio.create_task(http.put("/v1/messages/a", content=b"x", headers=headers)) for _ in range(20)
@@ -387,12 +388,8 @@ def test_a_round_that_takes_long_to_read_does_not_hold_up_readers(tmp_path):
     content = encode_publication(catalogue, {"a": b"x", "b": b"y"})
 
     async def run():
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x", headers=JSON) as http,
-        ):
-            headers = {"Authorization": f"Bearer {token}"}
+        async with talking(app) as http:
+            headers = {**JSON, "Authorization": f"Bearer {token}"}
             publishing = asyncio.create_task(http.post("/v1/rounds", content=content, headers=headers))
             while not publishing.done() and not answered.is_set():
                 assert (await http.get("/health")).json()["round"] == 0
@@ -410,11 +407,7 @@ def test_publishers_that_wait_for_a_locked_store_are_refused_soon_and_not_one_af
     headers = {"Authorization": f"Bearer {token}"}
 
     async def run():
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
-        ):
+        async with talking(app) as http:
             other.execute("BEGIN IMMEDIATE")
             waiting = [http.put("/v1/messages/a", content=b"x", headers=headers) for _ in range(12)]
             refused = await asyncio.wait_for(asyncio.gather(*waiting), 20)  # 12 locks in turn would take 24 seconds

@@ -121,7 +121,10 @@ def start_law(chain: Chain, uniform: bool = False) -> NDArray[np.float64]:
 
 
 def stationary_start(chain: Chain) -> bool:
-    """Whether there is one stationary law, and it excludes no source: else nothing would be said of some first one."""
+    """Whether streams can start in the stationary law: there is only one, and every source has a chance in it.
+
+    Otherwise nothing would be said of streams that start with some source.
+    """
     try:
         return bool(chain.stationary().all())
     except NotUnique:

@@ -25,9 +25,9 @@ from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
-from onoff.client.stored import Stored
+from onoff.client.stored import StepRow, Stored
 from onoff.client.transport import Content, Transport
-from onoff.errors import ChainError, OnoffError, PlanError, SourceError, Unavailable
+from onoff.errors import ChainError, OnoffError, PendingRequest, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.lengths import Weighing
@@ -231,11 +231,31 @@ class Client:
         if pending is not None:
             await self._grid.after_call(called, self.delay)
             return _delivered(await self._complete(pending))
-        stored = self.journal.latest()
+        found = self._last(self.journal)
+        return None if found is None else _delivered(found[0])
+
+    def again(self) -> tuple[Message, StepRow] | None:
+        """The last message, from the disk, with its step; None if none has arrived. For a client that is not open.
+
+        No server is asked. Raises `PendingRequest` if a request is pending: open the client, and `resume` finishes it.
+        """
+        journal = Journal(self.path, self.chain.fingerprint, None, cache=self._cache)
+        try:
+            if journal.state.pending is not None:
+                raise PendingRequest(
+                    "a request is pending: `onoff resume` (Client.resume) finishes it", step=journal.state.step
+                )
+            return self._last(journal)
+        finally:
+            journal.close()
+
+    def _last(self, journal: Journal) -> tuple[Message, StepRow] | None:
+        """The wanted message of the last finished step, with its `error` set if it is none."""
+        stored = journal.latest()
         if stored is None:
             return None
-        made = next(self.journal.steps(since=stored.step))
-        return _delivered(self._message(stored, made.query, made.private, made.made_private))
+        made = next(journal.steps(since=stored.step))
+        return self._message(stored, made.query, made.private, made.made_private), made
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn.

@@ -82,25 +82,27 @@ def connect(
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
     settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, cache, learn)
-    transport: Transport
-    if settings.urls is None:
-        assert settings.server is not None
-        transport = OnoffTransport(settings.server, token, deadline=deadline)
-    elif isinstance(settings.urls, Path):
-        transport = HttpTransport.load(settings.urls, deadline)
-    else:
-        transport = HttpTransport(dict(settings.urls), deadline=deadline)
     planner: Planner | Callable[[], Planner] | None = None
     if settings.promise == "both":
         planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)
     mine = not isinstance(plans, Planner)
     return Client(
-        settings.chain, transport, settings.journal, planner,
+        settings.chain, _transport(settings, token, deadline), settings.journal, planner,
         promise=settings.promise, sensitive=settings.sensitive, record=record, ahead=ahead, delay=delay,
         cache=settings.cache, weighing=settings.weighing if settings.promise == "past" else None,
         attempts=attempts, first_ever=first_ever, settings=settings,
         ends_planner=mine and not lasting,
     )  # fmt: skip
+
+
+def _transport(settings: Settings, token: str | None, deadline: float | None) -> Transport:
+    """The way to the server of the settings, or to the web servers of their URLs."""
+    if settings.urls is None:
+        assert settings.server is not None, "settings have a server or URLs"
+        return OnoffTransport(settings.server, token, deadline=deadline)
+    if isinstance(settings.urls, Path):
+        return HttpTransport.load(settings.urls, deadline)
+    return HttpTransport(dict(settings.urls), deadline=deadline)
 
 
 def _planner(settings: Settings, plans: str | Path | None, background: bool) -> Planner:

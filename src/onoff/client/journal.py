@@ -44,7 +44,7 @@ class Journal:
         self,
         path: str | Path,
         chain: str,
-        catalogue: str,
+        catalogue: str | None,
         first_ever: bool = False,
         *,
         promise: str | None = None,
@@ -54,17 +54,20 @@ class Journal:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
-        Members of earlier answers are held in at most `cache` bytes.
+        Members of earlier answers are held in at most `cache` bytes. Without a catalogue it is opened to be read alone:
+        it must be there, and what it says must not be asked of any server.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
         self._witness: Witness | None = None
+        if catalogue is None and not self.path.exists():
+            raise JournalError(f"{self.path}: there is no journal; the first request makes one")
         with explained(self.path):
             self._lock = self._locked()
             try:
                 self.created = not self.path.exists()
                 if self.created:
-                    self._create(chain, catalogue, first_ever, promise or "both", sensitive)
+                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive)
                 journalfile.check_is_journal(self.path)
                 self._database = journalfile.connect(self.path)
                 meta = self._checked(chain, catalogue, promise, sensitive)
@@ -307,7 +310,9 @@ class Journal:
         os.fsync(self._lock)  # a journal without its lock would be refused
         os.rename(unfinished, self.path)
 
-    def _checked(self, chain: str, catalogue: str, promise: str | None, sensitive: Sequence[int]) -> dict[str, str]:
+    def _checked(
+        self, chain: str, catalogue: str | None, promise: str | None, sensitive: Sequence[int]
+    ) -> dict[str, str]:
         """What the journal says of itself, once all of it makes sense and is of a known version."""
         with self._open() as database:
             # Not `quick_check`, which passes over an index from which the key of a note is missing.
@@ -317,7 +322,7 @@ class Journal:
             journalfile.check_version(self.path, meta)
             journalfile.check_sums(meta)
             for key, value in (("chain", chain), ("catalogue", catalogue)):
-                if meta[key] != value:
+                if value is not None and meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
                     raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
             check_promise(self.path, promise_in(meta), promise, sensitive)

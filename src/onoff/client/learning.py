@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,51 +20,67 @@ from onoff.client.journal import Journal
 from onoff.client.session import Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.model.misfit import FEW
+from onoff.model.misfit import FEW, too_few
 
 NOTE = "learning"  # the note that has the names of the sources
 LEAVE = "give no chain, promise, sensitive sources or lengths while learning: there is no chain that they could be for"
-OPEN_ONLY = "`onoff fit JOURNAL -o habits.json --open-only`"
-PUBLIC = (
-    "`onoff fit JOURNAL -o habits.json` uses requests that were asked ON, too: such a chain becomes public with the "
-    "first query, and tells of them"
-)
 
 log = logging.getLogger("onoff.client")
 
 
 @dataclass(frozen=True)
 class Learned:
-    """How many requests a journal has noted, for n sources, and how many of them were asked OFF."""
+    """How many requests a journal has noted, for n sources, and how many of them were asked OFF.
+
+    A chain is fitted to pairs of neighbouring requests. `open_pairs` are those of which both were asked OFF.
+    """
 
     n: int
     requests: int
     open: int
+    open_pairs: int
+
+    @classmethod
+    def of(cls, n: int, private: Sequence[bool]) -> Learned:
+        """What requests say that were asked with these statuses, in their order."""
+        pairs = sum(not (before or after) for before, after in pairwise(private))
+        return cls(n, len(private), sum(not asked for asked in private), pairs)
+
+    @property
+    def needed_pairs(self) -> int:
+        """The pairs of neighbouring requests from which on a chain can be fitted."""
+        return FEW * self.n
 
     @property
     def needed(self) -> int:
-        """The requests from which a chain can be fitted: `FEW` transitions for each source."""
-        return FEW * self.n + 1
+        """The requests that have so many pairs."""
+        return self.needed_pairs + 1
 
     @property
     def enough(self) -> bool:
-        return self.requests >= self.needed
+        return not too_few(self.requests - 1, self.n)
 
     @property
     def enough_open(self) -> bool:
         """Whether those that were asked OFF are enough by themselves."""
-        return self.open >= self.needed
+        return not too_few(self.open_pairs, self.n)
 
-    def words(self) -> str:
-        """How far it has come, in a few sentences without the last full stop."""
+    def words(self, journal: str | Path) -> str:
+        """How far it has come and what to do with this journal, in a few sentences without the last full stop."""
         noted = f"learning: {self.requests} requests are noted, {self.open} of them asked OFF"
         if not self.enough:
             return f"{noted}; a chain of {self.n} sources needs {self.needed}"
+        fit = f"`onoff fit {shlex.quote(str(journal))} -o habits.json"
+        public = (
+            f"{fit}` uses requests that were asked ON, too: such a chain becomes public with the first query, and "
+            "tells of them"
+        )
         if self.enough_open:
-            return f"{noted}. The ones asked OFF are ENOUGH for a chain: {OPEN_ONLY}. {PUBLIC}"
+            return f"{noted}. The ones asked OFF are ENOUGH for a chain: {fit} --open-only`. {public}"
         return (
-            f"{noted}. All together are ENOUGH for a chain; of those asked OFF {self.needed} are needed. "
-            f"Switch OFF for what need not be hidden until there are enough: {OPEN_ONLY}. {PUBLIC}"
+            f"{noted}. All together are ENOUGH for a chain. For one of those asked OFF, {self.needed_pairs} must come "
+            f"right after another one asked OFF, and {self.open_pairs} do. "
+            f"Switch OFF for what need not be hidden until there are enough: {fit} --open-only`. {public}"
         )
 
 
@@ -75,6 +93,7 @@ class Learning:
     def __init__(self, chain: Chain, journal: Journal) -> None:
         self._chain, self._journal = chain, journal
         self._learned: Learned | None = None  # counted at the first request
+        self._was_open = False  # whether the request before was asked OFF
 
     def status(self, private: bool | None) -> bool:
         return private is None or private
@@ -97,14 +116,19 @@ class Learning:
 
     def _count(self, private: bool) -> None:
         """Count the request that was begun, and say it when there are enough of all, and of those asked OFF."""
-        found = self._learned
-        if found is None:
-            found = learned(self._journal)
-        else:
-            found = replace(found, requests=found.requests + 1, open=found.open + (not private))
-        self._learned = found
-        if found.requests == found.needed or (not private and found.open == found.needed):
-            log.warning("%s: %s", self._journal.path, found.words())
+        before, is_open = self._learned, not private
+        if before is None:
+            *earlier, _ = _statuses(self._journal)
+            before, self._was_open = Learned.of(self._chain.n, earlier), not all(earlier[-1:])
+        found = replace(
+            before,
+            requests=before.requests + 1,
+            open=before.open + is_open,
+            open_pairs=before.open_pairs + (is_open and self._was_open),
+        )
+        self._learned, self._was_open = found, is_open
+        if (found.enough, found.enough_open) != (before.enough, before.enough_open):
+            log.warning("%s", found.words(self._journal.path))
 
     def look_ahead(self) -> None:
         return
@@ -126,8 +150,12 @@ def unknown_habits(names: Sequence[str]) -> Chain:
 
 def learned(journal: Journal) -> Learned:
     """What a journal that is open has noted."""
-    steps = list(journal.steps())
-    return Learned(len(names_in(journal.recall(NOTE))), len(steps), sum(not step.asked_private for step in steps))
+    return Learned.of(len(names_in(journal.recall(NOTE))), _statuses(journal))
+
+
+def _statuses(journal: Journal) -> list[bool]:
+    """Whether each request was asked ON, a pending one too."""
+    return [step.asked_private for step in journal.steps()]
 
 
 def check_learning(journal: Journal, learns: bool, names: Sequence[str]) -> None:

@@ -27,9 +27,10 @@ from onoff.types import Floats, Mask, Units
 
 @dataclass(frozen=True, eq=False)
 class Encoders:
-    """Row k n + x of `flows` are the units of the open source x on every set, in group k.
+    """The encoder of context c is the flow of its group k = group[c], and `extra[c]`: the units for the full set N.
 
-    `extra[c]` goes to the last set, N. All groups stand in one sparse table: many small ones take longer to make.
+    Row k n + x of `flows` has the units of the open source x on every set, in group k. N is the last set. All groups
+    stand in one sparse table, because many small ones take longer to make.
     """
 
     flows: csr_array

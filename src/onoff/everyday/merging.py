@@ -39,7 +39,11 @@ def merged(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
 
 
 def _alike(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
-    """Equal rows, and rows within ALIKE, into one that allows whatever they allow: larger supports come first."""
+    """Merge rows that are equal, or within ALIKE of each other.
+
+    The common row must allow what each of them allows. So rows with larger supports are looked at first, and a later
+    one joins them only if its support is within theirs.
+    """
     n = rows.shape[1]
     place = np.empty(len(rows), dtype=np.intp)
     kept: list[int] = []

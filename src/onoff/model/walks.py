@@ -1,7 +1,7 @@
-"""Rows at ever larger lags, one at a time: what a client needs that is OFF for a while, and that has only one `last`.
+"""Single rows of P^lag, for lags that grow by one from draw to draw.
 
-P^lag takes n^3 products, and a client would need another one after every step. One row of it is a vector that is walked
-from `last`, n^2 products a step; and from one draw to the next, a single step is left.
+While a client stays OFF, `last` is the same and the lag grows, so it needs one row of P^lag at each step. To compute
+all of P^lag anew takes n^3 products. The row alone is the row before times P, which takes n^2.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class WalkedPosterior(Posterior):
         return not self._walked and super().scaled
 
     def row(self, last: int, next: int) -> Floats:
-        """p(. | last, next) in O(n^2) for each step since the row of this `last` that was asked for before."""
+        """p(. | last, next): n^2 products for every lag since the one that was last asked for with this `last`."""
         if not self._walked:
             return super().row(last, next)
         self.possible(last, next)

@@ -75,7 +75,8 @@ class Planner:
         if chain.n <= VERIFY_AT_ONCE:
             self.store.verify()
         self._worker: subprocess.Popen[bytes] | None = None
-        self._reach = self._asked = 0  # the lag up to which everything has been done; which one is being reached
+        self._reach = 0  # the lag up to which everything has been done
+        self._asked = 0  # the lag up to which the background was asked to work
         self._started = 0.0
         self._first: Plan = race_plan(chain, 1, self.store.lengths, draws=FIRST_DRAWS)
         self.best(1)

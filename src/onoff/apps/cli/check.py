@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.options import AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
 from onoff.apps.cli.printing import plain_data, print_json
 from onoff.apps.cli.shape import PLAN
 from onoff.apps.tone import note
@@ -28,16 +28,12 @@ def check(
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
-    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
-    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")] = None,
-    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")] = None,
-    one_user: Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")] = False,
-    time_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
-    ] = None,
+    user: UserColumn = None,
+    time: TimeColumn = None,
+    source: SourceColumn = None,
+    one_user: OneUser = False,
+    time_format: TimeFormat = None,
+    kind: LogFormat = None,
     false_alarms: Annotated[
         float, typer.Option(min=1e-6, max=0.5, metavar="RATE", help="How often the right chain may be called wrong.")
     ] = 0.01,

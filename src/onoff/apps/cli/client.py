@@ -34,7 +34,7 @@ from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner
 from onoff.apps.tone import note
-from onoff.errors import JournalError, OnoffError, SourceError
+from onoff.errors import ChainError, JournalError, OnoffError, SourceError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
@@ -106,7 +106,7 @@ def get(
         delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
-        client.chain.index(name)  # a slip of the pen leaves no journal behind
+        _check_source(client, name)  # a slip of the pen leaves no journal behind
     try:
         with explained(client, RESUME):
             message, row = asyncio.run(_get(source, next, private, client))
@@ -114,6 +114,22 @@ def get(
         note_planner(client)
     announced = next is not None or client.journal.promise == "past"
     deliver(message, row, client.chain.names, announced, out, as_json)
+
+
+def _check_source(client: Client, name: str) -> None:
+    """Raise an error unless the chain has the source. It says so if only the URLs have it."""
+    from onoff.client.transport.web import HttpTransport
+
+    try:
+        client.chain.index(name)
+    except ChainError:
+        if isinstance(client.transport, HttpTransport) and name in client.transport.urls:
+            raise ChainError(
+                f"{name!r} is among the URLs, but not in the chain: fit a chain to requests for all of the URLs "
+                "(`onoff fit`, or first `onoff proxy --learn`) and begin another journal with it, or take the URL out",
+                value=name,
+            ) from None
+        raise
 
 
 def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
@@ -165,7 +181,7 @@ def resume(
 
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
-    from onoff.errors import JournalError
+    from onoff.client.snapshot import snapshot
     from onoff.files import check_file
 
     path = journal or default_journal()
@@ -177,23 +193,23 @@ def resume(
         chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
         deadline=deadline, background=False, ahead=False,
     )  # fmt: skip
+    kept = snapshot(path)
     with explained(client, RESUME):
-        found, pending = asyncio.run(_resume(client))
+        found = client.again() if kept.state.pending is None else asyncio.run(_resume(client))
     if found is None:
         raise OnoffError("nothing is pending, and no message has arrived yet")
-    if not pending:
-        note("nothing was pending; this is the last message again")
     message, row = found
-    announced = row.next is not None or client.journal.promise == "past"
+    if kept.state.pending is None:
+        note("nothing was pending; this is the last message again, and no server was asked")
+    announced = row.next is not None or kept.promise == "past"
     deliver(message, row, client.chain.names, announced, out, as_json)
 
 
-async def _resume(asked: Client) -> tuple[tuple[Message | SourceError, StepRow] | None, bool]:
-    """The message, or that there is none, with its step, and whether its request was pending."""
+async def _resume(asked: Client) -> tuple[Message | SourceError, StepRow] | None:
+    """The message of the pending request, or that there is none, with its step."""
     async with asked as client:
-        pending = client.journal.state.pending
         message = await _or_its_error(client.resume())
-        return None if message is None else (message, _last_step(client)), pending is not None
+        return None if message is None else (message, _last_step(client))
 
 
 def status(
@@ -218,11 +234,11 @@ def status(
         _name_journals_of_proxies(path)
     if chain is None and NOTE in snapshot(path).notes:
         kept = noted(path)
-        learned = Learned(len(kept.names or ()), len(kept.requests), kept.private.count(False))
+        learned = Learned.of(len(kept.names or ()), kept.private)
         if as_json:
             print_json(learned)
         else:
-            print(learned.words())
+            print(learned.words(path))
         return
     found = standing(path, chain, plans)
     following = follows(found.chain, of_journal(path, found.chain).indices)

@@ -74,6 +74,8 @@ def deliver(
     tell_step(row, names)
     if isinstance(message, SourceError):
         raise message
+    if message.error is not None:
+        raise message.error
     if message.round == 0:
         raise SourceError(
             f"{message.source}: nothing has been published yet; the request is finished and counts as made",

@@ -139,6 +139,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "n": "sources",
         "requests": "requests that were noted",
         "open": "those that were asked OFF",
+        "open_pairs": "pairs of neighbouring requests, both asked OFF: what --open-only is fitted to",
     },
     "play": {
         "file": "what was played",

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.options import (
+    AsJson,
+    LogFormat,
+    OneUser,
+    SourceColumn,
+    TimeColumn,
+    TimeFormat,
+    UserColumn,
+    parse_lags,
+)
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
 from onoff.apps.tone import aside, note
 from onoff.errors import LogError
+
+if TYPE_CHECKING:
+    from onoff.logs.fitting import Fit
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -32,16 +44,12 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
-    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")] = None,
-    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")] = None,
-    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")] = None,
-    one_user: Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")] = False,
-    time_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
-    ] = None,
+    user: UserColumn = None,
+    time: TimeColumn = None,
+    source: SourceColumn = None,
+    one_user: OneUser = False,
+    time_format: TimeFormat = None,
+    kind: LogFormat = None,
     open_only: Annotated[
         bool, typer.Option("--open-only", help="Of a journal: use requests that were asked OFF alone.")
     ] = False,
@@ -64,24 +72,11 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
 ) -> None:
     """Fit a chain to a log of requests, and say what it is worth and what privacy will cost."""
-    from onoff.apps import terminal as screen
-    from onoff.apps.cli import showfit as showing
-    from onoff.apps.plots import check_picture
-    from onoff.files import check_file, write_atomically
+    from onoff.apps.terminal import progress
     from onoff.logs import fitting
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
-    if out.suffix.lower() != ".json":
-        raise LogError(f"{out}: a chain with its counts is written as JSON; give a name that ends in .json")
-    for file in filter(None, (out, report)):
-        check_file(file)
-        if file.exists() and not force:
-            raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
-    if plot is not None:
-        check_picture(plot)
-    files = [file.resolve() for file in (log, out, report, plot) if file is not None]
-    if len(set(files)) < len(files):
-        raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")
+    _check_files(log, out, report, plot, force)
     result = fitting.fit(
         log,
         user=user,
@@ -102,8 +97,34 @@ def fit(
         engine="spark" if spark is not None else engine,
         spark=spark or "local[*]",
         memory=memory,
-        progress=screen.progress,
+        progress=progress,
     )
+    _deliver(result, out, report, plot, open_only, as_json)
+
+
+def _check_files(log: Path, out: Path, report: Path | None, plot: Path | None, force: bool) -> None:
+    """Refuse files that cannot be written, or that would overwrite one another, before the log is read."""
+    from onoff.apps.plots import check_picture
+    from onoff.files import check_file
+
+    if out.suffix.lower() != ".json":
+        raise LogError(f"{out}: a chain with its counts is written as JSON; give a name that ends in .json")
+    for file in filter(None, (out, report)):
+        check_file(file)
+        if file.exists() and not force:
+            raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
+    if plot is not None:
+        check_picture(plot)
+    files = [file.resolve() for file in (log, out, report, plot) if file is not None]
+    if len(set(files)) < len(files):
+        raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")
+
+
+def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, open_only: bool, as_json: bool) -> None:
+    """Write the chain and the report, print what they are worth, and draw the costs."""
+    from onoff.apps.cli import showfit as showing
+    from onoff.files import write_atomically
+
     for words in result.report.notes:
         note(words)
     result.save(out)

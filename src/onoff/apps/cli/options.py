@@ -88,6 +88,18 @@ Deadline = Annotated[
     ),
 ]
 
+# What the commands share that read a log.
+UserColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Who asked; guessed if not given.")]
+TimeColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="When: dates, ISO 8601 or seconds.")]
+SourceColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="What was asked for.")]
+OneUser = Annotated[bool, typer.Option("--one-user", help="All rows are one user's.")]
+TimeFormat = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
+]
+LogFormat = Annotated[
+    str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
+]
+
 
 def parse_sources(text: str | None) -> tuple[str, ...]:
     """`a,b` as a list of names."""

@@ -84,7 +84,7 @@ def proxy(
         if private is not None:
             line.switch(private)
         if client.learned is not None:
-            note(client.learned.words())
+            note(client.learned.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -12,6 +13,8 @@ from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
 from onoff.apps.tone import aside
 from onoff.errors import OnoffError
+
+Found = TypeVar("Found")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,21 +55,26 @@ def rates(
             Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
             bar=report.progress("simulating"),
         )  # fmt: skip
-        if as_json:
-            print_json(found)
-        else:
-            everydayrates.print_everyday_rates(found)
-        if plot is not None:
-            everydayrates.plot_everyday_rates(found, plot)
-            aside(f"drawn: {plot}")
+        _present(found, everydayrates.print_everyday_rates, everydayrates.plot_everyday_rates, as_json, plot)
         return
     if promise != "both" or sensitive is not None:
         raise OnoffError("choose --promise both or past; --sensitive needs --promise past")
     rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
+    _present(rows, report.print_rates, plots.plot_rates, as_json, plot)
+
+
+def _present(
+    found: Found,
+    show: Callable[[Found], None],
+    draw: Callable[[Found, Path], None],
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Print what was found as JSON, or else for people by `show`, and draw it if there is a file for that."""
     if as_json:
-        print_json(rows)
+        print_json(found)
     else:
-        report.print_rates(rows)
+        show(found)
     if plot is not None:
-        plots.plot_rates(rows, plot)
+        draw(found, plot)
         aside(f"drawn: {plot}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,10 @@ import typer
 from onoff.apps.cli.options import AsJson
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
-from onoff.errors import OnoffError
+from onoff.errors import CatalogueError, OnoffError
+from onoff.foreign import LONG, plain
+
+TOLD = 10  # URLs that cannot be used: so many are named, and the others counted
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +46,14 @@ def urls(
     check_file(out)
     if out.exists() and not force:
         raise OnoffError(f"{out}: exists already: give another name, or --force to overwrite it")
-    found = asyncio.run(find_urls(feeds, bar=progress("asking")))
+    try:
+        found = asyncio.run(find_urls(feeds, bar=progress("asking")))
+    except CatalogueError as error:
+        if len(error.problems) < 2:
+            raise
+        _tell(error.problems)
+        advice = "correct them, or leave them out. Nothing was written"
+        raise CatalogueError(f"{len(error.problems)} URLs cannot be used: {advice}") from None
     write_atomically(out, json.dumps(dict(found.urls), indent=2, ensure_ascii=False).encode() + b"\n")
     if as_json:
         print_json(found)
@@ -49,3 +61,10 @@ def urls(
     for name, url in found.redirected.items():
         print(f"{name}: {url} leads to {found.urls[name]}")
     print(f"{len(found.urls)} sources at {found.origins} web server{'s' if found.origins > 1 else ''}")
+
+
+def _tell(problems: Sequence[str]) -> None:
+    """Name the first problems on stderr, one in a line, and count the others. As parts of an error, -q shows them."""
+    more = [f"and {len(problems) - TOLD} more"] if len(problems) > TOLD else []
+    for line in (*problems[:TOLD], *more):
+        print(plain(line, LONG), file=sys.stderr)

@@ -47,7 +47,7 @@ def story(result: Demonstration) -> Iterator[str]:
     yield ""
     killed = result.killed
     left = "a query was pending" if killed.pending else "no query was pending"
-    yield f"3. KILL -9. A client was killed at step {killed.at} of {killed.steps}; {left}."
+    yield f"3. KILL -9. A client was killed after {killed.at} of {killed.steps} steps; {left}."
     yield f"   Started again, it went on: {killed.sets} set for each step in the log, and {killed.delivered} of"
     yield f"   {killed.steps} messages arrived."
     yield ""

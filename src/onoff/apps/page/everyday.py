@@ -16,10 +16,10 @@ from onoff.errors import SessionError
 
 
 class EverydayWorld(World):
-    """A stream has one public list of sensitive sources. Another list is another stream, with a journal of its own.
+    """The everyday mode. Each list of sensitive sources has a stream and a journal of its own, since it is public.
 
-    The server stays the same, and knows the streams before. So a later stream begins with two full sets, and what the
-    server believes of its first request is what the stream before it had told.
+    The server stays the same and remembers earlier streams. So a later stream begins with two full sets, and what the
+    server believes about its first request is what the earlier ones told.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -80,7 +80,7 @@ class EverydayWorld(World):
         await old.aclose()
 
     async def _leave(self) -> None:
-        """Close the client of the stream that is then the last."""
+        """Close the client of the newest stream. Those before it were closed when a stream took their place."""
         await self._client_of_stream.aclose()
 
     def _due(self) -> bool:

@@ -64,9 +64,10 @@ class Sensitive:
 
 @dataclass(frozen=True)
 class Watched:
-    """All that is shown; `sensitive` is None if no source is. `some` is the belief that any was read so far.
+    """All that is shown; `sensitive` is None if no source is sensitive.
 
-    That of a server that saw nothing, of ours, and of one that sees the naive client.
+    `some` are three beliefs that a sensitive source was read so far: that of a server that saw nothing, of one that saw
+    our client, and of one that saw the naive client.
     """
 
     steps: int

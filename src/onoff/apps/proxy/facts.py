@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 from onoff.apps.proxy.line import Line, Trouble
 from onoff.client.learning import Learned
@@ -20,8 +21,12 @@ NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
 
 @dataclass(frozen=True)
 class Facts:
-    """How the proxy stands. There is no chain to follow while it learns, and nothing is learned while it has one."""
+    """How the proxy stands. There is no chain to follow while it learns, and nothing is learned while it has one.
 
+    `path` is where its journal is.
+    """
+
+    path: Path
     names: tuple[str, ...]
     sensitive: tuple[str, ...]
     private: bool
@@ -41,20 +46,22 @@ class Reporter:
         self._turn = asyncio.Lock()
 
     async def facts(self) -> Facts:
-        line, names = self._line, self._line.client.chain.names
-        state = line.client.journal.state
+        line, client = self._line, self._line.client
+        names, state = client.chain.names, client.journal.state
         moment = (state.step, state.pending is not None)
         async with self._turn:
             if self._seen is None or self._seen[0] != moment:
                 self._seen = (moment, *await asyncio.to_thread(self._look))
             _, journal, following, learned = self._seen
         hidden = tuple(names[source] for source in journal.sensitive)
-        return Facts(names, hidden, line.private, line.waiting, journal, following, learned, tuple(line.troubles))
+        return Facts(
+            client.path, names, hidden, line.private, line.waiting, journal, following, learned, tuple(line.troubles)
+        )
 
     def _look(self) -> tuple[Snapshot, Following | None, Learned | None]:
         client = self._line.client
         found = snapshot(client.path)
         if client.learns:
             kept = noted(client.path)
-            return found, None, Learned(client.chain.n, len(kept.requests), kept.private.count(False))
+            return found, None, Learned.of(client.chain.n, kept.private)
         return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None

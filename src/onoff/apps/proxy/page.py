@@ -66,7 +66,7 @@ def _document(inner: str) -> str:
 
 def _mode(facts: Facts) -> list[str]:
     if facts.learned is not None:
-        words = escape(facts.learned.words())  # no foreign words, and too many for `_safe`
+        words = escape(facts.learned.words(facts.path))  # no foreign words, and too many for `_safe`
         return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
     promise = PROMISES["past"].replace("the server believes", "the servers believe")
     hidden = SENSITIVE.replace("the server learns", "the servers learn")

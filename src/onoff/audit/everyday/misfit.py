@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Misfit:
-    """After every step: `distances` is d_t for streams that start as said, `anywhere` with the most eps for its mean.
+    """The bounds after every step, and what was `found`: what queries really tell under the true chain.
 
-    `allowed` is d_t + e_t, and `bits` follows from both. `found` is what queries really tell under the true chain.
+    `distances` is d_t for streams that start as said. `anywhere` is d_t wherever they start: the largest eps stands in
+    place of its mean. `allowed` is d_t + e_t, and `bits` follows from d_t and e_t.
     """
 
     distances: tuple[float, ...]
@@ -49,7 +50,7 @@ class Misfit:
 
     @property
     def guess(self) -> float:
-        """By how much, at most, queries at or after it make a guess at something hidden right more often, in all.
+        """The most that queries made at or after a hidden request add to the chance of guessing it.
 
         It is twice the sum over all OFF steps, wherever the stream starts; at most 1.
         """

@@ -1,8 +1,8 @@
 """Streams that are too many to enumerate: some are sampled, and after each sampled past the step is exact.
 
-For the exhibit the filter of `pasts` has the law of the next query given every hidden past, so that what a query tells
-given the queries before is computed and not estimated; only the pasts are sampled. A client that leaks has few secrets:
-log2 p(Q_t | G_t, Q_0..Q_{t-1}) / p(Q_t | Q_0..Q_{t-1}) is averaged. Both estimates have no bias.
+For the exhibit the filter of `pasts` has the law of the next query given every hidden past. So what a query tells,
+given the queries before, is computed and not estimated; only the pasts are sampled. Clients that leak keep nothing in
+mind, and there log2 p(Q_t | G_t, Q_0..Q_{t-1}) / p(Q_t | Q_0..Q_{t-1}) is averaged. Both estimates have no bias.
 """
 
 from __future__ import annotations
@@ -138,7 +138,10 @@ def _priors(chain: Chain, start: Floats, steps: int) -> list[Floats]:
 
 
 def _hidden(law: Floats, private: bool, sensitive: tuple[int, ...]) -> Floats:
-    """Of X_t if it is ON, else of Y_t."""
+    """The law of what is hidden of a step, from that of its request: of the source itself if it is ON.
+
+    If it is OFF: of which sensitive source was asked for, or (the last entry) of none.
+    """
     if private:
         return law
     return np.append(law[list(sensitive)], np.delete(law, list(sensitive)).sum())

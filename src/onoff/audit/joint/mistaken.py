@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mistaken:
-    """After every step: `anywhere` bounds d whatever the first request was, `distances` for streams that start as said.
+    """The bounds after every step, and what was `found`: what the queries really tell under the true chain.
 
-    `bits` follows from `distances`: what the queries tell about X_B at most. `encoders` is what the encoders of the
-    used chain make of `anywhere`, step by step: at most as much. `found` is what they really tell under the true chain,
-    by enumeration; a bound from `encoders` if there are too many streams.
+    `anywhere` bounds d whatever the first request was, and `distances` for streams that start as said. `bits` follows
+    from `distances`: the most that the queries tell about X_B. `encoders` is d at the end as it follows from what the
+    encoders of the used chain do at each step, which is at most the last of `anywhere`. What was found is exact, by
+    enumeration, or a bound that follows from `encoders` if there are too many streams.
     """
 
     scheme: str

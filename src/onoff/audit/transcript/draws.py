@@ -110,7 +110,7 @@ def wager(
 ) -> DrawTest:
     """Let all groups of gamblers, who share the capital evenly, bet on the draws; some groups on one kind only.
 
-    None is a step that cannot be tested, and the number of a step says that nothing can have been drawn there.
+    `found` has an entry for every OFF step, as `_drawn` gives it.
     """
     of_tables = [gambler for i, group in enumerate(groups) if i not in races_only for gambler in group]
     of_races = [gambler for i, group in enumerate(groups) if i not in tables_only for gambler in group]
@@ -141,8 +141,8 @@ def _drawn(
 ) -> Iterator[Drawn | int | None]:
     """The draw of every OFF step.
 
-    None where the plan is not at hand or does not serve the context, the number of the step where the plan is at hand,
-    serves the lag and has no encoder: nothing can have been drawn.
+    It is None where nothing can be tested: the plan is not at hand, or does not serve the context. It is the number of
+    the step where nothing can have been drawn: the plan is at hand and serves the lag, but has no encoder there.
     """
     tables = _Tables(models)
     before, previous = 0, -1

@@ -29,11 +29,12 @@ TEMPER = 0.5  # sources come together: their odds count half when they are multi
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: set number `index`, by the plan with chances as its weight; the context, and the place before.
+    """One draw in the context (last, step.next) at a lag: of all `sets` that could come, number `index` came.
 
-    `sets` are all that could come. Of a table, `table` has the weights of all requests in this context; of a race it
-    is None, and the weights count the members of the bag. `other` gives the weights of `step.request` in another
-    context (last, next, lag) of the same plan, None if it is impossible there; `previous` is the request before.
+    By the plan the chance of a set is in proportion to its entry in `weights`. For a table these are the units of the
+    request, and `table` has those of all requests in this context. For a race they count the members of the bag, and
+    `table` is None. `other` gives the weights of `step.request` in another context (last, next, lag) of the same plan,
+    or None if it is impossible there. `previous` is the request before.
     """
 
     step: Step
@@ -66,10 +67,10 @@ class Drawn:
         return None if place is None else np.eye(1, len(self.weights), place)[0]
 
     def interval(self, bits: bool = False) -> tuple[float, float]:
-        """Where in [0, 1) the random number lay, of a table whose sets lie in order; with `bits`, in units of its bits.
+        """The part of [0, 1) in which the random number lay. The sets of a table lie there one after the other.
 
-        Generators draw as many bits as the range has and reject what is beyond it: for ranges that differ, the same
-        bits are not the same share.
+        With `bits` the whole is the power of two above the range. Generators draw so many bits and reject what is
+        beyond the range, so equal bits are the same share of that power, and not of ranges that differ.
         """
         end, unit = int(self.weights[: self.index + 1].sum()), self._unit(bits)
         return (end - int(self.weights[self.index])) / unit, end / unit

@@ -15,7 +15,10 @@ from onoff.audit.transcript.reading import Step
 
 @dataclass(frozen=True)
 class Due:
-    """At this lag the step had to be made; 0 is ON. `last` is the last request that counted as ON before it."""
+    """What the rules ask of a step: the `lag` at which it must be made, 0 for ON.
+
+    `last` is the newest request before it that counted as ON.
+    """
 
     lag: int
     last: int

@@ -27,7 +27,6 @@ SECONDS = 60.0  # for one URL and all its redirects
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # addresses of the old kind, seen from a network of the new one
-TOLD = 5  # problems that an error names; the others are counted
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ async def asked(entries: Sequence[Entry], timeout: float, bar: Bar) -> FoundUrls
                     problems.append(f"{entry.place}: {error}")
                 advance()
     if problems:
-        more = f"; and {len(problems) - TOLD} more" if len(problems) > TOLD else ""
-        raise CatalogueError("; ".join(problems[:TOLD]) + more)
+        many = f"{len(problems)} of {len(entries)} URLs cannot be used, the first of them {problems[0]}"
+        raise CatalogueError(problems[0] if len(problems) == 1 else many, problems=tuple(problems))
     _check_different(entries, urls)
     redirected = {entry.name: entry.url for entry in entries if urls[entry.name] != entry.url}
     return FoundUrls(urls, redirected, len({origin_of(url) for url in urls.values()}))

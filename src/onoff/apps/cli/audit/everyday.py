@@ -10,7 +10,6 @@ from onoff.apps.cli.audit.showjoint import at_most, bits, first_request
 from onoff.apps.cli.printing import plain_data, print_json
 from onoff.apps.terminal import print_table, progress
 from onoff.apps.tone import aside
-from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
     from onoff.audit.everyday import Compared, Misfit, Streams, Told
@@ -37,8 +36,6 @@ def audit_past(
     hidden = sensitive_sources(chain, sensitive)
     engine = Everyday.start(chain, hidden)
     if true is not None:
-        if plot is not None:
-            raise OnoffError("--plot draws streams of the chain itself: leave it out, or --true-chain")
         misfit = audit_everyday_mistaken(
             chain, true, statuses, engine, hidden, uniform=uniform, effort=effort, progress=progress
         )
@@ -100,7 +97,7 @@ def _print_misfit(statuses: Sequence[bool], misfit: Misfit) -> None:
     average = misfit.found.steps[worst].average or 0.0
     verdict = "within the bound" if misfit.holds else "MORE THAN THE BOUND"
     allowed = misfit.allowed[worst]
-    print(f"everyday: {misfit.found.method}; at step {worst + 1} the law of the query is on average {average:.2e} from")
+    print(f"everyday: {misfit.found.method}; at t = {worst + 1} the law of the query is on average {average:.2e} from")
     print(f"  the stated one, at most {allowed:.2e}: {verdict}")
     for fault in misfit.found.faults:
         print(f"  {fault}")
@@ -152,7 +149,7 @@ def _plot(found: Compared, file: Path) -> None:
         axes.errorbar(
             steps, values, margins if any(margins) else None, marker=marker, markersize=4, label=client.client
         )
-    axes.set_xlabel("step t")
+    axes.set_xlabel("t, the number of the request from 1 on")
     axes.set_ylabel("bits of the query about what is hidden")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,92 +59,107 @@ def joint(
     Hidden are the requests made while ON and all future ones. Exit code 1 if a scheme tells more than it states. With
     --promise past: what each query of the everyday client tells about requests made ON, and about sensitive ones.
     """
-    from onoff.apps.cli.audit import showjoint
-    from onoff.apps.plots import check_picture
-    from onoff.apps.terminal import progress
-    from onoff.audit.joint import Effort, audit_joint
+    from onoff.apps.cli.audit.everyday import audit_past
+    from onoff.audit.joint import Effort
     from onoff.audit.setting import parse_statuses
     from onoff.model.chain import Chain
 
     parsed = parse_statuses(statuses)
+    _check_options(promise, bool(scheme or plan), sensitive, true_chain, plot)
+    loaded, true = Chain.load(chain), None if true_chain is None else Chain.load(true_chain)
+    effort = Effort(draws, tried, streams, seed)
+    if promise == "past":
+        names = parse_sources(sensitive)
+        holds = audit_past(loaded, parsed, names, true, decoys, uniform, effort, as_json, plot)
+    else:
+        given = [read_plan(file, loaded) for file in plan or []]
+        asked = _Asked(loaded, parsed, _wanted(scheme, given), given, decoys, uniform, effort)
+        holds = _told(asked, as_json, plot) if true is None else _mistaken(asked, true, as_json)
+    if not holds:
+        raise typer.Exit(FOUND)
+
+
+def _check_options(
+    promise: str, has_plans: bool, sensitive: str | None, true_chain: Path | None, plot: Path | None
+) -> None:
+    """Refuse options that do not go together."""
+    from onoff.apps.plots import check_picture
+
     if plot is not None:
         check_picture(plot)
         if true_chain is not None:
             raise OnoffError("--plot draws streams of the chain itself: leave it out, or --true-chain")
-    loaded = Chain.load(chain)
     if promise not in ("both", "past"):
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
-    if promise == "past":
-        from onoff.apps.cli.audit.everyday import audit_past
-
-        if scheme or plan:
-            raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
-        others = None if true_chain is None else Chain.load(true_chain)
-        effort = Effort(draws, tried, streams, seed)
-        names = parse_sources(sensitive)
-        if not audit_past(loaded, parsed, names, others, decoys, uniform, effort, as_json, plot):
-            raise typer.Exit(FOUND)
-        return
-    if sensitive is not None:
+    if promise == "past" and has_plans:
+        raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
+    if promise == "both" and sensitive is not None:
         raise OnoffError("--sensitive needs --promise past: the announced mode hides no sources")
-    given = [read_plan(file, loaded) for file in plan or []]
-    wanted = _wanted(scheme, given)
-    effort = Effort(draws, tried, streams, seed)
-    if true_chain is not None:
-        true = Chain.load(true_chain)
-        if not _mistaken(loaded, true, parsed, wanted, given, decoys, uniform, effort, as_json):
-            raise typer.Exit(FOUND)
-        return
-    findings = []
-    for name in wanted:
-        plans = plans_for(name, loaded, parsed, given)
-        findings.append(
-            audit_joint(loaded, parsed, name, plans, uniform=uniform, decoys=decoys, effort=effort, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to audit: streams of a chain with these statuses, by the `wanted` schemes, with the plans that are given."""
+
+    chain: Chain
+    statuses: Sequence[bool]
+    wanted: Sequence[str]
+    given: Sequence[Plan]
+    decoys: int | None
+    uniform: bool
+    effort: Effort
+
+    def plans(self, scheme: str) -> list[Plan]:
+        return plans_for(scheme, self.chain, self.statuses, self.given)
+
+
+def _told(asked: _Asked, as_json: bool, plot: Path | None) -> bool:
+    """Print and draw what streams of the chain tell, for each scheme; whether none tells more than it states."""
+    from onoff.apps.cli.audit import showjoint
+    from onoff.apps.terminal import progress
+    from onoff.audit.joint import audit_joint
+
+    findings = [
+        audit_joint(
+            asked.chain, asked.statuses, name, asked.plans(name),
+            uniform=asked.uniform, decoys=asked.decoys, effort=asked.effort, progress=progress,
         )
+        for name in asked.wanted
+    ]  # fmt: skip
     if as_json:
         print_json(findings)
     else:
-        showjoint.print_joint(parsed, findings)
-        print(showjoint.first_request(loaded, uniform))
+        showjoint.print_joint(asked.statuses, findings)
+        print(showjoint.first_request(asked.chain, asked.uniform))
     if plot is not None:
-        showjoint.plot_joint(parsed, findings, plot)
+        showjoint.plot_joint(asked.statuses, findings, plot)
         aside(f"drawn: {plot}")
-    if not all(finding.holds for finding in findings):
-        raise typer.Exit(FOUND)
+    return all(finding.holds for finding in findings)
 
 
-def _mistaken(
-    chain: Chain,
-    true: Chain,
-    statuses: Sequence[bool],
-    wanted: Sequence[str],
-    given: Sequence[Plan],
-    decoys: int | None,
-    uniform: bool,
-    effort: Effort,
-    as_json: bool,
-) -> bool:
+def _mistaken(asked: _Asked, true: Chain, as_json: bool) -> bool:
     """Print bound and exact value for each scheme with plans, beside clients without; whether the bounds hold."""
     from onoff.apps.cli.audit import showjoint
     from onoff.audit.joint import audit_joint, audit_mistaken
     from onoff.audit.joint.auditing import WITHOUT_PLANS, true_chain
 
+    chain, statuses = asked.chain, asked.statuses
     true = true_chain(chain, true)
     found = [
-        audit_mistaken(chain, true, statuses, name, plans_for(name, chain, statuses, given), uniform=uniform)
-        for name in wanted
+        audit_mistaken(chain, true, statuses, name, asked.plans(name), uniform=asked.uniform)
+        for name in asked.wanted
         if name not in WITHOUT_PLANS
     ]
     others = [
-        audit_joint(true, statuses, name, uniform=uniform, decoys=decoys, effort=effort)
-        for name in wanted
+        audit_joint(true, statuses, name, uniform=asked.uniform, decoys=asked.decoys, effort=asked.effort)
+        for name in asked.wanted
         if name in WITHOUT_PLANS
     ]
     if as_json:
         print_json([*({**plain_data(one), "holds": one.holds} for one in found), *others])
     else:
         showjoint.print_mistaken(statuses, found, others)
-        print(showjoint.first_request(true, uniform))
+        print(showjoint.first_request(true, asked.uniform))
     return all(one.holds for one in found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from onoff.errors import OnoffError
 from onoff.schemes import AUTO, listed, tables
 
 if TYPE_CHECKING:
-    from onoff.audit.real import RealAudit, Split
+    from onoff.audit.real import RealAudit, RealPast, Split
     from onoff.audit.real.replay import Case, Estimate, Leak
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
@@ -81,12 +81,19 @@ def real(
         _past(parts, plans, sensitive, share, run, seed, as_json)
         return
     found = audit_real(parts, _plans(parts.chain, wanted, scheme), switch=switch, seed=seed, progress=progress)
+    _present(found, lambda: _as_dict(parts, found), lambda: _print(parts, found), as_json)
+
+
+def _present(
+    found: RealAudit | RealPast, data: Callable[[], dict[str, Any]], show: Callable[[], None], as_json: bool
+) -> None:
+    """Print what was found, as `data` or by `show`. If Ctrl-C stopped it, say so, and go on with stopping."""
     if found.stopped:
         aside(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
-        print_json(_as_dict(parts, found))
+        print_json(data())
     else:
-        _print(parts, found)
+        show()
     if found.stopped:
         raise KeyboardInterrupt
 
@@ -104,14 +111,7 @@ def _past(
     found = audit_real_past(
         parts, Everyday.start, sensitive=hidden, plans=plans, share=share, length=run, seed=seed, progress=progress
     )
-    if found.stopped:
-        aside(f"stopped after {found.attacked} of {found.wanted} people")
-    if as_json:
-        print_json(past_as_dict(found, parts))
-    else:
-        print_past(found, parts)
-    if found.stopped:
-        raise KeyboardInterrupt
+    _present(found, lambda: past_as_dict(found, parts), lambda: print_past(found, parts), as_json)
 
 
 def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:

@@ -148,7 +148,7 @@ def plot_joint(statuses: Sequence[bool], findings: Sequence[Leakage], file: Path
             axes.axvspan(t - 0.5, t + 0.5, color="#0072bd", alpha=0.12, linewidth=0, label="ON" if t == 1 else None)
     for finding, marker in zip(findings, "os^vDPX", strict=False):
         axes.errorbar(steps, finding.bits, finding.margin or None, marker=marker, markersize=4, label=finding.scheme)
-    axes.set_xlabel("step t")
+    axes.set_xlabel("t, the number of the request from 1 on")
     axes.set_ylabel("bits about the hidden requests")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

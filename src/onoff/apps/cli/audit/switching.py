@@ -43,7 +43,7 @@ def switching(
         return
     print_table(
         "what the server learns about a request that was made ON",
-        ["goes ON", "server sees", "step", "how often", "bits", "prior guess", "guess"],
+        ["goes ON", "server sees", "t", "how often", "bits", "prior guess", "guess"],
         [
             [
                 one.user,

@@ -73,13 +73,9 @@ def transcript(
     requests, if it can tell nothing, if the log is not what such a client sends, or if the requests do not follow the
     chain, which the attack takes for granted.
     """
-    from onoff.apps.cli.audit.showing import print_transcript, transcript_as_dict
     from onoff.apps.plots import check_picture
-    from onoff.apps.terminal import progress
-    from onoff.audit.transcript import audit_transcript, read_evidence
+    from onoff.audit.transcript import read_evidence
     from onoff.audit.transcript.evidence import read_statuses
-    from onoff.audit.transcript.reading import read_journal
-    from onoff.logs.following import follows
     from onoff.model.chain import Chain
 
     if plot is not None:
@@ -88,22 +84,44 @@ def transcript(
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
     if plot is not None and truth is None and journal is None:
         raise OnoffError("--plot shows beliefs about the true requests: give --truth or --journal")
-    loaded = Chain.load(chain)
     known = None if statuses is None else read_statuses(statuses)
-    evidence = read_evidence(loaded, log, journal=journal, statuses=known, truth=truth, client=client)
+    evidence = read_evidence(Chain.load(chain), log, journal=journal, statuses=known, truth=truth, client=client)
     if evidence.notes.promise == "past":
         if plot is not None:
             raise OnoffError("--plot shows the announced mode: leave it out for a journal of the everyday mode")
-        _everyday(evidence, record, other or [], false_alarms, as_json)
-        return
-    if record is not None:
-        raise OnoffError("--record is for the everyday mode: this journal announces its requests and has plans")
+        passed = _everyday(evidence, record, other or [], false_alarms, as_json)
+    else:
+        if record is not None:
+            raise OnoffError("--record is for the everyday mode: this journal announces its requests and has plans")
+        passed = _announced(evidence, plans, scheme, other or [], false_alarms, draws, plot, as_json)
+    if not passed:
+        raise typer.Exit(FOUND)
+
+
+def _announced(
+    evidence: Evidence,
+    plans: Path | None,
+    scheme: Scheme,
+    others: Sequence[Path],
+    false_alarms: float,
+    draws: int,
+    plot: Path | None,
+    as_json: bool,
+) -> bool:
+    """Audit a log of the announced mode, print and draw what was found; whether it passed."""
+    from onoff.apps.cli.audit.showing import print_transcript, transcript_as_dict
+    from onoff.apps.terminal import progress
+    from onoff.audit.transcript import audit_transcript
+    from onoff.audit.transcript.reading import read_journal
+    from onoff.logs.following import follows
+
+    chain = evidence.chain
     found = audit_transcript(
         evidence,
         exhibits_of(evidence, plans, scheme is Scheme.onoff),
         client=scheme.value,
-        other_journals=[read_journal(file, loaded) for file in other or []],
-        following=None if evidence.requests is None else follows(loaded, evidence.requests),
+        other_journals=[read_journal(file, chain) for file in others],
+        following=None if evidence.requests is None else follows(chain, evidence.requests),
         false_alarms=false_alarms,
         tried=draws,
         progress=progress,
@@ -115,16 +133,15 @@ def transcript(
     if plot is not None:
         from onoff.audit.transcript.picture import draw
 
-        draw(found.audit, loaded, plot)
+        draw(found.audit, chain, plot)
         aside(f"drawn: {plot}")
-    if not found.passed:
-        raise typer.Exit(FOUND)
+    return found.passed
 
 
 def _everyday(
     evidence: Evidence, record: Path | None, others: Sequence[Path], false_alarms: float, as_json: bool
-) -> None:
-    """Audit a log of the everyday mode, and print what was found."""
+) -> bool:
+    """Audit a log of the everyday mode, and print what was found; whether it passed."""
     from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
     from onoff.apps.terminal import progress
     from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
@@ -153,8 +170,7 @@ def _everyday(
         print_json(everyday_as_dict(found, chain))
     else:
         print_everyday(found, chain)
-    if not found.passed:
-        raise typer.Exit(FOUND)
+    return found.passed
 
 
 def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -> Exhibits:

@@ -69,7 +69,7 @@ export function drawCosts(names, costs) {
   const kinds = {
     everything: "everything, always", paper: "announced, the paper's scheme",
     both: gap < PROVED ? "announced (no scheme costs less: proved)" : `announced (at most ${(100 * gap).toPrecision(2)} % above the least)`,
-    locked: `everyday with what is locked${long ? `, never ON: ${long.toFixed(2)} on average` : ""}`, past: "everyday", openly: "asking openly",
+    locked: `everyday with what is locked${long ? ` (${long.toFixed(2)} on average if you never switch ON)` : ""}`, past: "everyday", openly: "asking openly",
   };
   const curves = Object.entries(values).filter(([, y]) => y.length).map(([kind, y]) => ({ kind, x: y.map((_, i) => i + 1), y }));
   const ends = Object.fromEntries(curves.map(({ kind, y }) => [kind, new Set(y).size < 2 ? ` ${y[0]}` : ` ${y[0].toFixed(2)} → ${y.at(-1).toFixed(2)}`]));
