@@ -79,7 +79,7 @@ def measured(cell: str) -> dict[str, float]:
         most = 0
         while process.poll() is None:
             most = max(most, session_kilobytes(process.pid))
-            time.sleep(0.2)
+            time.sleep(0.5)
         assert process.stdout is not None
         found: dict[str, float] = json.loads(process.stdout.read())
     return {**found, "GB": most / 1e6}
