@@ -1,6 +1,6 @@
 """How cost, planning time, plan size, draw time and memory grow with n, beside the bound; and what processes gain.
 
-    .venv/bin/python benchmarks/bench_scale.py [--quick] [--sizes 50,100,200,500,1000] [--schemes comb,race]
+    .venv/bin/python benchmarks/bench_scale.py [--quick] [--sizes 50,100,200,300,500,1000] [--schemes comb,race]
         [--time-limit 300] [--concentration 5] [--lag 1] [--dask N] [--only growth|processes|dask]
 
 Every row is measured in a process of its own, so that its memory is its own. A row that did not end in time says so.
@@ -31,7 +31,7 @@ from onoff.apps.workers import compute
 from onoff.everyday import Everyday
 
 SCHEMES = ("comb", "optimal", "race", "everyday")
-SIZES = (50, 100, 200, 500, 1000)
+SIZES = (50, 100, 200, 300, 500, 1000)
 MOST = {"optimal": 300}  # sources beyond which nobody waits for it
 STEPS = 3  # steps of the everyday mode that are prepared; the slowest counts
 GRACE = 60  # seconds beyond the time limit before a process is killed: rounds are not interrupted

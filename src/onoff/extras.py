@@ -14,8 +14,14 @@ MODULES = {
     "redis": ("redis",),
     "dask": ("distributed",),
     "spark": ("ibis", "duckdb", "pyarrow", "pyspark"),
+    "fast": ("numba",),
     "testing": ("hypothesis",),
 }
+
+
+def has(extra: str) -> bool:
+    """Whether all modules of the extra are installed. Imports nothing."""
+    return not _missing(extra)
 
 
 def need(extra: str, what: str) -> None:
@@ -23,8 +29,11 @@ def need(extra: str, what: str) -> None:
 
     Call it before the work: nobody should wait an hour for a table and learn then that it cannot be written.
     """
-    missing = [name for name in MODULES[extra] if find_spec(name) is None]
-    if missing:
+    if missing := _missing(extra):
         raise MissingExtra(
             f"{what} needs {', '.join(missing)}: pip install 'onoff-privacy[{extra}]'", extra=extra, name=missing[0]
         )
+
+
+def _missing(extra: str) -> list[str]:
+    return [name for name in MODULES[extra] if find_spec(name) is None]

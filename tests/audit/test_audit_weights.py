@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 from everydaylogs import CHAIN, Reader, everyday_log
-from onoff.audit.everyday.weights import Weights
+from onoff.audit.everyday.weights import Weights, weights_digest
+from onoff.audit.transcript.choices import choices
+from onoff.audit.transcript.everyday.weighing import weighing_choices
+from onoff.audit.transcript.reading import Step
+from onoff.audit.transcript.rules import due
 from onoff.everyday import Everyday
 from onoff.plans.lengths import Weighing
 
@@ -83,6 +90,62 @@ class Often(Weighed):
         return MINE if t // 5 % 2 else OTHER
 
 
+class Thrice(Weighed):
+    """Gets other lengths at steps 7, 12 and 18, the last time those of before."""
+
+    def weighing(self, request, t):  # noqa: ARG002
+        return next(weighing for first, weighing in reversed(ERAS) if first <= t)
+
+
+class Cheaper(Weighed):
+    """Never has the same lengths twice, and makes the wanted source's a little smaller."""
+
+    def weighing(self, request, t):
+        lengths = [900.0 + t + (0 if x == request else 1) for x in range(CHAIN.n)]
+        return Weighing(tuple(lengths))
+
+
+class ByTheOneBefore(Weighed):
+    """Learns the length of what it has read, and of nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.lengths, self.last = [1.0] * CHAIN.n, 0
+
+    def status(self, asked, request, t):
+        if t:
+            self.lengths[self.last] = 900.0 + t
+        self.last = request
+        return super().status(asked, request, t)
+
+    def weighing(self, request, t):  # noqa: ARG002
+        return Weighing(tuple(self.lengths))
+
+
+LONG = 80
+ERAS = ((0, OTHER), (7, Weighing(MINE.lengths)), (12, OTHER), (18, MINE))
+
+
+def known(weighing):
+    return Weights(weighing.lengths, weighing.chances)
+
+
+def history(eras):
+    """What a journal remembers of lengths from these steps on: the last ones, since when, and digests of the others."""
+    *before, (since, last) = eras
+    return known(last), since, tuple((first, weights_digest(known(weighing))) for first, weighing in before)
+
+
+def made_up(log):
+    """The history that fits a record best, whatever its client has done."""
+    eras = []
+    for line in log.record:
+        stated = Weighing(*(None if part is None else tuple(part) for part in line["weights"].values()))
+        if not eras or eras[-1][1] != stated:
+            eras.append((line["step"], stated))
+    return history(eras)
+
+
 def audited(reader, weights=KNOWN, since=0, engine=Everyday.start):
     return everyday_log(STEPS, 5, reader, sensitive=(1,)).audit(engine, weights, since)
 
@@ -116,6 +179,65 @@ def test_lengths_that_the_journal_says_have_changed_are_noted_and_nothing_more()
     assert "lengths changed there" in note
     assert audited(Later(), since=9, engine=None).findings  # the journal says another step
     assert audited(Often(), since=20, engine=None).findings  # it remembers the last change only
+
+
+def test_a_journal_that_remembers_three_changes_of_lengths_passes():
+    log = everyday_log(STEPS, 5, Thrice(), sensitive=(1,))
+    weights, since, before = history(ERAS)
+    found = log.audit(Everyday.start, weights, since, before)
+    assert found.passed, (found.findings, found.rules)
+    assert found.remade == found.off
+    [note] = found.notes
+    assert "step 7: lengths changed there and at 2 steps more" in note
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ERAS[
+            1:
+        ],  # it has forgotten the first ones: the changes that it knows are explained, and 7 is the first of them
+        ((0, OTHER), (7, MINE), (12, OTHER), (18, MINE)),
+        ((0, OTHER), (8, Weighing(MINE.lengths)), (12, OTHER), (18, MINE)),
+        ((0, OTHER), (7, Weighing(MINE.lengths)), (13, OTHER), (18, MINE)),
+        ((0, OTHER), (12, OTHER), (18, MINE)),
+        ((12, OTHER), (18, MINE)),
+        ((0, OTHER), (7, Weighing(MINE.lengths)), (12, OTHER), (17, MINE)),
+        ((0, OTHER), (3, MINE), (7, Weighing(MINE.lengths)), (12, OTHER), (18, MINE)),
+    ],
+)
+def test_a_history_of_lengths_that_does_not_fit_the_laws_is_found(wrong):
+    log = everyday_log(STEPS, 5, Thrice(), sensitive=(1,))
+    weights, since, before = history(wrong)
+    assert bool(log.audit(None, weights, since, before).findings) == (wrong != ERAS[1:])
+
+
+@pytest.mark.parametrize("reader", [ByRequest, Cheaper, ByTheOneBefore])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
+def test_a_history_that_was_made_up_for_lengths_chosen_by_requests_is_found(reader, seed):
+    """It fits every law, and every law is in order. What is left is that lengths follow the requests."""
+    log = everyday_log(LONG, seed, reader(), sensitive=(1,))
+    found = log.audit(None, *made_up(log))
+    assert found.findings == ()
+    assert found.rules.chosen.rejected
+    assert "lengths" in found.rules.chosen.hint
+    assert not found.passed
+
+
+def test_lengths_that_change_at_random_raise_an_alarm_as_rarely_as_stated():
+    """Each of 60 journals is rejected at 1/20 with probability 1/20 at most: 11 or more of them, 1 in 5,000 times."""
+    alarms = 0
+    for seed in range(60):
+        rng, stated, steps = random.Random(seed), {}, []
+        for t, request in enumerate(CHAIN.simulate(LONG, np.random.default_rng(seed)).tolist()):
+            if t % 10 == 0 or rng.random() < 0.3:
+                weights = Weights(tuple(rng.choice((1.0, 2.0)) for _ in range(CHAIN.n)), None)
+            steps.append(Step(t, t == 0, t == 0, t, "past", (request,), request, None))
+            stated |= {t: weights} if t else {}
+        more = weighing_choices(stated, due(steps, announced=False), CHAIN.n)
+        assert len(more) >= 6
+        alarms += choices(steps, seed, 0.05, announced=False, more=more).rejected
+    assert alarms <= 10
 
 
 def test_a_journal_that_remembers_other_lengths_or_none_is_found():

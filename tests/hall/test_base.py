@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 CHAIN = ROOT / "examples" / "reader.csv"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_USERS = ("server", "logs", "plots", "redis", "dask", "spark", "all")
+FOR_USERS = ("server", "logs", "plots", "redis", "dask", "spark", "fast", "all")
 MOST_BYTES = 430_000_000
 MODES = ("--delay", "0.5")  # a loaded machine draws slowly
 
@@ -183,6 +183,7 @@ print(json.dumps(lacking))
         "onoff.apps.page",
         "onoff.apps.demo",
         "onoff.apps.proxy",
+        "onoff.schemes.realisation.lanes",
         "onoff.testing",
     )
     assert {name for name in lacking if not name.startswith(outside)} == set()

@@ -75,8 +75,9 @@ def test_the_fields_of_a_plan(tmp_path, chain):
 
 
 def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
-    """A step is left pending by a server that refuses its query."""
+    """A step, for which lengths have changed, is left pending by a server that refuses its query."""
     chain.save(tmp_path / "chain.json")
+    (tmp_path / "lengths").write_text(json.dumps(dict.fromkeys(NAMES, 1)))
     (tmp_path / "requests").write_text("on news\non sports\noff sports\n")
     origin, taken = OnoffOrigin(dict.fromkeys(NAMES, b"x")), iter([True] * 3)
 
@@ -88,7 +89,7 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
     with RecordingServer(respond) as server:
         given = ["--chain", tmp_path / "chain.json", "--server", server.url]
         call("play", tmp_path / "requests", *given, *where, check=True)
-        assert "stays pending" in call("get", "news", "--off", *where).stderr
+        assert "stays pending" in call("get", "news", "--off", "--lengths", tmp_path / "lengths", *where).stderr
         server.wait_closed()
     state = snapshot(tmp_path / "j").state.as_dict()
     found = {f"state.{key}" for key in state} | {f"state.pending.{key}" for key in state["pending"]}
@@ -107,8 +108,8 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
 
 async def notes_of_a_proxy_that_learns(journal):
     with RecordingServer(OnoffOrigin(dict.fromkeys(NAMES, b"x"))) as server:
-        async with connect(learn=True, server=server.url, journal=journal) as client:
-            Line(client).switch(False)
+        async with connect(learn=True, server=server.url, journal=journal) as client, Line(client) as line:
+            line.switch(False)
         return snapshot(journal).notes
 
 

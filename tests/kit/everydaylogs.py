@@ -65,9 +65,9 @@ class EverydayLog:
     lines: tuple
     record: tuple
 
-    def evidence(self, weights=None, since=0):
-        """`weights` are what the journal remembers, since a step."""
-        notes = Notes(STREAM, weights, since, "past", self.sensitive)
+    def evidence(self, weights=None, since=0, before=()):
+        """`weights` are what the journal remembers, since a step; `before` are its digests of earlier ones."""
+        notes = Notes(STREAM, weights, since, "past", self.sensitive, before)
         requests = tuple(step.request for step in self.steps)
         return Evidence(self.chain, Log(self.lines, ()), self.steps, notes, requests, True)
 
@@ -84,8 +84,8 @@ class EverydayLog:
         }
         return Laws(by_step)
 
-    def audit(self, engine=Everyday.start, weights=None, since=0, **options):
-        return audit_everyday_transcript(self.evidence(weights, since), self.laws(), engine=engine, **options)
+    def audit(self, engine=Everyday.start, weights=None, since=0, before=(), **options):
+        return audit_everyday_transcript(self.evidence(weights, since, before), self.laws(), engine=engine, **options)
 
 
 def everyday_log(count, seed, reader=None, chain=CHAIN, sensitive=SENSITIVE, private=0.05, below=None):

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -177,8 +177,13 @@ class Journal:
 
     def note(self, key: str, value: str) -> None:
         """Keep a note of the caller's."""
+        self.note_all({key: value})
+
+    def note_all(self, notes: Mapping[str, str]) -> None:
+        """Keep notes of the caller's, all or none."""
         with self._transaction(self.state) as database:
-            database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"note {key}", value))
+            rows = [(f"note {key}", value) for key, value in notes.items()]
+            database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
             digest = journalfile.notes_digest(journalfile.notes_of(journalfile.read_meta(database)))
             database.execute("UPDATE meta SET value = ? WHERE key = 'notes'", (digest,))
 

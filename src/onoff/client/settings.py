@@ -5,10 +5,12 @@ Notes are read and written here alone. If a note is not what it must be, an erro
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SINCE = "lengths since"  # the note of the step from which on costs are in the unit of the lengths
+BEFORE = "lengths before"  # the note of earlier lengths, for auditors: [[first step, SHA-256 of their note], ...]
+MOST_CHANGES = 4096  # that a journal remembers: after that it forgets the oldest
 MOST = 2**53  # steps: a number beyond is no number of steps
 
 
@@ -108,14 +112,14 @@ class Settings:
             "cache": str(self.cache),
         }
         if self.chain is not None:
-            wanted["chain"] = chain_text(self.chain)  # the last: where it is noted, all are
-        known = journal.recall("lengths")
-        if known not in (None, wanted["lengths"]):  # costs so far, that of a pending step too, are in another unit
-            state = journal.state
-            journal.note(SINCE, str(state.step + (state.pending is not None)))
-        for key, value in wanted.items():
-            if journal.recall(key) != value:
-                journal.note(key, value)
+            wanted["chain"] = chain_text(self.chain)
+        known, state = journal.recall("lengths"), journal.state
+        if known is not None and known != wanted["lengths"]:
+            step = state.step + (state.pending is not None)  # costs before it, that of a pending step too: another unit
+            wanted |= {SINCE: str(step), BEFORE: _changed(journal.recall(BEFORE), journal.recall(SINCE), known, step)}
+        unknown = {key: value for key, value in wanted.items() if journal.recall(key) != value}
+        if unknown:
+            journal.note_all(unknown)
 
 
 def default_journal() -> Path:
@@ -177,6 +181,24 @@ def since_from(text: str | None) -> int:
     """The step from which on all costs have one unit. If it cannot be read, all steps count: only sums depend on it."""
     found = parsed(text or "0")
     return int(found) if is_whole(found) and found < MOST else 0
+
+
+def _changed(before: str | None, since: str | None, lengths: str, step: int) -> str:
+    """The note of earlier lengths, if these are replaced at a step. Lengths with which no step was made are left out.
+
+    If it cannot be read, it begins anew: then an audit knows less, and nothing else depends on it.
+    """
+    found, first = parsed(before or "[]"), since_from(since)
+    eras = found if isinstance(found, list) and all(map(_is_era, found)) else []
+    if not all(one[0] < other[0] for one, other in pairwise([*eras, [first]])):
+        eras = []
+    now = [[first, hashlib.sha256(lengths.encode()).hexdigest()]] if first < step else []
+    return json.dumps([*eras, *now][-MOST_CHANGES:])
+
+
+def _is_era(found: Any) -> bool:
+    """Whether this is a step and a digest."""
+    return isinstance(found, list) and len(found) == 2 and is_whole(found[0]) and isinstance(found[1], str)
 
 
 def parsed(text: str) -> Any:

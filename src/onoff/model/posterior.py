@@ -150,8 +150,8 @@ class Posterior(Support):
 
     def group(self, index: int) -> Floats:
         """The rows of all possible contexts whose `next` is `index`, in the order of `last`."""
-        lasts = np.flatnonzero(self.joined[:, index])
-        return self._normalised(lasts, np.full(len(lasts), index))
+        joined = self.joined[:, index]
+        return self._normalised(slice(None) if joined.all() else np.flatnonzero(joined), slice(index, index + 1))
 
     @cached_property
     def peaks(self) -> Floats:
@@ -187,24 +187,25 @@ class Posterior(Support):
         for last in range(self.n):
             nexts = np.flatnonzero(self.joined[last])
             lasts = np.full(len(nexts), last)
-            yield np.stack([lasts, nexts], axis=1), self._normalised(lasts, nexts)
+            yield np.stack([lasts, nexts], axis=1), self._normalised(slice(last, last + 1), nexts)
 
     @cached_property
     def rows(self) -> Floats:
         """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `blocks`."""
         return np.concatenate([rows for _, rows in self.blocks()])
 
-    def _normalised(self, lasts: NDArray[np.intp], nexts: NDArray[np.intp]) -> Floats:
+    def _normalised(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
+        """The rows of these contexts; one `last` or `next` goes with all of the others."""
         if self._wide is None:
-            weights = self.walk[lasts] * self.chain.P.T[nexts]
+            weights: Floats = self.walk[lasts] * self.chain.P.T[nexts]
         else:
             left, right = self._wide
             weights, _ = products.scaled_products(
                 products.Wide(left.mantissa[lasts], left.exponent[lasts]),
                 products.Wide(right.mantissa[nexts], right.exponent[nexts]),
             )
-        result: Floats = weights / weights.sum(axis=1, keepdims=True)
-        return result
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights
 
 
 class ExactPosterior(Support):

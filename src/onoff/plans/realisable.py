@@ -16,7 +16,7 @@ import numpy as np
 from onoff.errors import PlanError
 from onoff.schemes.law import Law
 from onoff.schemes.realisation.realise import SCREEN_FROM, misses_a_context
-from onoff.schemes.realisation.sinkhorn import Screen
+from onoff.schemes.realisation.screening import screen_of, unsure
 from onoff.types import Floats
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def _uncertain(plan: TablePlan) -> Iterator[tuple[int, Floats]]:
     if plan.n <= SCREEN_FROM or not 0 < slack < 1:
         yield from ((following, posterior.group(following)) for following in nexts)
         return
-    screen = Screen(Law(plan.law.member[:-1], plan.law.mass[:-1]), slack)
+    screen = screen_of(Law(plan.law.member[:-1], plan.law.mass[:-1]), slack)
     for following in nexts:
         rows = posterior.group(following)
-        centre, start = screen.passes(rows.mean(axis=0, keepdims=True))
-        yield following, rows[~screen.passes(rows, start[0] if centre[0] else None)[0]]
+        yield following, rows[unsure(screen, rows)]

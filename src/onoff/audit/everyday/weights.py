@@ -3,11 +3,13 @@
 A client states lengths l_x and chances c_x that a source changes from one step to the next. A source that the queries
 so far asked for g steps ago then weighs l_x max(1/100, 1 - (1 - c_x)^g), or l_x if no chances are stated. Any weights
 make a law that is as private, unless they depend on what is requested. So what is stated must be what the journal
-remembers, and it may change only where the journal says that it did.
+remembers for that step, and it may change only where the journal says that it did.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +52,15 @@ def weights_of(stated: Any) -> Weights | None:
     if chances is not None and not all(0 <= chance <= 1 for chance in chances):
         raise ValueError("chances are from 0 to 1")
     return Weights(tuple(map(float, lengths)), None if chances is None else tuple(map(float, chances)))
+
+
+def weights_digest(weights: Weights | None) -> str:
+    """What a journal keeps of earlier lengths: SHA-256 of the note that they were."""
+    text = "null"
+    if weights is not None:
+        lengths, chances = list(weights.lengths), weights.chances
+        text = json.dumps(lengths if chances is None else {"lengths": lengths, "chances": list(chances)})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def changes(stated: Mapping[int, Weights | None]) -> list[int]:

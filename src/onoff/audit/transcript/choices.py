@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, lgamma, log
+from typing import Protocol
 
 from onoff.audit.transcript.conformance import plan_lag
 from onoff.audit.transcript.reading import Step
@@ -43,6 +44,17 @@ class ChoiceTest:
     @property
     def rejected(self) -> bool:
         return self.p_value <= self.false_alarm
+
+
+class Telling(Protocol):
+    """Something that requests may be told by."""
+
+    @property
+    def hint(self) -> str:
+        """What is told by what, in words."""
+
+    def evidence(self, path: Sequence[int]) -> float:
+        """The logarithm of the Bayes factor of a dependence, if the requests are these."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +87,17 @@ def _marginal(counts: Counter[Hashable], size: int) -> float:
 
 
 def choices(
-    steps: Sequence[Step], seed: int | None = None, false_alarm: float = FALSE_ALARM, announced: bool = True
+    steps: Sequence[Step],
+    seed: int | None = None,
+    false_alarm: float = FALSE_ALARM,
+    announced: bool = True,
+    more: Sequence[Telling] = (),
 ) -> ChoiceTest:
-    """Test a journal. `seed` is of the random orders; `announced` is False for the everyday mode."""
-    tables = _tables(steps, due(steps, announced=announced))
+    """Test a journal. `seed` is of the random orders; `announced` is False for the everyday mode.
+
+    `more` are other choices than those of statuses, announcements and plans.
+    """
+    tables = [*_tables(steps, due(steps, announced=announced)), *more]
     path = [step.request for step in steps]
     rng, orders = random.Random(seed), Orders(path)
     own, hint = _telling(tables, path)
@@ -92,7 +111,7 @@ def choices(
     return ChoiceTest((1 + reached) / (1 + ORDERS), hint, false_alarm)
 
 
-def _telling(tables: Sequence[Table], path: Sequence[int]) -> tuple[float, str]:
+def _telling(tables: Sequence[Telling], path: Sequence[int]) -> tuple[float, str]:
     """The logarithm of the mean Bayes factor, and which table has the most."""
     found = [(table.evidence(path), table.hint) for table in tables]
     top, hint = max(found, default=(0.0, "nothing"))
@@ -101,11 +120,7 @@ def _telling(tables: Sequence[Table], path: Sequence[int]) -> tuple[float, str]:
 
 def _tables(steps: Sequence[Step], dues: Sequence[Due]) -> list[Table]:
     """Every kind of choice beside every request that it may follow."""
-    lasts, last = [], 0
-    for number, owed in enumerate(dues):
-        lasts.append(last)
-        if owed.lag == 0:
-            last = number
+    lasts = last_private(dues)
     values: dict[str, tuple[int, Value]] = {  # how many requests ahead the value looks
         "the request": (0, lambda path, t: path[t]),
         "the next request": (1, lambda path, t: path[t + 1]),
@@ -124,6 +139,16 @@ def _tables(steps: Sequence[Step], dues: Sequence[Due]) -> list[Table]:
             if len(set(there.values())) > 1:
                 tables.append(Table(f"{kind} by {value}", there, look))
     return tables
+
+
+def last_private(dues: Sequence[Due]) -> list[int]:
+    """The last step before each one that was made ON; 0 if there is none."""
+    lasts, last = [], 0
+    for number, owed in enumerate(dues):
+        lasts.append(last)
+        if owed.lag == 0:
+            last = number
+    return lasts
 
 
 def _returning(steps: Sequence[Step], lags: Sequence[int]) -> dict[int, Choice]:

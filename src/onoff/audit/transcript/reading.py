@@ -17,6 +17,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from sys import float_info
@@ -157,7 +158,9 @@ def agrees(line: Line, noted: Sequence[tuple[int, ...]]) -> bool:
 class Notes:
     """What a journal says beside its steps: the name of its stream, and the lengths of messages since a step.
 
-    `promise` is "both" (past and future, announced) or "past" (the everyday mode), with its `sensitive` sources.
+    `before` are earlier lengths: the step from which on each was used, and a digest. Of older steps the journal says
+    nothing. `promise` is "both" (past and future, announced) or "past" (the everyday mode), with its `sensitive`
+    sources.
     """
 
     stream: str | None
@@ -165,6 +168,7 @@ class Notes:
     since: int
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
+    before: tuple[tuple[int, str], ...] = ()
 
     @property
     def lengths(self) -> tuple[float, ...] | None:
@@ -179,10 +183,21 @@ def read_notes(file: Path) -> Notes:
     try:
         weights = weights_of(json.loads(notes.get("note lengths", "null")))
         since = int(notes.get("note lengths since", 0))
+        before = _before(json.loads(notes.get("note lengths before", "[]")), since)
     except (TypeError, ValueError, RecursionError):
         noted = _short(notes.get("note lengths"))
         raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
-    return Notes(notes.get("identity"), weights, since, *_promise(file, notes))
+    return Notes(notes.get("identity"), weights, since, *_promise(file, notes), before)
+
+
+def _before(noted: Any, since: int) -> tuple[tuple[int, str], ...]:
+    """Earlier lengths, in the order of their first steps. Raises `ValueError` if this is not what a client noted."""
+    eras = tuple((first, digest) for first, digest in noted)
+    firsts = [*(first for first, _ in eras), since]
+    known = all(isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest) for _, digest in eras)
+    if not (known and all(map(is_whole, firsts)) and all(one < other for one, other in pairwise(firsts))):
+        raise ValueError("earlier lengths have steps that rise, and digests")
+    return eras
 
 
 def _promise(file: Path, notes: dict[str, str]) -> tuple[str, tuple[int, ...]]:

@@ -19,10 +19,10 @@ from onoff.model.powers import one_thread
 from onoff.model.rows import Rows
 from onoff.schemes.law import Law, with_full_set
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.sinkhorn import Screen
+from onoff.schemes.realisation.screening import screen_of, unsure
 from onoff.types import Floats
 
-PARALLEL = 2e9  # contexts times sources times orders (sets / n) from which processes pay for their start
+PARALLEL = 1e8  # contexts times sources times orders (sets / n) from which processes pay for their start
 PARTS = 32  # into which a look at all contexts is divided
 
 
@@ -71,14 +71,11 @@ def short_rows(part: Part) -> list[Short]:
     look, groups = part
     law, total, found = look.law, look.law.total, []
     network = Network(law.member, law.mass)
-    screen = Screen(with_full_set(law, -look.slack), look.slack / total) if look.slack else None
+    screen = screen_of(with_full_set(law, -look.slack), look.slack / total) if look.slack else None
     with one_thread():
         for group in groups:
             block = look.block(group)
-            left = np.arange(len(block))
-            if screen is not None and len(block) > 1:
-                centre, start = screen.passes(block.mean(axis=0, keepdims=True))
-                left = np.flatnonzero(~screen.passes(block, start[0] if centre[0] else None)[0])
+            left = np.arange(len(block)) if screen is None or len(block) == 1 else unsure(screen, block)
             for index in left.tolist():
                 supply = supplies(block[index], total)
                 missing = int(supply.sum()) - network.ship(supply)

@@ -14,7 +14,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from onoff.model.powers import counts, times
+from onoff.model.powers import contracted, counts
 from onoff.model.rows import Rows
 from onoff.schemes.law import DENOMINATOR, Law, Member, quantised, with_full_set
 from onoff.schemes.realisation.looking import Look, Short, Spread, block_of, on_this_machine, short_rows
@@ -58,7 +58,8 @@ def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
             apart = 1 - float(group.min(axis=0).sum()) + 2.0**-50 * n
             if apart <= COVER * whole:
                 cover, group = max(cover, apart), block_of(group, apart)
-        scores = times((group * inverse) ** 4, np.ones(n))
+        near = (group * inverse) ** 2
+        scores = contracted("ij,ij->i", near, near)
         first = np.argsort(-scores, kind="stable")[:PER_GROUP]
         hard.append(group[first])
         hardness.append(scores[first])

@@ -27,6 +27,7 @@ from onoff.types import Floats, Mask
 
 COLUMNS = 128  # contexts scaled together: their numbers stay in the processor's cache
 FAST, SLOW = 0.7, 0.95  # theta of the first steps, which most contexts need, and of those after them
+ROUNDS = 32  # steps after which a context is left to a flow
 FIRST = 18  # steps in the first stage; it ends when few contexts are left, which then go on together
 FEW = 0.1
 ROUGH = 6e-5  # errors below which single precision does not help
@@ -47,8 +48,17 @@ class Screen:
         with np.errstate(divide="ignore"):
             self._start = np.where(hit > 0, -np.log(hit), 0.0)
 
-    def passes(self, rows: Floats, start: Floats | None = None, rounds: int = 32) -> tuple[Mask, Floats]:
-        """Which rows are certified, and their u; `start` is the u of a row near all of them."""
+    def start(self, row: Floats) -> Floats | None:
+        """The u of a row, for rows near it to begin with; None if it is not certified."""
+        passed, found = self._scaled(row[None], None, ROUNDS)
+        return found[0] if passed[0] else None
+
+    def passes(self, rows: Floats, start: Floats | None = None, rounds: int = ROUNDS) -> Mask:
+        """Which rows are certified."""
+        return self._scaled(rows, start, rounds)[0]
+
+    def _scaled(self, rows: Floats, start: Floats | None, rounds: int) -> tuple[Mask, Floats]:
+        """Which rows are certified, and their u."""
         begin = self._start if start is None else start[:, None]
         passed = np.zeros(len(rows), dtype=bool)
         found = np.zeros(rows.shape)

@@ -21,7 +21,7 @@ from onoff.audit.transcript.everyday.draws import everyday_draws
 from onoff.audit.transcript.everyday.laws import Laws
 from onoff.audit.transcript.everyday.rules import conformance
 from onoff.audit.transcript.everyday.verdict import Verdict, judge
-from onoff.audit.transcript.everyday.weighing import Gaps, weighing_findings
+from onoff.audit.transcript.everyday.weighing import Gaps, stated_weights, weighing_choices, weighing_findings
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
@@ -101,7 +101,8 @@ def audit_everyday_transcript(
     verdict = judge(beliefs, walked.stated, truth, false_alarms)
     breaches = conformance(chain, past, steps, dues, sensitive, walked)
     drawn = everyday_draws(steps, dues, laws.by_step, chain.n, sensitive, other_journals)
-    rules = Rules(breaches, drawn, choices(steps, announced=False))
+    chosen = weighing_choices(stated_weights(laws.by_step), dues, chain.n)
+    rules = Rules(breaches, drawn, choices(steps, announced=False, more=chosen))
     beside = others(found, stream, len(steps), chain.n, (), [[step.query for step in one] for one, _ in other_journals])
     remade: int | None = None
     unlike: list[str] = []
