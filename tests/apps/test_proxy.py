@@ -167,6 +167,10 @@ def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
         {"host": "evil.example"},
         {"host": "127.0.0.1.evil.example:8800"},
         {"host": "localhost.evil.example"},
+        {"host": "0.0.0.0:8800"},  # browsers say nothing of themselves there, nor at the next three
+        {"host": "[::]:8800"},
+        {"host": "[::ffff:7f00:1]:8800"},
+        {"host": "[::ffff:127.0.0.1]:8800"},
         {"host": ""},
         {"sec-purpose": "prefetch;prerender", "sec-fetch-site": "none"},
         {"purpose": "prefetch"},
@@ -404,6 +408,54 @@ def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_w
     assert (late.status_code, waiting) == (500, 1)
     assert NOT_BEGUN in late.text
     assert asked == ["news", "sports", "weather", "culture"]
+
+
+def test_a_request_stays_in_line_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
+    """Also what nobody has thought of: a server that finds it would decide which requests the stream lacks."""
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.get("/news")
+        world.server.respond = lambda _: reply(b"", length=10)
+        await http.get("/sports")
+        world.server.respond = honest
+        transport, fetch = line.client.transport, line.client.transport.fetch
+
+        async def broken(*_):
+            raise ValueError("a library that stumbles over an answer")
+
+        transport.fetch = broken
+        late = await http.get("/weather")
+        waiting = line.waiting
+        transport.fetch = fetch
+        await http.get("/culture")
+        return late, waiting, [NAMES[row.request] for row in line.client.journal.steps()]
+
+    late, waiting, asked = through(world, ask)
+    assert (late.status_code, waiting) == (500, 1)
+    assert NOT_BEGUN in late.text
+    assert "ValueError" in late.text
+    assert asked == ["news", "sports", "weather", "culture"]
+    assert "a library that stumbles" in caplog.text
+
+
+def test_after_a_request_that_came_while_the_proxy_was_ending_the_next_one_is_on(world):
+    """A server that keeps the last answer back makes the end take longer, and more requests come too late."""
+
+    async def ended(http, line):
+        await http.put("/onoff/privacy", content="off")
+        for _ in range(2):
+            await http.get("/news")
+        await line.__aexit__()
+        return (await http.get("/sports")).status_code
+
+    async def again(http, line):
+        for name in ("sports", "weather"):
+            await http.get(f"/{name}")
+        return [row.private for row in line.client.journal.steps(since=2)]
+
+    assert through(world, ended) == 503
+    assert through(world, again, first_ever=False) == [True, False]
 
 
 def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):

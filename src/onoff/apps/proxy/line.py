@@ -119,6 +119,8 @@ class Line:
     def join(self, source: str) -> asyncio.Future[Message]:
         """The message of a source, in the future. From here on its step will be made."""
         if self._closed:
+            self._gap = True
+            self.client.journal.note(GAP, "yes")  # the end may have taken it back
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
             self._gap = True
@@ -167,7 +169,7 @@ class Line:
             if journal.state.pending is not None:
                 with contextlib.suppress(SourceError):
                     await self.client.resume()
-        except PASSING as error:
+        except Exception as error:  # whatever it is: nothing is begun before the pending step is finished
             raise NotBegun(_words(error)) from error
         ready = journal.state
         try:
@@ -193,12 +195,10 @@ class Line:
         self._note_servers(error)
         if error is None:
             return
-        if isinstance(error, OnoffError | OSError):
-            words = _words(error)
-        else:
-            log.error("a step failed", exc_info=error)
-            words = f"an error of the proxy itself ({type(error).__name__}); its log has more"
-        self.troubles.append(Trouble(time.time(), words))
+        cause = error.__cause__ if isinstance(error, NotBegun) else error
+        if not isinstance(cause, OnoffError | OSError):
+            log.error("a step failed", exc_info=cause)
+        self.troubles.append(Trouble(time.time(), _words(error)))
 
     def _note_servers(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
@@ -210,8 +210,11 @@ class Line:
         self._unreachable = failed or (self._unreachable and error is not None)
 
 
-def _words(error: OnoffError | OSError) -> str:
-    return told(error) if isinstance(error, OSError) else str(error)
+def _words(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return told(error)
+    own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
+    return str(error) if isinstance(error, OnoffError) else own
 
 
 def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:

@@ -61,9 +61,10 @@ async def run(
             serving = asyncio.create_task(server.serve())
             try:
                 async with line:  # it ends first: Granian waits for those who wait in line
-                    while not await _answers(address, taken):
+                    there = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+                    while not await _answers(there, taken):
                         await asyncio.sleep(0.02)
-                    ready(f"http://{f'[{address}]' if ':' in address else address}:{taken}")
+                    ready(f"http://{f'[{there}]' if ':' in there else there}:{taken}")
                     await stop.wait()
             finally:
                 server.stop()  # type: ignore[no-untyped-call]
@@ -71,9 +72,8 @@ async def run(
 
 
 async def _answers(address: str, port: int) -> bool:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     try:
-        _, writer = await asyncio.open_connection(reachable, port)
+        _, writer = await asyncio.open_connection(address, port)
     except OSError:
         return False
     writer.close()
