@@ -17,7 +17,7 @@ from onoff.apps.proxy.line import Line, NotBegun
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import NOT_BEGUN, failed
 from onoff.client.client import Client
-from onoff.errors import OnoffError, RefusedByServer, Unavailable
+from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply
 
@@ -515,6 +515,28 @@ def test_the_first_request_after_a_killed_proxy_is_on(world):
         return [row.private for row in line.client.journal.steps(since=4)]
 
     assert through(world, orderly, first_ever=False) == [False]
+
+
+def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, caplog):
+    async def killed():
+        async with everyday(world) as client:
+            line = await Line(client).__aenter__()
+            for _ in range(2):
+                await line.join("news")
+
+    asyncio.run(killed())
+
+    async def alone(*names):
+        async with everyday(world, first_ever=False) as client:
+            for name in names:
+                await client.get(name, private=False)
+            return [row.private for row in client.journal.steps(since=2)]
+
+    with pytest.raises(ChainError):
+        asyncio.run(alone("nothing"))
+    assert asyncio.run(alone("sports", "weather")) == [True, False]
+    assert "made ON" in caplog.text
+    assert asyncio.run(alone("news")) == [True, False, False]
 
 
 def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world):

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client, Message
+from onoff.client.client import GAP, Client, Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
@@ -27,7 +27,6 @@ LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
 PRIVACY = "privacy"  # the journal's note of the switch
-GAP = "gap"  # the journal's note that a request may be left out: made at the start, taken back at an orderly end
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
@@ -76,7 +75,7 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        self._gap = client.journal.recall(GAP) == "yes"  # a request before the next one may be left out
+        self._gap = client.take_gap()  # a request before the next one may be left out
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
