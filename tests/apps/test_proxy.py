@@ -17,7 +17,7 @@ from onoff.apps.proxy.line import Line, NotBegun
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import NOT_BEGUN, failed
 from onoff.client.client import Client
-from onoff.errors import OnoffError, RefusedByServer, Unavailable
+from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply
 
@@ -167,6 +167,10 @@ def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
         {"host": "evil.example"},
         {"host": "127.0.0.1.evil.example:8800"},
         {"host": "localhost.evil.example"},
+        {"host": "0.0.0.0:8800"},  # browsers say nothing of themselves there, nor at the next three
+        {"host": "[::]:8800"},
+        {"host": "[::ffff:7f00:1]:8800"},
+        {"host": "[::ffff:127.0.0.1]:8800"},
         {"host": ""},
         {"sec-purpose": "prefetch;prerender", "sec-fetch-site": "none"},
         {"purpose": "prefetch"},
@@ -406,6 +410,54 @@ def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_w
     assert asked == ["news", "sports", "weather", "culture"]
 
 
+def test_a_request_stays_in_line_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
+    """Also what nobody has thought of: a server that finds it would decide which requests the stream lacks."""
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.get("/news")
+        world.server.respond = lambda _: reply(b"", length=10)
+        await http.get("/sports")
+        world.server.respond = honest
+        transport, fetch = line.client.transport, line.client.transport.fetch
+
+        async def broken(*_):
+            raise ValueError("a library that stumbles over an answer")
+
+        transport.fetch = broken
+        late = await http.get("/weather")
+        waiting = line.waiting
+        transport.fetch = fetch
+        await http.get("/culture")
+        return late, waiting, [NAMES[row.request] for row in line.client.journal.steps()]
+
+    late, waiting, asked = through(world, ask)
+    assert (late.status_code, waiting) == (500, 1)
+    assert NOT_BEGUN in late.text
+    assert "ValueError" in late.text
+    assert asked == ["news", "sports", "weather", "culture"]
+    assert "a library that stumbles" in caplog.text
+
+
+def test_after_a_request_that_came_while_the_proxy_was_ending_the_next_one_is_on(world):
+    """A server that keeps the last answer back makes the end take longer, and more requests come too late."""
+
+    async def ended(http, line):
+        await http.put("/onoff/privacy", content="off")
+        for _ in range(2):
+            await http.get("/news")
+        await line.__aexit__()
+        return (await http.get("/sports")).status_code
+
+    async def again(http, line):
+        for name in ("sports", "weather"):
+            await http.get(f"/{name}")
+        return [row.private for row in line.client.journal.steps(since=2)]
+
+    assert through(world, ended) == 503
+    assert through(world, again, first_ever=False) == [True, False]
+
+
 def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
     async def ask(http, line):
         for _ in range(2):
@@ -463,6 +515,28 @@ def test_the_first_request_after_a_killed_proxy_is_on(world):
         return [row.private for row in line.client.journal.steps(since=4)]
 
     assert through(world, orderly, first_ever=False) == [False]
+
+
+def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, caplog):
+    async def killed():
+        async with everyday(world) as client:
+            line = await Line(client).__aenter__()
+            for _ in range(2):
+                await line.join("news")
+
+    asyncio.run(killed())
+
+    async def alone(*names):
+        async with everyday(world, first_ever=False) as client:
+            for name in names:
+                await client.get(name, private=False)
+            return [row.private for row in client.journal.steps(since=2)]
+
+    with pytest.raises(ChainError):
+        asyncio.run(alone("nothing"))
+    assert asyncio.run(alone("sports", "weather")) == [True, False]
+    assert "made ON" in caplog.text
+    assert asyncio.run(alone("news")) == [True, False, False]
 
 
 def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world):

@@ -79,6 +79,12 @@ def test_hostile_pages_make_no_step_and_the_user_does(browser, origin, tmp_path)
         page.wait_for_timeout(200)
         assert refused() > before + 3
         assert (steps(), httpx.get(f"{proxy.url}/onoff/privacy").text) == (1, "on\n")
+        # The same at other addresses of this machine, at which a browser does not say that a page asks.
+        for host in ("0.0.0.0", "[::ffff:127.0.0.1]"):
+            (tmp_path / "site" / "page.html").write_text(TRIES.replace("@", f"http://{host}:{proxy.port}"))
+            page.goto(f"{origin.url}/page.html", wait_until="networkidle")
+            page.wait_for_timeout(200)
+            assert (steps(), httpx.get(f"{proxy.url}/onoff/privacy").text) == (1, "on\n")
         # What the user does at the proxy's own page works.
         page.goto(proxy.url)
         page.get_by_role("button", name="Switch OFF").click()

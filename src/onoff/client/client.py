@@ -10,6 +10,8 @@ at which one was wanted, and what follows leaves on the grid.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -27,7 +29,7 @@ from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.stored import StepRow, Stored
 from onoff.client.transport import Content, Transport
-from onoff.errors import ChainError, OnoffError, PendingRequest, PlanError, SourceError, Unavailable
+from onoff.errors import ChainError, JournalError, OnoffError, PendingRequest, PlanError, SourceError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.lengths import Weighing
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
     from onoff.client.settings import Settings
 
 Result = TypeVar("Result")
+log = logging.getLogger("onoff.client")
 
 NOT_HELD = ", which says that it is unchanged, but of another message than the one that is held: ask again"
+GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
 
@@ -131,6 +135,7 @@ class Client:
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
+        self._gap = False  # whether a request before the next one may be left out
         self._grid = Grid()
 
     async def __aenter__(self) -> Self:
@@ -147,6 +152,7 @@ class Client:
                 promise=self._promise, sensitive=self._sensitive, cache=self._cache,
             )  # fmt: skip
             check_learning(self._opened, self.learns, self.chain.names)
+            self._gap = self._opened.recall(GAP) == "yes"
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -214,6 +220,11 @@ class Client:
             return self._weighing.lengths
         return None if self.planner is None else self.planner.store.lengths
 
+    def take_gap(self) -> bool:
+        """Whether the next request must be ON, because one before it may be left out. Who asks sees to it."""
+        gap, self._gap = self._gap, False
+        return gap
+
     async def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """The latest message of `source`. `private` says whether privacy is ON, `next` what will be asked for after it.
 
@@ -277,10 +288,14 @@ class Client:
     async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
         """Draw the query, put it on disk, and complete the step."""
         assert self._drawing is not None
-        status = self._drawing.status(private)
+        status = self._drawing.status(private) or self._gap
         await self._drawing.ready(status)
         called = now()  # after the wait for public things: the draw has a whole delay from here on
         pending = self._drawing.begin(source, next, status)
+        if self.take_gap():
+            log.warning("a proxy was killed or turned a request away: the first one after that is made ON")
+            with contextlib.suppress(JournalError):  # then the next one is ON, too
+                self.journal.note(GAP, "")
         await self._grid.after_call(called, self.delay)
         return await self._complete(pending)
 

@@ -46,8 +46,8 @@ def stopped() -> asyncio.Event:
     return stop
 
 
-async def answering(address: str, port: int) -> None:
-    """Wait until connections are taken at an address. For one of all addresses the machine's own is tried."""
+async def answering(address: str, port: int) -> str:
+    """Wait until connections are taken at an address. Returns it, or the machine's own if it stands for all of them."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     while True:
         try:
@@ -56,4 +56,4 @@ async def answering(address: str, port: int) -> None:
             await asyncio.sleep(0.02)
         else:
             writer.close()
-            return
+            return reachable

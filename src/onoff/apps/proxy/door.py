@@ -4,7 +4,9 @@ A page of a hostile site, or a feed that a browser shows, can make the browser s
 a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). Each would be a step
 that the user has not made. So they are refused by what browsers say of themselves, before anything is looked at:
 
-- The host must be an address in digits or `localhost`. A name that somebody else controls is neither.
+- The host must be an address in digits or `localhost`. A name that somebody else controls is neither. Two kinds of
+  digits also lead to this machine, but browsers leave `Sec-Fetch-Site` out there: 0.0.0.0, and 127.0.0.1 written as
+  IPv6. They are refused.
 - `Sec-Fetch-Site`, which pages cannot change, must be `none` (typed, or a bookmark) or `same-origin` (our own page).
 - `Origin`, if there is one, must be our own.
 - A browser that only prepares for a click (`Sec-Purpose`) gets nothing.
@@ -45,7 +47,7 @@ def is_led_here(headers: Headers) -> bool:
 
 
 def _is_ours(host: str) -> bool:
-    """Whether a Host header has an address in digits or `localhost`."""
+    """Whether a Host header has an address in digits, but none of the two kinds above, or `localhost`."""
     match = HOST.fullmatch(host)
     if match is None:
         return False
@@ -53,7 +55,7 @@ def _is_ours(host: str) -> bool:
     if name.lower() in ("localhost", "localhost."):
         return True
     try:
-        ip_address(name)
+        address = ip_address(name)
     except ValueError:
         return False
-    return True
+    return not address.is_unspecified and (address.version == 4 or address.ipv4_mapped is None)

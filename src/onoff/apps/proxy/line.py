@@ -19,7 +19,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client, Message
+from onoff.client.client import GAP, Client, Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
@@ -27,7 +27,6 @@ LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
 PRIVACY = "privacy"  # the journal's note of the switch
-GAP = "gap"  # the journal's note that a request may be left out: made at the start, taken back at an orderly end
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
@@ -76,7 +75,7 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        self._gap = client.journal.recall(GAP) == "yes"  # a request before the next one may be left out
+        self._gap = client.take_gap()  # a request before the next one may be left out
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
@@ -119,6 +118,8 @@ class Line:
     def join(self, source: str) -> asyncio.Future[Message]:
         """The message of a source, in the future. From here on its step will be made."""
         if self._closed:
+            self._gap = True
+            self.client.journal.note(GAP, "yes")  # the end may have taken it back
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
             self._gap = True
@@ -167,7 +168,7 @@ class Line:
             if journal.state.pending is not None:
                 with contextlib.suppress(SourceError):
                     await self.client.resume()
-        except PASSING as error:
+        except Exception as error:  # whatever it is: nothing is begun before the pending step is finished
             raise NotBegun(_words(error)) from error
         ready = journal.state
         try:
@@ -193,12 +194,10 @@ class Line:
         self._note_servers(error)
         if error is None:
             return
-        if isinstance(error, OnoffError | OSError):
-            words = _words(error)
-        else:
-            log.error("a step failed", exc_info=error)
-            words = f"an error of the proxy itself ({type(error).__name__}); its log has more"
-        self.troubles.append(Trouble(time.time(), words))
+        cause = error.__cause__ if isinstance(error, NotBegun) else error
+        if not isinstance(cause, OnoffError | OSError):
+            log.error("a step failed", exc_info=cause)
+        self.troubles.append(Trouble(time.time(), _words(error)))
 
     def _note_servers(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
@@ -210,8 +209,11 @@ class Line:
         self._unreachable = failed or (self._unreachable and error is not None)
 
 
-def _words(error: OnoffError | OSError) -> str:
-    return told(error) if isinstance(error, OSError) else str(error)
+def _words(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return told(error)
+    own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
+    return str(error) if isinstance(error, OnoffError) else own
 
 
 def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:

@@ -38,8 +38,8 @@ async def run(
             serving = asyncio.create_task(server.serve())
             try:
                 async with line:  # it ends first: Granian waits for those who wait in line
-                    await answering(address, taken)
-                    ready(f"http://{f'[{address}]' if ':' in address else address}:{taken}")
+                    there = await answering(address, taken)
+                    ready(f"http://{f'[{there}]' if ':' in there else there}:{taken}")
                     await stop.wait()
             finally:
                 server.stop()  # type: ignore[no-untyped-call]
