@@ -1,5 +1,7 @@
 """1,000 kills of the proxy while programs reload through it: one query per step at two origins, every answer right.
 
+The first step after each kill is ON, since requests that waited are lost.
+
 Eight programs ask for sources at random, and switch privacy now and then. The proxy is killed at any time and started
 again. Then the logs of both origins, merged, are read beside the journal.
 """
@@ -182,7 +184,7 @@ def storm(one, two, urls, kills, rng, directory, campaign):
     directory.mkdir()
     one.reset()
     two.reset()
-    forge, stop = Forge(directory, urls), threading.Event()
+    forge, stop, after_kills = Forge(directory, urls), threading.Event(), set()
     programs = [Program(forge, type(rng)(rng.random()), stop) for _ in range(PROGRAMS)]
     try:
         forge.start()
@@ -194,6 +196,9 @@ def storm(one, two, urls, kills, rng, directory, campaign):
             time.sleep(rng.random() * rng.choice((0.1, 0.3, 1.0)))
             pending = forge.journal.exists() and snapshot(forge.journal).state.pending is not None
             forge.end(signal.SIGKILL)
+            if forge.journal.exists():
+                state = snapshot(forge.journal).state
+                after_kills.add(state.step + (state.pending is not None))
             campaign.count("kills")
             campaign.count("kills while a step was pending, as far as a look before shows", pending)
             forge.start()
@@ -217,14 +222,21 @@ def storm(one, two, urls, kills, rng, directory, campaign):
         campaign.count("right answers")
     campaign.count("answers that a kill cut off, or requests that found no proxy", sum(each.lost for each in programs))
     campaign.count("steps", len(steps.requests))
-    check_one_query_per_step([*logged(one), *logged(two)], queries_of(forge.journal))
+    made = steps_of(forge.journal)
+    check_one_query_per_step([*logged(one), *logged(two)], [query for query, _ in made])
+    first = [made[step][1] for step in after_kills if step < len(made)]
+    assert all(first)
+    campaign.count("first steps after kills, all of them ON", len(first))
+    campaign.count("OFF steps", sum(not private for _, private in made))
 
 
-def queries_of(journal):
+def steps_of(journal):
+    """The query of every step, and whether it was ON."""
     import sqlite3
 
     database = sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        return [tuple(json.loads(query)) for (query,) in database.execute("SELECT query FROM steps ORDER BY step")]
+        rows = database.execute("SELECT query, private FROM steps ORDER BY step").fetchall()
+        return [(tuple(json.loads(query)), private == 1) for query, private in rows]
     finally:
         database.close()
