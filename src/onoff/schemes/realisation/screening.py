@@ -12,7 +12,7 @@ from onoff.schemes.law import Law
 from onoff.schemes.realisation import sinkhorn
 from onoff.types import Floats, Mask
 
-COMPILED_FROM = 150  # sources from which compiled code pays for its loading, half a second
+COMPILED_FROM = 100  # sources from which compiled code pays for its loading, half a second
 
 
 class Screen(Protocol):
