@@ -23,6 +23,7 @@ from onoff.client.transport.web import HttpTransport
 from onoff.errors import ChainError, JournalError, JournalLocked, RefusedByServer, SourceError, Unavailable
 from onoff.wire import Catalogue, Frame
 from recordingserver import Reply, reply
+from sampling import in_turn
 from serverprocess import ServerProcess
 
 SET = (1, 2, 4)
@@ -128,8 +129,7 @@ def check_resumed(world, journals, query):
         assert world.queries() == [query]
 
 
-@pytest.mark.parametrize("latest", [1, 2])
-@pytest.mark.parametrize("fault", OWN_FAULTS)
+@pytest.mark.parametrize(("fault", "latest"), in_turn(OWN_FAULTS, [1, 2]))
 def test_a_broken_answer_is_asked_for_again_alike_whatever_was_wanted(own, fault, latest):
     settle(own, "j")
     own.origin.rounds = dict.fromkeys(NAMES, latest)  # 1 is held, and its frames are short
@@ -161,8 +161,7 @@ def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
     check_resumed(own, "j", queries)
 
 
-@pytest.mark.parametrize("latest", [1, 2])
-@pytest.mark.parametrize("fault", OWN_FAULTS)
+@pytest.mark.parametrize(("fault", "latest"), in_turn(OWN_FAULTS, [2, 1]))
 def test_one_broken_answer_costs_one_more_attempt(own, fault, latest):
     settle(own, "j")
     own.origin.rounds = dict.fromkeys(NAMES, latest)
