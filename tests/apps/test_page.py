@@ -121,7 +121,7 @@ def settled(running):
         if not everyday["queue"] and len(announced["queue"]) < 2 and thought == steps:
             return
         assert time.monotonic() < deadline, state
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def bits(page, step):
