@@ -501,12 +501,12 @@ def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
     def kill_and_start():
         for lines in (5, 25):
             while len(server.transcript()) < lines:
-                time.sleep(0.001)
+                time.sleep(0.01)
             server.kill()
             server.start()
 
     async def play():
-        options = {"delay": 0.01, "attempts": 11, "backoff": 0.05, "first_ever": True}
+        options = {"delay": 0.03, "attempts": 11, "backoff": 0.05, "first_ever": True}
         client = Client(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
         async with client:
             bodies = [message.body async for message in client.play(items)]

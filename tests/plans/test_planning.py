@@ -251,7 +251,7 @@ def test_a_time_limit_holds_for_the_comb_too():
     chain = Chain(weights / weights.sum(axis=1, keepdims=True))
     start = time.monotonic()
     made = plan(chain, 3, "comb", time_limit=0.2)
-    assert time.monotonic() - start < 20  # it takes minutes without
+    assert time.monotonic() - start < 60  # it takes minutes without
     assert made.scheme == "race"  # not everything, which costs 80
     assert made.at_most < 80
 
