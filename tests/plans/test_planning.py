@@ -7,6 +7,7 @@ import pickle
 import random
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -259,7 +260,8 @@ def test_a_time_limit_holds_for_the_comb_too():
 # The sampler
 
 
-def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one():
+@pytest.mark.parametrize(("draws", "shift"), [(7_500, 0.04), pytest.param(30_000, 0.02, marks=pytest.mark.long)])
+def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one(draws, shift):
     chain = random_chain("dense", 4, 5)
     made = plan(chain, 1)
     randbelow = random.Random(3).randrange
@@ -267,14 +269,14 @@ def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one():
     request = int(table.sum(axis=1).argmax())
     options = np.flatnonzero(table[request])
     assert len(options) > 2
-    drawn = [made.draw(request, 1, 2, randbelow=randbelow) for _ in range(30_000)]
-    counts = np.array([sum(query == made.sets[i] for query in drawn) for i in options])
-    assert counts.sum() == len(drawn)
+    drawn = Counter(made.draw(request, 1, 2, randbelow=randbelow) for _ in range(draws))
+    counts = np.array([drawn[made.sets[i]] for i in options])
+    assert counts.sum() == draws
     weights = table[request, options] / table[request].sum()
-    assert chisquare(counts, weights * len(drawn)).pvalue > FALSE_ALARM
+    assert chisquare(counts, weights * draws).pvalue > FALSE_ALARM
     bent = weights.copy()
-    bent[np.argsort(weights)[-2:]] += (0.02, -0.02)  # two sets that differ by 2 % of the draws
-    assert chisquare(counts, bent * len(drawn)).pvalue < FALSE_ALARM
+    bent[np.argsort(weights)[-2:]] += (shift, -shift)  # two sets that differ by so many of the draws
+    assert chisquare(counts, bent * draws).pvalue < FALSE_ALARM
 
 
 def test_draws_use_the_operating_systems_randomness_unless_told_otherwise():
