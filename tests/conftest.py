@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -26,8 +27,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_CI = os.environ.get("CI") == "true"
 LONG = IN_CI or "ONOFF_STRESS" in os.environ or os.environ.get("ONOFF_LONG") == "1"
 
+# Without a database and with one seed, half of the examples are the first half of all.
 settings.register_profile(
-    "onoff", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "onoff",
+    max_examples=100 if LONG else 50,
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("onoff")
 
@@ -56,6 +63,12 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -121,7 +121,7 @@ def settled(running):
         if not everyday["queue"] and len(announced["queue"]) < 2 and thought == steps:
             return
         assert time.monotonic() < deadline, state
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def bits(page, step):
@@ -231,6 +231,7 @@ NAMES_AND_SQUARES = "#saw-names span", "tr:first-child .square"
 CENTRES = "all => all.map((one) => one.getBoundingClientRect()).map((box) => box.x + box.width / 2)"
 
 
+@pytest.mark.long
 def test_a_lock_begins_a_new_stream_says_so_and_hides_whether_something_sensitive_was_read(view):
     page = view()
     for source, on in (("culture", "true"), ("health", "false"), ("health", "true")):
@@ -328,6 +329,7 @@ def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_a
     made(page, first + 2)
 
 
+@pytest.mark.long
 def test_clicks_arrive_in_their_order_and_the_switch_stays_where_it_was_put(view, running):
     page, held = view(), []
     hold = lambda route: held.append(route)  # noqa: E731, PLW0108  the number of arguments counts

@@ -177,7 +177,7 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
             connection.sendall(f"GET /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
             connections.append(connection)
             while taken() < i:  # its own draw may be under way: then it neither waits nor is pending
-                time.sleep(0.001)
+                time.sleep(0.005)
         answers = [b"".join(iter(lambda: connection.recv(2**16), b"")) for connection in connections]  # noqa: B023
     assert [answer.partition(b"\r\n\r\n")[2].decode() for answer in answers] == [feed(name) for name in names]
     order = [int(answer.partition(b"onoff-step: ")[2].split(b"\r\n")[0]) for answer in answers]
@@ -186,10 +186,11 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path):
-    with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "0.2") as proxy:
+    with ProxyProcess(tmp_path, urls_at(origins), habits(), "--delay", "1") as proxy:  # so long it is pending
         asked = subprocess.Popen([needed("curl"), "-s", f"{proxy.url}/feed3"], stdout=subprocess.PIPE, text=True)
         while snapshot(proxy.journal).state.pending is None:
-            time.sleep(0.005)
+            assert asked.poll() is None, "the step was over before it was seen"
+            time.sleep(0.02)
         assert proxy.stop(number) == 0
         assert asked.communicate(timeout=60)[0] == feed("feed3")
     assert snapshot(proxy.journal).state.pending is None

@@ -110,7 +110,7 @@ def rows_that_do_not_move(patch):
 @pytest.mark.parametrize(
     ("mutant", "rules"),
     [
-        (full_set_if_sensitive, set()),
+        pytest.param(full_set_if_sensitive, set(), marks=pytest.mark.long),
         (rows_that_do_not_move, {"rows"}),
     ],
 )

@@ -389,7 +389,7 @@ MUTANTS = {
 @pytest.mark.parametrize(
     "mutant",
     [
-        pytest.param(mutant, marks=pytest.mark.long if steps == LONG or i % 2 else ())
+        pytest.param(mutant, marks=pytest.mark.long if steps == LONG or i % 4 else ())
         for i, (mutant, (steps, _)) in enumerate(MUTANTS.items())
     ],
     ids=lambda mutant: mutant.__name__,

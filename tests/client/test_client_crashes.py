@@ -30,8 +30,8 @@ ITEMS = [
     ("weather", "sports", OFF),
 ]
 STATUSES = [ON, ON, OFF, OFF, ON, OFF, OFF]
-# On a desk every seventh action, or they take a minute. A step has ten: by and by each of them is hit.
-STRIDE = 1 if os.environ.get("CI") == "true" else 7
+# On a desk every eleventh action, or they take a minute. A step has ten: by and by each of them is hit.
+STRIDE = 1 if os.environ.get("CI") == "true" else 11
 COMMIT = ["commit", "pwrite", "pwrite"]  # to the journal, then its seal and its witness
 IN_A_STEP = [*COMMIT, "send", "send", "receive", *COMMIT, "deliver"]
 
@@ -164,7 +164,7 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, in_mem
         assert actions.count("send") == actions.count("receive") == asked
 
 
-@pytest.mark.parametrize("life", [26, 30])
+@pytest.mark.parametrize("life", [26, pytest.param(30, marks=LONG)])
 def test_killed_again_and_again(server, driver, chain_file, in_memory, life):
     """Every process is killed after so many actions, whether it makes new requests or finishes old ones."""
     order = new_order(server, chain_file, in_memory / "lives")

@@ -23,6 +23,7 @@ from onoff.client.transport.web import HttpTransport
 from onoff.errors import ChainError, JournalError, JournalLocked, RefusedByServer, SourceError, Unavailable
 from onoff.wire import Catalogue, Frame
 from recordingserver import Reply, reply
+from sampling import in_turn
 from serverprocess import ServerProcess
 
 SET = (1, 2, 4)
@@ -118,8 +119,7 @@ def check_resumed(world, journals, query):
         assert world.queries() == [query]
 
 
-@pytest.mark.parametrize("latest", [1, 2])
-@pytest.mark.parametrize("fault", OWN_FAULTS)
+@pytest.mark.parametrize(("fault", "latest"), in_turn(OWN_FAULTS, [1, 2]))
 def test_a_broken_answer_is_asked_for_again_alike_whatever_was_wanted(own, fault, latest):
     settle(own, "j")
     own.origin.rounds = dict.fromkeys(NAMES, latest)  # 1 is held, and its frames are short
@@ -147,8 +147,7 @@ def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
     check_resumed(own, "j", queries)
 
 
-@pytest.mark.parametrize("latest", [1, 2])
-@pytest.mark.parametrize("fault", OWN_FAULTS)
+@pytest.mark.parametrize(("fault", "latest"), in_turn(OWN_FAULTS, [2, 1]))
 def test_one_broken_answer_costs_one_more_attempt(own, fault, latest):
     settle(own, "j")
     own.origin.rounds = dict.fromkeys(NAMES, latest)
@@ -484,12 +483,12 @@ def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
     def kill_and_start():
         for lines in (5, 25):
             while len(server.transcript()) < lines:
-                time.sleep(0.001)
+                time.sleep(0.01)
             server.kill()
             server.start()
 
     async def play():
-        options = {"delay": 0.01, "attempts": 11, "backoff": 0.05, "first_ever": True}
+        options = {"delay": 0.03, "attempts": 11, "backoff": 0.05, "first_ever": True}
         client = Client(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
         async with client:
             bodies = [message.body async for message in client.play(items)]

@@ -22,6 +22,7 @@ from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged, parse_query
 from recordingserver import Reply, VersionedOrigin, reply
+from sampling import in_turn
 
 VICTIM = 2
 ROOM = 50  # bytes: for some of the members only
@@ -263,8 +264,7 @@ WEB_LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cache", [2**20, ROOM])
-@pytest.mark.parametrize("lie", WEB_LIES)
+@pytest.mark.parametrize(("lie", "cache"), in_turn(WEB_LIES, [2**20, ROOM]))
 def test_a_web_server_that_lies_about_versions_learns_nothing(web, lie, cache):
     web.server.respond = WEB_LIES[lie]
     assert alike(web, "j", cache=cache)
@@ -330,8 +330,7 @@ OWN_LIES = {
 }
 
 
-@pytest.mark.parametrize("cache", [2**20, ROOM])
-@pytest.mark.parametrize("lie", OWN_LIES)
+@pytest.mark.parametrize(("lie", "cache"), in_turn(OWN_LIES, [2**20, ROOM]))
 def test_an_onoff_server_that_lies_about_versions_learns_nothing(own, lie, cache):
     own.server.respond = lying(own, OWN_LIES[lie])
     assert alike(own, "j", cache=cache)

@@ -19,6 +19,7 @@ from onoff.client.journalfile import MEMBERS
 from onoff.client.transport import Content
 from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import OnoffError
+from sampling import in_turn
 
 SETS = [(0, 1), (0, 2), (1, 2), (0, 1, 2)]
 ENOUGH, SHORT, NONE = 10**6, 40, 0  # SHORT has room for some of the members only
@@ -90,8 +91,7 @@ def told(limit, server, **mistakes):
     return bits / count
 
 
-@pytest.mark.parametrize("limit", [ENOUGH, SHORT, NONE])
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("server", "limit"), in_turn(SERVERS, [ENOUGH, SHORT, NONE]))
 def test_given_the_sets_the_wire_tells_nothing_about_what_was_wanted(server, limit):
     """All streams of an ON step and three sets of three sources: whatever was wanted, one and the same wire."""
     assert told(limit, server) == 0

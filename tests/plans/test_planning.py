@@ -7,9 +7,11 @@ import pickle
 import random
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +27,7 @@ from onoff.plans.table import TablePlan
 from onoff.schemes.optimum.search import optimal_law
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted
+from sampling import one_in
 from theoryoracle import chain_of, minimum_in_floats, stream_program
 
 FALSE_ALARM = 1e-6
@@ -34,9 +37,7 @@ KINDS = ("dense", "sparse", "periodic", "symmetric")
 # The optimum
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 3, 4, 5, *(pytest.param(n, marks=pytest.mark.long) for n in (6, 7))])
+@pytest.mark.parametrize(("n", "kind", "lag"), one_in(3, product([2, 3, 4, 5], KINDS, [1, 2, 3, 4])))
 def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     chain = random_chain(kind, n, seed=lag)
     found = plan(chain, lag, "optimal", gap=5e-8)
@@ -44,6 +45,12 @@ def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     assert abs(found.cost - value) < 1e-7 * max(1, value)
     assert found.lower_bound <= value + 1e-7
     assert found.gap <= 5e-8
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("n", "kind", "lag"), list(product([6, 7], KINDS, [1, 2, 3, 4])))
+def test_the_optimum_of_more_sources_is_that_of_the_papers_program(kind, n, lag):
+    test_the_optimum_is_that_of_the_papers_program(kind, n, lag)
 
 
 @given(chains(max_sources=5), st.integers(1, 3))
@@ -245,7 +252,7 @@ def test_a_time_limit_holds_for_the_comb_too():
     chain = Chain(weights / weights.sum(axis=1, keepdims=True))
     start = time.monotonic()
     made = plan(chain, 3, "comb", time_limit=0.2)
-    assert time.monotonic() - start < 20  # it takes minutes without
+    assert time.monotonic() - start < 60  # it takes minutes without
     assert made.scheme == "race"  # not everything, which costs 80
     assert made.at_most < 80
 
@@ -253,7 +260,8 @@ def test_a_time_limit_holds_for_the_comb_too():
 # The sampler
 
 
-def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one():
+@pytest.mark.parametrize(("draws", "shift"), [(7_500, 0.04), pytest.param(30_000, 0.02, marks=pytest.mark.long)])
+def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one(draws, shift):
     chain = random_chain("dense", 4, 5)
     made = plan(chain, 1)
     randbelow = random.Random(3).randrange
@@ -261,14 +269,14 @@ def test_draws_follow_the_encoder_and_the_test_rejects_a_perturbed_one():
     request = int(table.sum(axis=1).argmax())
     options = np.flatnonzero(table[request])
     assert len(options) > 2
-    drawn = [made.draw(request, 1, 2, randbelow=randbelow) for _ in range(30_000)]
-    counts = np.array([sum(query == made.sets[i] for query in drawn) for i in options])
-    assert counts.sum() == len(drawn)
+    drawn = Counter(made.draw(request, 1, 2, randbelow=randbelow) for _ in range(draws))
+    counts = np.array([drawn[made.sets[i]] for i in options])
+    assert counts.sum() == draws
     weights = table[request, options] / table[request].sum()
-    assert chisquare(counts, weights * len(drawn)).pvalue > FALSE_ALARM
+    assert chisquare(counts, weights * draws).pvalue > FALSE_ALARM
     bent = weights.copy()
-    bent[np.argsort(weights)[-2:]] += (0.02, -0.02)  # two sets that differ by 2 % of the draws
-    assert chisquare(counts, bent * len(drawn)).pvalue < FALSE_ALARM
+    bent[np.argsort(weights)[-2:]] += (shift, -shift)  # two sets that differ by so many of the draws
+    assert chisquare(counts, bent * draws).pvalue < FALSE_ALARM
 
 
 def test_draws_use_the_operating_systems_randomness_unless_told_otherwise():

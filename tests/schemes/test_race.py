@@ -133,7 +133,7 @@ def laws_by_context(plan, lag, per_context, seed, draw):
 )
 def test_the_law_is_the_same_in_every_context(lag, served):
     plan = plan_without_cost(dirichlet(4, 1.0, 5), lag)
-    table = laws_by_context(plan, served, 500, 9, lambda x, i, k, r: plan.draw(x, i, k, served, r))
+    table = laws_by_context(plan, served, 300, 9, lambda x, i, k, r: plan.draw(x, i, k, served, r))
     assert chi2_contingency(table).pvalue > FALSE_ALARM
 
 
@@ -147,14 +147,14 @@ def test_the_test_of_equal_laws_rejects_a_clock_that_forgets_the_others():
         fine[request] = int(fine[request] * posterior.row(last, following)[request])
         return tuple(sorted({request, *plan._race.winners(on_grid(fine))}))
 
-    assert chi2_contingency(laws_by_context(plan, 1, 500, 9, draw)).pvalue < FALSE_ALARM
+    assert chi2_contingency(laws_by_context(plan, 1, 300, 9, draw)).pvalue < FALSE_ALARM
 
 
 def test_the_test_of_equal_laws_rejects_the_true_past_at_a_larger_lag():
     # Serving a larger lag with the true earlier request instead of a fresh draw of it: here, always the same one.
     plan = plan_without_cost(dirichlet(4, 1.0, 5), 1)
     draw = lambda x, i, k, r: plan.draw(x, i, k, 1, r)  # noqa: E731
-    assert chi2_contingency(laws_by_context(plan, 3, 500, 9, draw)).pvalue < FALSE_ALARM
+    assert chi2_contingency(laws_by_context(plan, 3, 300, 9, draw)).pvalue < FALSE_ALARM
 
 
 @given(chains(max_sources=6), st.integers(1, 3), st.integers(0, 2), st.integers(0, 2**32))
@@ -231,7 +231,7 @@ def test_fair_digits_do_not_repeat_biased_ones():
 def test_a_larger_lag_is_served_with_the_right_past_on_a_strongly_correlated_chain(lag, served):
     cycle = 0.85 * np.roll(np.eye(4), 1, axis=1) + 0.15 / 4
     plan = plan_without_cost(Chain(cycle), lag)
-    table = laws_by_context(plan, served, 400, 12, lambda x, i, k, r: plan.draw(x, i, k, served, r))
+    table = laws_by_context(plan, served, 300, 12, lambda x, i, k, r: plan.draw(x, i, k, served, r))
     assert chi2_contingency(table).pvalue > FALSE_ALARM
 
 

@@ -95,7 +95,7 @@ def seconds(url):
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("workers", ["1", "4"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "4"])
 def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
     """13 of 13 checks are answered, as a rule within a second, or within ten times what a trivial server takes.
 

@@ -259,7 +259,7 @@ def assert_stale(response):
     assert "new journal" in document["detail"]
 
 
-@pytest.mark.parametrize("workers", ["1", "3"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "3"])
 def test_a_restored_journal_is_refused_and_leaves_no_line_in_the_transcript(tmp_path, target, workers):
     with ServerProcess(tmp_path, "--workers", workers, store=target) as server:
         server.ask([0, 1], step=7, stream=ONE)

@@ -238,7 +238,7 @@ def test_redis_that_does_not_answer_is_unavailable_within_seconds(tmp_path):
         start = time.monotonic()
         with pytest.raises(StoreUnavailable):
             store.changes(0)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60
         process.thaw()
         assert store.changes(0).messages == {0: Message(1, b"kept")}
     finally:

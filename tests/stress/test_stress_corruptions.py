@@ -109,7 +109,7 @@ def asked_of(server):
 
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("kind", "whole"), [("own", 350), ("any", 150)])
+@pytest.mark.parametrize(("kind", "whole"), [("own", 350), pytest.param("any", 150, marks=pytest.mark.long)])
 def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, template, in_memory, tmp_path, campaign):
     CHAIN.save(tmp_path / "chain.json")
     origin = OnoffOrigin(BODIES) if kind == "own" else Origin(BODIES)

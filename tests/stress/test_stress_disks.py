@@ -27,7 +27,7 @@ def plans(tmp_path):
 
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", ["own", "any"])
+@pytest.mark.parametrize("kind", [pytest.param("own", marks=pytest.mark.long), "any"])
 def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver, plans, in_memory, tmp_path, campaign):
     CHAIN.save(tmp_path / "chain.json")
     origin = OnoffOrigin(LONG, LENGTH) if kind == "own" else Origin(LONG)

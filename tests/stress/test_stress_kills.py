@@ -88,7 +88,9 @@ def warm_up(server, driver, chain_file, in_memory):
 
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("kind", "kills", "of_servers"), [(OwnServer, 300, 100), (AnyServer, 200, 0)])
+@pytest.mark.parametrize(
+    ("kind", "kills", "of_servers"), [(OwnServer, 300, 100), pytest.param(AnyServer, 200, 0, marks=pytest.mark.long)]
+)
 def test_one_query_per_step_whoever_is_killed(
     kind, kills, of_servers, part, driver, chain_file, in_memory, tmp_path, campaign
 ):

@@ -162,7 +162,7 @@ def test_a_query_that_was_drawn_twice_would_be_seen():
             check_one_query_per_step([(i, *each) for i, each in enumerate(wrong)], queries)
 
 
-@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_one_query_per_step_and_right_answers_whenever_the_proxy_is_killed(part, in_memory, campaign):
     kills = portion(500)
     with RecordingServer(answer) as one, RecordingServer(answer) as two:
