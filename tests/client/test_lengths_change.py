@@ -19,7 +19,7 @@ from onoff.client import settings
 from onoff.client.journalfile import checksum, notes_digest, notes_of, read_meta
 from onoff.client.settings import BEFORE, SINCE
 from onoff.client.snapshot import snapshot
-from onoff.errors import OnoffError, Unavailable
+from onoff.errors import JournalError, OnoffError, Unavailable
 from onoff.everyday import Everyday
 from recordingserver import LoggingOrigin, RecordingServer, reply
 
@@ -115,6 +115,32 @@ def test_a_step_that_was_pending_belongs_to_the_lengths_that_it_was_drawn_with(t
     notes = read_notes(tmp_path / "journal")
     assert (notes.before, notes.since) == (((0, digest(FIRST)), (4, digest(SECOND))), 8)
     assert reading.audit().passed
+
+
+def test_a_law_that_was_recorded_but_not_used_before_lengths_changed_is_in_order(tmp_path):
+    """The record has its line, and then the disk is full. Without the change in the journal it is found."""
+
+    async def refused():
+        where = {"server": reading.url, "journal": reading.journal, "record": tmp_path / "record"}
+        async with connect(CHAIN, **where, delay=0.0) as client:
+            client.journal._database.execute(
+                "CREATE TEMP TRIGGER full BEFORE INSERT ON steps BEGIN SELECT RAISE(ABORT, ''); END"
+            )
+            with pytest.raises(JournalError):
+                await client.get("news", private=False)
+
+    with Reading(tmp_path) as reading:
+        reading.ask(FIRST, 5)
+        asyncio.run(refused())
+        reading.ask(SECOND, 5)
+    lines = (tmp_path / "record").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == [1, 2, 3, 4, 5, 5, 6, 7, 8]
+    assert reading.audit().findings == ()
+    again = {**json.loads(lines[5]), "step": 6}
+    with (tmp_path / "record").open("a") as file:
+        file.write(json.dumps({**again, "weights": json.loads(lines[0])["weights"]}) + "\n" + lines[6] + "\n")
+    assert any("step 6: laws with different lengths" in finding for finding in reading.audit().findings)
 
 
 def test_a_journal_of_before_is_audited_as_before_and_remembers_from_then_on(tmp_path):

@@ -109,7 +109,7 @@ def audit_everyday_transcript(
     if engine is not None:
         with progress("making laws again")(len(seen)) as advance:
             remade, unlike = _remade(engine(chain, sensitive), seen, chain.n, advance)
-    wrong, known = weighing_findings(laws.by_step, evidence.notes, chain.n)
+    wrong, known = weighing_findings(laws, evidence.notes, chain.n)
     findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *wrong, *beside.findings)
     return EverydayAudit(
         sensitive=sensitive,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.audit.everyday.record import Law, recorded, same_law
+from onoff.audit.everyday.weights import Weights
 from onoff.audit.transcript.reading import Step, text_lines
 from onoff.audit.transcript.rules import Due
 from onoff.errors import LogError
@@ -20,13 +21,15 @@ UNKNOWN = -2  # that of a reader after a step whose law is missing, until someth
 class Laws:
     """The laws of one stream by their steps.
 
-    `findings` name steps for which different laws were recorded. `damaged` names lines that hold no whole law: what
-    they recorded must be in another line, or their step has no law.
+    `findings` name steps for which different laws were recorded. Where the lines of a step state other lengths, too,
+    `replaced` has the earlier ones. `damaged` names lines that hold no whole law: what they recorded must be in another
+    line, or their step has no law.
     """
 
     by_step: Mapping[int, Law]
     findings: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+    replaced: tuple[tuple[int, Weights | None], ...] = ()
 
 
 def read_laws(file: Path, stream: str | None) -> Laws:
@@ -35,7 +38,7 @@ def read_laws(file: Path, stream: str | None) -> Laws:
     A record may hold several streams. A client that was killed may have recorded a law twice, and then it is the same.
     """
     laws: dict[int, Law] = {}
-    findings, damaged = [], []
+    findings, damaged, replaced = [], [], []
     for number, text in text_lines(file, "replace"):
         try:
             data = json.loads(text)
@@ -49,11 +52,13 @@ def read_laws(file: Path, stream: str | None) -> Laws:
         except LogError as error:
             raise LogError(f"{file}: line {number}: {error}") from None
         before = laws.get(line.step, line.law)
-        stated = [(law.denominator, law.rounding, law.charge, law.weights) for law in (before, line.law)]
-        if stated[0] != stated[1] or not same_law(before, line.law):
+        stated = [(law.denominator, law.rounding, law.charge) for law in (before, line.law)]
+        if before.weights != line.law.weights:
+            replaced.append((line.step, before.weights))
+        elif stated[0] != stated[1] or not same_law(before, line.law):
             findings.append(f"step {line.step}: different laws were recorded for it, the last in line {number}")
         laws[line.step] = line.law
-    return Laws(laws, tuple(findings), tuple(damaged))
+    return Laws(laws, tuple(findings), tuple(damaged), tuple(replaced))
 
 
 def contexts_of(

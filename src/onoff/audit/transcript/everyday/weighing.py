@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,20 @@ from onoff.audit.transcript.choices import Choice, Table, Telling, Value, last_p
 from onoff.types import Query
 
 if TYPE_CHECKING:
+    from onoff.audit.transcript.everyday.laws import Laws
     from onoff.audit.transcript.reading import Notes
     from onoff.audit.transcript.rules import Due
 
 TILTS = (-4.0, -2.0, -1.0, 1.0, 2.0, 4.0)  # of the odds that a requested source is among those that fall
 
 
-def weighing_findings(laws: Mapping[int, Law], notes: Notes, n: int) -> tuple[list[str], list[str]]:
-    """What speaks against the weights of the recorded laws, and what is worth knowing about them."""
-    stated = stated_weights(laws)
+def weighing_findings(recorded: Laws, notes: Notes, n: int) -> tuple[list[str], list[str]]:
+    """What speaks against the weights of the recorded laws, and what is worth knowing about them.
+
+    A law that was recorded for a step before its lengths changed, and was not used, is in order: the client was killed,
+    or its disk was full.
+    """
+    stated = stated_weights(recorded.by_step)
     eras = [*notes.before, (notes.since, weights_digest(notes.weights))]
     firsts = [first for first, _ in eras]
     findings = []
@@ -37,6 +42,10 @@ def weighing_findings(laws: Mapping[int, Law], notes: Notes, n: int) -> tuple[li
                 f"step {step}: its law was made with other lengths than the journal remembers, which may have been "
                 "chosen by the request"
             )
+    for step, weights in recorded.replaced:
+        era = bisect_left(firsts, step)
+        if step not in firsts or (era and weights_digest(weights) != eras[era - 1][1]):
+            findings.append(f"step {step}: laws with different lengths were recorded for it")
     known = []
     for step in changes(stated):
         before = max(other for other in stated if other < step)
