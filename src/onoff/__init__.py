@@ -4,8 +4,9 @@ TYPE_CHECKING = False  # as type checkers know it: this comes before everything,
 
 if TYPE_CHECKING:
     from onoff import errors
-    from onoff.client.client import Client, Message
+    from onoff.client.client import Client
     from onoff.client.connecting import connect
+    from onoff.client.message import Message
     from onoff.client.synchronous import connect_sync
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
@@ -29,7 +30,7 @@ _HOME = {
     "Client": "client.client",
     "Fit": "logs.fitting",
     "HttpTransport": "client.transport.web",
-    "Message": "client.client",
+    "Message": "client.message",
     "OnoffError": "errors",
     "OnoffTransport": "client.transport.own",
     "Plan": "plans.base",

@@ -15,8 +15,9 @@ import pytest
 
 from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS, faulty, scene
 from onoff.client import held
-from onoff.client.client import Client, _member
+from onoff.client.client import Client
 from onoff.client.journal import Journal
+from onoff.client.message import member_of
 from onoff.client.snapshot import snapshot
 from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
@@ -293,7 +294,7 @@ def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_n
 
     web.server.respond = not_modified
     assert [(content.status, content.unchanged) for content in asyncio.run(run())] == [(304, False), (200, True)]
-    lie = _member(3, 0, Content(200, b"", version="v", unchanged=True), None)
+    lie = member_of(3, 0, Content(200, b"", version="v", unchanged=True), None)
     assert (lie.status, lie.version, lie.unchanged) == (304, None, False)
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff.client import held
-from onoff.client.client import _member
 from onoff.client.held import Entry, cache_size, kept
 from onoff.client.journalfile import MEMBERS
+from onoff.client.message import member_of
 from onoff.client.transport import Content
 from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import OnoffError
@@ -67,7 +67,7 @@ def streamed(sets, wanted, server, limit, ask=None, keep=None):
         wire.append((query, versions))
         bodies = held.read_bodies(database, entries, [s for s, v in zip(query, versions, strict=True) if v is not None])
         contents = [server(wire, source, version) for source, version in zip(query, versions, strict=True)]
-        members = [_member(step, s, content, bodies.get(s)) for s, content in zip(query, contents, strict=True)]
+        members = [member_of(step, s, content, bodies.get(s)) for s, content in zip(query, contents, strict=True)]
         with pytest.MonkeyPatch.context() as patch:
             if keep is not None:
                 patch.setattr(held, "kept", lambda found, limit, request=request: keep(found, limit, request))

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from onoff import Chain
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import OnoffError, SourceError

@@ -35,7 +35,8 @@ import onoff.client.journalfile
 import onoff.client.record
 import onoff.client.witness
 from onoff.apps.cli.main import main as command_line
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import JournalError, OnoffError

@@ -15,21 +15,21 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.grid import Grid, now
-from onoff.client.held import CACHE, Entry, cache_size
+from onoff.client.held import CACHE, cache_size
 from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
+from onoff.client.message import Message, delivered, member_of, message_of
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
-from onoff.client.stored import StepRow, Stored
-from onoff.client.transport import Content, Transport
-from onoff.errors import ChainError, JournalError, OnoffError, PendingRequest, PlanError, SourceError, Unavailable
+from onoff.client.stored import StepRow
+from onoff.client.transport import Transport
+from onoff.errors import ChainError, JournalError, OnoffError, PendingRequest, PlanError, Unavailable
 from onoff.foreign import plain
 from onoff.model.chain import Chain
 from onoff.plans.lengths import Weighing
@@ -42,32 +42,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
-NOT_HELD = ", which says that it is unchanged, but of another message than the one that is held: ask again"
 GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
-
-
-@dataclass(frozen=True)
-class Message:
-    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
-
-    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
-    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
-    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
-    from the disk.
-    """
-
-    source: str
-    body: bytes
-    step: int
-    private: bool
-    made_private: bool
-    query: tuple[str, ...]
-    round: int | None
-    error: SourceError | None = None
-    status: int = 200
-    content_type: str | None = None
-    unchanged: bool = False
 
 
 class Client:
@@ -233,7 +209,7 @@ class Client:
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
         no message for the source. The step is then finished like any other.
         """
-        return _delivered(await self._ask(source, next, private))
+        return delivered(await self._ask(source, next, private))
 
     async def resume(self) -> Message | None:
         """Finish a pending request, if there is one, and return the latest message, from the disk if it had arrived."""
@@ -241,9 +217,9 @@ class Client:
         pending = self.journal.state.pending
         if pending is not None:
             await self._grid.after_call(called, self.delay)
-            return _delivered(await self._complete(pending))
+            return delivered(await self._complete(pending))
         found = self._last(self.journal)
-        return None if found is None else _delivered(found[0])
+        return None if found is None else delivered(found[0])
 
     def again(self) -> tuple[Message, StepRow] | None:
         """The last message, from the disk, with its step; None if none has arrived. For a client that is not open.
@@ -266,7 +242,7 @@ class Client:
         if stored is None:
             return None
         made = next(journal.steps(since=stored.step))
-        return self._message(stored, made.query, made.private, made.made_private), made
+        return message_of(self.chain.names, stored, made.query, made.private, made.made_private), made
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn.
@@ -322,14 +298,16 @@ class Client:
         held = journal.held(pending)  # all of it is checked before anything leaves, and not only what is wanted
         answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire, named))
         members = [
-            _member(step, source, content, held.get(source))
+            member_of(step, source, content, held.get(source))
             for source, content in zip(query, answer.contents, strict=True)
         ]
         journal.finish(session.finish(journal.state), members, answer.size, attempts)
         await drawing.hold()
         self._grid.restart()  # only from here on may anything depend on which member was wanted
         wanted = members[query.index(pending.request)]
-        return self._message(wanted, pending.query, pending.private, pending.private and not pending.asked_private)
+        return message_of(
+            self.chain.names, wanted, pending.query, pending.private, pending.private and not pending.asked_private
+        )
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
         """Call until it works, and return the result and how often it was called. Pauses depend on the attempt only."""
@@ -341,37 +319,6 @@ class Client:
                     raise
                 await asyncio.sleep(self.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
-
-    def _message(self, stored: Stored, query: tuple[int, ...], private: bool, made_private: bool) -> Message:
-        name = self.chain.names[stored.source]
-        error = None
-        if stored.status != 200:
-            words = f"the server answered {stored.status} for {name!r}" + (NOT_HELD if stored.status == 304 else "")
-            words += "; the request counts as made, with its query"
-            error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
-        names = tuple(self.chain.names[i] for i in query)
-        about = (stored.status, stored.content_type, stored.unchanged)
-        return Message(name, stored.body, stored.step, private, made_private, names, stored.round, error, *about)
-
-
-def _member(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
-    """What an answer has for a source, taken from what is held if that is unchanged."""
-    if content.unchanged and held is not None:
-        was, body = held
-        return Stored(
-            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
-        )
-    # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
-    status = 304 if content.unchanged else content.status
-    version = content.version if status == 200 else None
-    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
-
-
-def _delivered(message: Message) -> Message:
-    """The message, or its error raised."""
-    if message.error is not None:
-        raise message.error
-    return message
 
 
 def _few(names: list[str]) -> str:

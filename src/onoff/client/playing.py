@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.client.settings import MOST, parsed
 from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically

@@ -14,9 +14,10 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
 from onoff.client.connecting import connect
 from onoff.client.learning import Learned
+from onoff.client.message import Message
 from onoff.errors import OnoffError
 
 Parameters = ParamSpec("Parameters")

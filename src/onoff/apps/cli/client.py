@@ -37,7 +37,8 @@ from onoff.apps.tone import note
 from onoff.errors import ChainError, JournalError, OnoffError, SourceError
 
 if TYPE_CHECKING:
-    from onoff.client.client import Client, Message
+    from onoff.client.client import Client
+    from onoff.client.message import Message
     from onoff.client.stored import StepRow
 
 Received = TypeVar("Received")

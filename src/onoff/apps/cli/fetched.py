@@ -18,7 +18,7 @@ from onoff.errors import SourceError
 from onoff.foreign import plain_text
 
 if TYPE_CHECKING:
-    from onoff.client.client import Message
+    from onoff.client.message import Message
     from onoff.client.stored import StepRow
 
 MOST_NAMED = 20  # sources of a set that -v names

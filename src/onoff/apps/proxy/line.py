@@ -19,7 +19,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import GAP, Client, Message
+from onoff.client.client import GAP, Client
+from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy.line import LineClosed, LineFull, NotBegun
-from onoff.client.client import Message
+from onoff.client.message import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
 
