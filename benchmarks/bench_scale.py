@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each row")
     parser.add_argument("--concentration", type=float, default=5.0, help="of the Dirichlet rows")
     parser.add_argument("--lag", type=int, default=1)
-    parser.add_argument("--dask", type=int, default=200, metavar="N", help="sources of the plan that is divided")
+    parser.add_argument("--dask", type=int, default=1000, metavar="N", help="sources of the plan that is divided")
     parser.add_argument("--only", choices=("growth", "processes", "dask"))
     parser.add_argument("--one", nargs=2, metavar=("SCHEME", "N"), help=argparse.SUPPRESS)
     options = parser.parse_args()
