@@ -19,18 +19,15 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sampling import IN_CI, LONG, examples
 from stresskit import SHARE, Campaign, say
 
 # A job in the background is handed "ignore", and would hand it down to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-IN_CI = os.environ.get("CI") == "true"
-LONG = IN_CI or "ONOFF_STRESS" in os.environ or os.environ.get("ONOFF_LONG") == "1"
-
-# Without a database and with one seed, half of the examples are the first half of all.
 settings.register_profile(
     "onoff",
-    max_examples=100 if LONG else 50,
+    max_examples=examples(100),
     deadline=None,
     derandomize=True,
     print_blob=True,
