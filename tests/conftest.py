@@ -19,18 +19,15 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sampling import IN_CI, LONG, examples
 from stresskit import SHARE, Campaign, say
 
 # A job in the background is handed "ignore", and would hand it down to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-IN_CI = os.environ.get("CI") == "true"
-LONG = IN_CI or "ONOFF_STRESS" in os.environ or os.environ.get("ONOFF_LONG") == "1"
-
-# Without a database and with one seed, half of the examples are the first half of all.
 settings.register_profile(
     "onoff",
-    max_examples=100 if LONG else 50,
+    max_examples=examples(100),
     deadline=None,
     derandomize=True,
     print_blob=True,
@@ -48,11 +45,12 @@ sys.modules.setdefault("sniffio", None)
 # A file is run by one worker, which starts its server, browser, cluster or JVM once (`--dist loadfile`). The files that
 # take longest come first, so that no worker has to wait for the other at the end.
 SLOWEST = (
-    "test_client_crashes", "test_server_load", "test_docs", "test_page", "test_fit_spark", "test_server_faults",
-    "test_server_streams", "test_audit_mistakes", "test_audit_leaks", "test_public",
-    "test_audit_draws", "test_page_app", "test_client", "test_sweep", "test_page_world", "test_audit_joint",
-    "test_stress_kills", "test_stress_corruptions", "test_stress_disks", "test_everyday_streams", "test_planning",
-    "test_cli", "test_base", "test_cells", "test_plan_command", "test_race",
+    "test_fit_spark", "test_page", "test_server_faults", "test_docs", "test_server_load", "test_client_crashes",
+    "test_planning", "test_fit", "test_audit_mistakes", "test_base", "test_audit_joint", "test_client",
+    "test_audit_transcript", "test_audit_everyday_mistakes", "test_page_world", "test_proxy_programs",
+    "test_client_hostile", "test_planner", "test_words", "test_sweep", "test_audit_plan", "test_audit_leaks",
+    "test_cli", "test_plan_command", "test_page_app", "test_everyday_streams", "test_cells", "test_fit_person",
+    "test_server_streams", "test_public", "test_past", "test_race",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from clikit import call
 from onoff import Chain
 from onoff.apps.page import announced
 from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT
@@ -251,8 +252,7 @@ def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):
         (("--port", page.url.rpartition(":")[2]), "name another --port"),
         (("--chain", file), "sums to 2.0, not to 1"),
     ):
-        command = [ONOFF, "page", "--no-open", *map(str, options)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = call("page", "--no-open", *options)
         assert done.returncode == 2
         assert done.stdout == ""
         assert words in done.stderr

@@ -17,6 +17,7 @@ from onoff.audit.everyday import audit_everyday, audit_everyday_mistaken, misfit
 from onoff.audit.setting import parse_statuses
 from onoff.everyday import Everyday
 from onoff.testing import dense
+from sampling import examples
 
 USED = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
 FAR = Chain([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.4, 0.5, 0.1]])
@@ -31,7 +32,7 @@ def audited(used, true, text, sensitive=()):
     return audit_everyday_mistaken(used, true, parse_statuses(text), Everyday.start(used, sensitive), sensitive)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(pairs, st.sampled_from(["10", "100", "1001", "1010"]), st.sampled_from([(), (1,)]))
 def test_what_is_told_under_the_true_chain_is_within_the_bound(pair, text, sensitive):
     used, other, share = pair

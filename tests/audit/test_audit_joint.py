@@ -31,6 +31,7 @@ from onoff.errors import OnoffError
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
+from sampling import examples
 
 READER = Path(__file__).parents[2] / "examples" / "reader.csv"
 
@@ -126,7 +127,7 @@ def test_three_sources_and_the_bound_above_what_is_enumerated(statuses, kind):
     assert max(bound.bits) < 1e-10
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(chains(max_sources=3))
 def test_every_kind_of_chain_is_private_and_every_method_agrees(chain):
     model, start, statuses = tables(chain, "optimal", (1, 2)), start_law(chain), parse_statuses("1001")

@@ -19,6 +19,7 @@ from onoff import OnoffError, plan
 from onoff.audit.models import Decoys, Everything, Naive, Planned, TooLarge
 from onoff.errors import ContextError
 from onoff.testing import chains
+from sampling import examples
 
 PLAYERS = {"schemes", "plans", "client", "everyday"}
 
@@ -43,7 +44,7 @@ def likelihoods_agree(model, n, lag):
                     assert cube[last, :, following] == pytest.approx(expected, abs=1e-15)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(chains(min_sources=2, max_sources=3), st.integers(1, 3), st.integers(0, 2))
 def test_the_two_views_of_a_plan_agree(chain, lag, more):
     likelihoods_agree(Planned(plan(chain, lag)), chain.n, lag + more)

@@ -25,6 +25,7 @@ from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
 from planfiles import EXCHANGED, first_version, signed
+from sampling import examples
 
 
 def hollow(n, seed=0):
@@ -71,7 +72,7 @@ def finding(verdict, rule):
 # What is true is verified.
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(chains(max_sources=5), st.integers(0, 5))
 def test_exact_rows_are_those_of_the_fraction_oracle(chain, lag):
     exact, rows = chain.exact_posterior(lag), ExactRows(chain, lag)
@@ -87,7 +88,7 @@ def test_exact_rows_are_those_of_the_fraction_oracle(chain, lag):
                 assert row == exact.row(last, following).tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     chains(max_sources=5),
     st.sampled_from(["everything", "paper", "comb", "optimal"]),
@@ -131,7 +132,7 @@ def test_the_plans_of_these_tests_are_of_every_kind():
     assert len(SPARSE.exact_posterior(1).contexts) < 16
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(chains(min_sources=3, max_sources=4), st.integers(1, 2), st.booleans(), st.data())
 def test_any_multipliers_prove_what_fractions_say(chain, lag, lengths, data):
     """The formula of the theory over all sets and all contexts, in fractions; by the table and by CP-SAT."""
@@ -399,7 +400,7 @@ def test_what_is_no_plan_is_a_finding(text):
     assert rules(audit(CHAIN, text)) == {"file"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_nothing_in_a_file_makes_the_audit_crash(data):
     """Any value anywhere, signed: a verdict, never another error."""

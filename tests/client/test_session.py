@@ -24,6 +24,7 @@ from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import dependence, joint_law, random_chain
+from sampling import examples
 
 FIRST = State(unsettled=0)
 
@@ -124,7 +125,7 @@ def test_impossible_requests_and_missing_plans_are_errors():
         begin(state, ring, 1, 2, False, plan(ring, 2))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(chains(min_sources=3, max_sources=3), st.lists(st.booleans(), min_size=1, max_size=8), st.integers(0, 2**32))
 def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(chain, statuses, seed):
     made = cache(partial(plan, chain))

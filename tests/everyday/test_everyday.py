@@ -23,6 +23,7 @@ from onoff.model.rows import RowTable
 from onoff.schemes.peel import peeled
 from onoff.testing import chains
 from oracles import paper_program, random_chain
+from sampling import examples
 
 seeds = st.integers(0, 2**32)
 
@@ -55,7 +56,7 @@ def streams(draw, max_sources=5):
 
 
 @given(streams())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_encoder_fills_every_set_exactly_and_serves_every_possible_request(stream):
     chain, sensitive, seed = stream
     for state, step, query, request, _ in walk(chain, sensitive, 4, seed):
@@ -82,7 +83,7 @@ def test_every_encoder_fills_every_set_exactly_and_serves_every_possible_request
 
 
 @given(streams(max_sources=4))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_are_the_exact_ones_up_to_their_spread_and_what_merging_has_cost(stream):
     """Every hidden value is followed in fractions, with the encoders that its readers really draw from."""
     chain, sensitive, seed = stream
@@ -125,7 +126,7 @@ def moved(exact, step, query, state, P):
 
 
 @given(streams(max_sources=4))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_lower_bound_is_one_and_few_sources_reach_the_optimum(stream):
     chain, sensitive, seed = stream
     for state, step, *_ in walk(chain, sensitive, 3, seed):
@@ -139,7 +140,7 @@ def test_the_lower_bound_is_one_and_few_sources_reach_the_optimum(stream):
 
 
 @given(streams(), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_what_is_prepared_is_the_same_to_the_bit_whatever_was_wanted_and_after_the_journal(stream, data):
     """Only the query counts: not the request, not the context, not the object that the state was read from."""
     chain, sensitive, seed = stream
@@ -336,7 +337,7 @@ def test_two_rows_are_peeled_to_the_bound(n, seed):
 
 
 @given(st.integers(2, 6), st.integers(2, 6), seeds)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):
     """Every set C is met as often as any row has mass on it: the law is realisable before any repair."""
     rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.7), m)

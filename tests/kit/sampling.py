@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from itertools import product
 from typing import Any
 
 import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+LONG = IN_CI or "ONOFF_STRESS" in os.environ or os.environ.get("ONOFF_LONG") == "1"
+
+
+def examples(number: int) -> int:
+    """So many examples of Hypothesis with the long tests, else half of them, which are the first: the seed is fixed."""
+    return number if LONG else number // 2
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:

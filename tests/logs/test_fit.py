@@ -27,6 +27,7 @@ from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
 from onoff.logs.reading import Columns, choose, header, ticks_per_second
 from onoff.model.chainfile import read_counts
+from sampling import examples
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
@@ -67,7 +68,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(rows=rows, gap=st.sampled_from([None, 1.0, 10.0]), other=st.sampled_from([None, 2]))
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")

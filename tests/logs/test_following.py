@@ -20,6 +20,7 @@ from onoff.logs.predictors import Piece, predictors
 from onoff.logs.requests import Requests, of_journal, of_log
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
+from sampling import examples
 
 EVEN = Chain(np.full((4, 4), 0.25), tuple("abcd"))
 
@@ -39,7 +40,7 @@ def paths(chain, steps):
 
 
 @pytest.mark.long
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(chains(max_sources=3))
 def test_no_predictor_expects_to_gain(chain):
     """The expected capital of each is 1 on all paths, or less: rare requests below 2^-1075 have a float of 0."""

@@ -23,6 +23,7 @@ from onoff.everyday import Everyday
 from onoff.logs import region
 from onoff.model.misfit import aligned, check, misfit
 from onoff.testing import dense
+from sampling import examples
 
 pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sampled_from([0.0, 0.02, 0.3, 1.0])))
 
@@ -64,7 +65,7 @@ def audited(true, used, statuses, scheme="optimal"):
     return mistaken(true, used, parsed, tables, start_law(true), tables.rounding_at)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(pairs, st.integers(1, 4))
 def test_the_misfit_of_a_step_is_that_of_its_definition_rounded_up(pair, lag):
     used, other, share = pair
@@ -75,7 +76,7 @@ def test_the_misfit_of_a_step_is_that_of_its_definition_rounded_up(pair, lag):
     assert not misfit(true, used, 0).any()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(pairs, st.sampled_from(["10", "101", "100", "1001", "1011"]), st.sampled_from(["optimal", "paper", "comb"]))
 def test_what_a_stream_tells_under_the_true_chain_is_within_the_bound(pair, statuses, scheme):
     used, other, share = pair
@@ -142,7 +143,7 @@ def test_a_context_that_the_used_chain_can_hardly_reach_counts_in_full():
     assert misfit(true, used, 1)[0] >= 0.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(pairs, st.integers(1, 6))
 def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     used, other, share = pair

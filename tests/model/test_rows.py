@@ -15,6 +15,7 @@ from onoff.schemes.optimum.search import optimal_law
 from onoff.schemes.realisation.network import Network, supplies
 from onoff.testing import chains
 from oracles import paper_program, random_chain
+from sampling import examples
 
 
 @st.composite
@@ -52,7 +53,7 @@ def check_law(law: Law, table: RowTable) -> None:
 
 
 @given(tables())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_comb_of_any_rows_is_realisable_and_not_below_the_bound(table):
     law = comb_law(table)
     check_law(law, table)
@@ -60,7 +61,7 @@ def test_a_comb_of_any_rows_is_realisable_and_not_below_the_bound(table):
 
 
 @given(tables())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_optimum_of_any_rows_is_that_of_the_program(table):
     law, proof = optimal_law(table, np.ones(table.n), 1e-7, np.inf)
     check_law(law, table)

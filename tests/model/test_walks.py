@@ -15,9 +15,10 @@ from onoff.model import walks
 from onoff.model.walks import WalkedPosterior, Walks
 from onoff.testing import chains
 from oracles import random_chain
+from sampling import examples
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(chains(max_sources=5), st.integers(1, 12))
 def test_a_walked_row_is_that_of_the_fraction_oracle_within_the_stated_error(chain, lag):
     exact, found = chain.exact_posterior(lag), WalkedPosterior(chain, lag, Walks(chain))

@@ -27,7 +27,7 @@ from onoff.plans.table import TablePlan
 from onoff.schemes.optimum.search import optimal_law
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted
-from sampling import one_in
+from sampling import examples, one_in
 from theoryoracle import chain_of, minimum_in_floats, stream_program
 
 FALSE_ALARM = 1e-6
@@ -54,7 +54,7 @@ def test_the_optimum_of_more_sources_is_that_of_the_papers_program(kind, n, lag)
 
 
 @given(chains(max_sources=5), st.integers(1, 3))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_optimum_on_chains_of_every_kind(chain, lag):
     assert plan(chain, lag, "optimal").cost == pytest.approx(paper_program(chain.posterior(lag).rows), abs=3e-6)
 
@@ -84,7 +84,7 @@ def test_a_larger_window_and_a_memory_gain_nothing_and_no_window_costs_everythin
 
 
 @given(chains(min_sources=3, max_sources=5), st.integers(1, 3), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_adding_a_context_never_lowers_the_optimum(chain, lag, data):
     possible = chain.posterior(lag).contexts.tolist()
     left_out = data.draw(st.sampled_from(possible))
@@ -96,7 +96,7 @@ def test_adding_a_context_never_lowers_the_optimum(chain, lag, data):
 
 
 @given(chains(min_sources=2, max_sources=6), st.integers(1, 3))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_bound_and_costs_are_ordered(chain, lag):
     best = plan(chain, lag, "optimal")
     for scheme in ("everything", "paper", "comb", "auto"):
@@ -108,7 +108,7 @@ def test_bound_and_costs_are_ordered(chain, lag):
 
 
 @given(chains(max_sources=5), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_optimum_never_rises_with_the_lag(chain, lag, more):
     assert plan(chain, lag + more, "optimal").lower_bound <= plan(chain, lag, "optimal").cost
 
@@ -124,7 +124,7 @@ def test_the_papers_cost_can_rise_with_the_lag_but_its_plan_is_its_scheme():
 
 
 @given(chains(max_sources=5), st.integers(1, 3), st.sampled_from(["everything", "paper", "comb", "optimal"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_encoder_of_every_plan_keeps_its_promise(chain, lag, scheme):
     made = plan(chain, lag, scheme)
     for last, following in chain.posterior(lag).contexts.tolist():
@@ -132,7 +132,7 @@ def test_every_encoder_of_every_plan_keeps_its_promise(chain, lag, scheme):
 
 
 @given(chains(max_sources=4), st.integers(1, 2), st.integers(1, 40), st.sampled_from(["comb", "optimal"]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_plan_serves_every_larger_lag(chain, lag, more, scheme):
     made = plan(chain, lag, scheme)
     for last, following in chain.posterior(lag + more).contexts.tolist():

@@ -14,10 +14,11 @@ from onoff import Chain, bounds
 from onoff.schemes.certificate import SHIFT, cut_certificate, outer_certificate, size_certificate
 from onoff.testing import chains
 from oracles import all_sets, paper_program, random_chain
+from sampling import examples
 
 
 @given(chains(max_sources=4), st.integers(1, 2), seeds)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_multipliers_give_a_valid_bound(chain, lag, seed):
     posterior = chain.posterior(lag)
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from onoff import Chain, bounds
 from onoff.model.symmetric import symmetric_outer
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
+from sampling import examples
 
 lags = st.integers(1, 3)
 small = chains(max_sources=4)
@@ -96,7 +97,7 @@ def test_remainder_is_theta_n_in_every_context(chain, lag):
 
 
 @given(chains(), lags)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_all_claims_in_floats_up_to_twelve_sources(chain, lag):
     posterior = chain.posterior(lag)
     scheme, found = paper(posterior), bounds(posterior)

@@ -19,6 +19,7 @@ from onoff.plans.race import RacePlan, on_grid, race_plan
 from onoff.schemes import clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains
+from sampling import examples
 
 FALSE_ALARM = 1e-6  # of each statistical test below; seeds are fixed, so a run either always alarms or never
 
@@ -86,7 +87,7 @@ def test_pruning_changes_nothing(n, concentration, lag):
 
 
 @given(chains(max_sources=5), st.integers(1, 3), st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_true_winner_is_found(chain, lag, seed):
     exact = chain.exact_posterior(lag)
     race = Race(chain.P, chain.power(lag))
@@ -158,7 +159,7 @@ def test_the_test_of_equal_laws_rejects_the_true_past_at_a_larger_lag():
 
 
 @given(chains(max_sources=6), st.integers(1, 3), st.integers(0, 2), st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_possible_request_is_served_however_unlikely(chain, lag, more, seed):
     plan = plan_without_cost(chain, lag)
     posterior = chain.posterior(lag + more)

@@ -19,10 +19,11 @@ from onoff.schemes.realisation.realise import realised, survey
 from onoff.schemes.realisation.repair import Repair
 from onoff.testing import chains
 from oracles import random_chain
+from sampling import examples
 
 
 @given(st.integers(2, 6), seeds)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_repair_makes_any_law_realisable_at_no_more_than_the_shortfall(n, seed):
     rng = np.random.default_rng(seed)
     rows = rng.dirichlet(np.full(n, 0.5), 5)
@@ -59,7 +60,7 @@ def test_parts_hold_every_group_once_and_find_what_a_flow_finds():
 
 
 @given(chains(max_sources=5), st.integers(1, 2), seeds)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
     posterior = chain.posterior(lag)
     law = realised(posterior, *random_law(chain.n, 4, seed))

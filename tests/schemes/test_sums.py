@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lawkit import seeds
 from onoff.schemes.comb import comb
 from onoff.schemes.realisation.sums import Sums
+from sampling import examples
 
 
 def comb_of(n: int, length: float, seed: int) -> np.ndarray:
@@ -36,7 +37,7 @@ def test_sums_run_along_a_comb_only_where_that_is_less_work(length, running):
 
 
 @given(seeds, st.integers(0, 12))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_the_stated_errors_of_sums_cover_the_true_ones_in_fractions(seed, magnitude):
     rng = np.random.default_rng(seed)
     member = comb_of(30, 0.5, seed)

@@ -152,7 +152,7 @@ def test_an_answer_never_mixes_two_rounds(tmp_path, store):
             reader.start()
         start = time.monotonic()
         number = 0
-        while time.monotonic() - start < 2:
+        while (time.monotonic() - start < 1 or len(rounds) < 4) and time.monotonic() - start < 60:
             number = server.publish(dict.fromkeys(server.catalogue.names, b"%d" % number))
         stop.set()
         for reader in readers:

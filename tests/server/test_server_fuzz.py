@@ -11,6 +11,7 @@ from schemathesis.checks import positive_data_acceptance
 from onoff.errors import WireError
 from onoff.server.description import describe
 from onoff.wire import Catalogue, Query, decode_answer, parse_query
+from sampling import examples
 from serverprocess import ServerProcess
 
 CATALOGUE = Catalogue(("news", "sports", "science"), 64)
@@ -30,7 +31,7 @@ def server(tmp_path_factory):
 
 
 @schema.parametrize()
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_described(case, server):
     # That sources ascend and JSON is canonical no schema can say: not all that the schema allows is accepted.
     excluded = [positive_data_acceptance]
@@ -46,7 +47,7 @@ def damaged(body):
 
 
 @given(st.one_of(st.binary(max_size=200), damaged(Query(CATALOGUE.fingerprint, "0" * 32, 12, (0, 2)).encode())))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body):
     response = server.http.post("/v1/query", content=body, headers={"Content-Type": "application/json"})
     if response.status_code == 200:

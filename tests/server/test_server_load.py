@@ -361,28 +361,27 @@ def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
 
 
 def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
-    for attempt in range(2):
-        port = free_port()
-        processes = []
-        for name in "ab":
-            command = [ONOFF, "serve", "--port", str(port), "--store", tmp_path / f"{attempt}{name}.db"]
-            command += ["--source", name, "--source", "x"]
-            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        deadline = time.monotonic() + 60
-        while all(process.poll() is None for process in processes):
-            assert time.monotonic() < deadline, "both servers have the port"
-            time.sleep(0.05)
-        [loser] = [process for process in processes if process.poll() is not None]
-        [winner] = [process for process in processes if process is not loser]
-        assert winner.stdout.readline().startswith('{"event": "ready"')
-        assert winner.poll() is None
-        assert loser.returncode == 2
-        assert "already in use" in loser.stderr.read()
-        winner.terminate()
-        winner.wait(120)
-        for process in processes:
-            process.stdout.close()
-            process.stderr.close()
+    port = free_port()
+    processes = []
+    for name in "ab":
+        command = [ONOFF, "serve", "--port", str(port), "--store", tmp_path / f"{name}.db"]
+        command += ["--source", name, "--source", "x"]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    deadline = time.monotonic() + 60
+    while all(process.poll() is None for process in processes):
+        assert time.monotonic() < deadline, "both servers have the port"
+        time.sleep(0.05)
+    [loser] = [process for process in processes if process.poll() is not None]
+    [winner] = [process for process in processes if process is not loser]
+    assert winner.stdout.readline().startswith('{"event": "ready"')
+    assert winner.poll() is None
+    assert loser.returncode == 2
+    assert "already in use" in loser.stderr.read()
+    winner.terminate()
+    winner.wait(120)
+    for process in processes:
+        process.stdout.close()
+        process.stderr.close()
 
 
 def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(tmp_path):

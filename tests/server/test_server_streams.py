@@ -22,6 +22,7 @@ from onoff.server.store.redisstreams import RedisStreams
 from onoff.server.store.streams import FileStreams, open_streams
 from onoff.wire import MAX_STEP, Query
 from redisprocess import RedisProcess, needs_redis
+from sampling import examples
 from serverprocess import ServerProcess
 
 ONE, OTHER = "1" * 32, "f" * 32
@@ -92,7 +93,7 @@ MOVES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from
 
 
 @given(MOVES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_table_in_a_file_agrees_with_a_dictionary(tmp_path_factory, moves):
     known, expected, asked = {}, [], []
     for number, step, query in moves:
