@@ -67,6 +67,14 @@ def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
     return Survey(np.concatenate(hard)[order], cover, max(LEAST * whole, whole - cover))
 
 
+@dataclass(frozen=True)
+class Realised:
+    """A law for a plan, and the rows in which it had to be repaired, in this order."""
+
+    law: Law
+    short: Floats
+
+
 def realised(
     rows: Rows,
     member: Member,
@@ -80,24 +88,40 @@ def realised(
     Without a survey every context is checked by a flow, and nothing is spent on the full set. Raises `TimeoutError` if
     the deadline passes before every context was checked.
     """
+    return repaired(rows, member, mass, seen, deadline, spread).law
+
+
+def repaired(
+    rows: Rows,
+    member: Member,
+    mass: Floats,
+    seen: Survey | None = None,
+    deadline: float = inf,
+    spread: Spread | None = None,
+) -> Realised:
+    """`realised`, and where repair was needed."""
     n = rows.n
     seen = seen or survey(rows, 0.0, deadline)
     slack, cover = ceil(seen.slack * DENOMINATOR), ceil(seen.cover * DENOMINATOR)
     base = quantised(member, mass, DENOMINATOR - n - slack - cover)
     repair = Repair(with_full_set(base, slack))
+    short = []
     for row in seen.hard[:FIRST]:
         in_time(deadline)
-        repair.fix(row)
+        if repair.fix(row):
+            short.append(row)
     look = Look(rows, repair.law, slack, seen.cover)
-    short: list[Short] = []
+    late: list[Short] = []
     for found in (spread or on_this_machine)(short_rows, look.parts()):
         in_time(deadline)
-        short += found
+        late += found
     block = lru_cache(maxsize=8)(look.block)
-    for each in sorted(short, reverse=True):
+    for each in sorted(late, reverse=True):
         in_time(deadline)
-        repair.fix(block(each.group)[each.row])
-    return finished(rows, repair.law, cover)
+        row = block(each.group)[each.row]
+        if repair.fix(row):
+            short.append(row.copy())
+    return Realised(finished(rows, repair.law, cover), np.array(short).reshape(-1, n))
 
 
 def finished(rows: Rows, law: Law, slack_units: int) -> Law:
