@@ -21,7 +21,7 @@ from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quan
 from onoff.schemes.orders import Rivals, end_to_end
 from onoff.schemes.realisation.looking import Spread
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import Survey, realised, repaired, survey
+from onoff.schemes.realisation.realise import Realising, Survey, realised, survey
 from onoff.schemes.realisation.repair import in_time
 from onoff.types import Floats
 
@@ -30,9 +30,10 @@ SEED = 0  # of the random orders: the same rows give the same law
 ENOUGH = 1e-4  # shortfall in the hard contexts, as a share of the outer bound, at which orders suffice
 HITS = 28  # orders times the outer bound to begin with: with about so many others a source shares its intervals
 ORDERS = 3, 20  # at least to begin with, and at most; twice as many as to begin with are enough
-FAR = 1e-3  # shortfall in the hard contexts, as a share of the outer bound, beyond which sources change places
+FAR = 1e-2  # shortfall in the hard contexts, as a share of the outer bound, beyond which combs are not repaired
 NEAR = 5e-3  # above the outer bound, as a share of it: near enough
-ROUNDS = 4  # of exchanges and repair, at most
+MUCH = 0.03  # shortfall in all groups, as a share of the outer bound, at which repair waits
+ROUNDS = 4  # of exchanges, at most
 HARD = 300  # contexts in which a mixture of orders is tried
 
 
@@ -57,34 +58,49 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, sprea
     seen = survey(rows, price * outer, deadline)
     orders = Orders.for_rows(rows, min(ENOUGH, price / 6))
     member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline, orders, seen)
-    if _violated(member, mass, seen.hard[:HARD])[1].sum() <= FAR * outer:
-        return realised(rows, member, mass, seen, deadline, spread)
-    return _exchanged(rows, seen, deadline, spread)
+    short = float(_violated(member, mass, seen.hard[:HARD])[1].sum()) / outer
+    law = realised(rows, member, mass, seen, deadline, spread) if short <= FAR else None
+    if law is not None and law.cost() <= (1 + NEAR) * outer:
+        return law
+    try:
+        other = _exchanged(rows, seen, deadline, spread)
+    except TimeoutError:
+        if law is None:
+            raise
+        return law
+    return other if law is None or other.cost() < law.cost() else law
 
 
 def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None) -> Law:
-    """The cheapest of a few laws, each made with the contexts in mind in which those before had to be repaired."""
-    near = (1 + NEAR) * float(rows.peaks.sum())
+    """The cheapest of a few laws, each made with the contexts in mind in which those before fell short.
+
+    One repair often serves a group. So what repair costs is at most about the sum of the worst shortfalls of the
+    groups. While that is much there is no repair before the last round.
+    """
+    outer = float(rows.peaks.sum())
     cells = Exchange(rows.peaks * (1 + 1e-9), np.random.default_rng(SEED))
     cells.add(np.concatenate([seen.hard, at_peaks(rows)]))
     best: Law | None = None
-    for _ in range(ROUNDS):
+    for left in reversed(range(ROUNDS)):
         try:
             cells.settle(deadline)
-            made = repaired(rows, *cells.law(), seen, deadline, spread)
+            under = Realising(rows, *cells.law(), seen, deadline)
+            short = under.look(spread)
+            worst = {each.group: each.units for each in reversed(short)}
+            again = list(under.rows_of(short[: len(seen.hard)]))
+            if left and sum(worst.values()) > MUCH * outer * DENOMINATOR:
+                cells.add(np.array(again))
+                continue
+            law = under.finished(short)
         except TimeoutError:
             if best is None:
                 raise
             return best
-        if best is not None and made.law.cost() >= best.cost():
+        best = law if best is None or law.cost() < best.cost() else best
+        if best.cost() <= (1 + NEAR) * outer or not left:
             return best
-        best = made.law
-        if float(best.cost()) <= near:
-            return best
-        cells.add(made.short[: len(seen.hard)])
-    if best is None:
-        raise AssertionError("there is at least one round")
-    return best
+        cells.add(np.array(again))
+    raise AssertionError("the last round ends with a law")
 
 
 def at_peaks(rows: Rows) -> Floats:
