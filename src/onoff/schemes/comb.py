@@ -32,7 +32,7 @@ HITS = 28  # orders times the outer bound to begin with: with about so many othe
 ORDERS = 3, 20  # at least to begin with, and at most; twice as many as to begin with are enough
 FAR = 1e-2  # shortfall in the hard contexts, as a share of the outer bound, beyond which combs are not repaired
 NEAR = 5e-3  # above the outer bound, as a share of it: near enough
-MUCH = 0.03  # shortfall in all groups, as a share of the outer bound, at which repair waits
+MUCH = 0.01  # shortfall in all groups, as a share of the outer bound, at which repair waits
 ROUNDS = 4  # of exchanges, at most
 HARD = 300  # contexts in which a mixture of orders is tried
 
