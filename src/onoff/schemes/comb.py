@@ -21,7 +21,7 @@ from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quan
 from onoff.schemes.orders import Rivals, end_to_end
 from onoff.schemes.realisation.looking import Spread
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import Realising, Survey, realised, survey
+from onoff.schemes.realisation.realise import FIRST, Realising, Survey, realised, survey
 from onoff.schemes.realisation.repair import in_time
 from onoff.types import Floats
 
@@ -32,7 +32,7 @@ HITS = 28  # orders times the outer bound to begin with: with about so many othe
 ORDERS = 3, 20  # at least to begin with, and at most; twice as many as to begin with are enough
 FAR = 1e-2  # shortfall in the hard contexts, as a share of the outer bound, beyond which combs are not repaired
 NEAR = 5e-3  # above the outer bound, as a share of it: near enough
-MUCH = 0.01  # shortfall in all groups, as a share of the outer bound, at which repair waits
+LONG = 5e7  # contexts that fall short times memberships at which repair waits
 ROUNDS = 4  # of exchanges, at most
 HARD = 300  # contexts in which a mixture of orders is tried
 
@@ -74,8 +74,7 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, sprea
 def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None) -> Law:
     """The cheapest of a few laws, each made with the contexts in mind in which those before fell short.
 
-    One repair often serves a group. So what repair costs is at most about the sum of the worst shortfalls of the
-    groups. While that is much there is no repair before the last round.
+    Where many contexts fall short and sets are large repair is long, and waits for the last round.
     """
     outer = float(rows.peaks.sum())
     cells = Exchange(rows.peaks * (1 + 1e-9), np.random.default_rng(SEED))
@@ -84,13 +83,14 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
     for left in reversed(range(ROUNDS)):
         try:
             cells.settle(deadline)
-            under = Realising(rows, *cells.law(), seen, deadline)
+            member, mass = cells.law()
+            under = Realising(rows, member, mass, seen, deadline)
             short = under.look(spread)
-            worst = {each.group: each.units for each in reversed(short)}
             again = list(under.rows_of(short[: len(seen.hard)]))
-            if left and sum(worst.values()) > MUCH * outer * DENOMINATOR:
+            if left and len(short) * np.count_nonzero(member) > LONG:
                 cells.add(np.array(again))
                 continue
+            under.fix(seen.hard[:FIRST])  # the hardest first: what mends them mends most of the others
             law = under.finished(short)
         except TimeoutError:
             if best is None:
