@@ -86,9 +86,10 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
             member, mass = cells.law()
             under = Realising(rows, member, mass, seen, deadline)
             short = under.look(spread)
-            again = list(under.rows_of(short[: len(seen.hard)]))
+            worst = {each.group: each for each in reversed(short)}
+            again = list(under.rows_of(list(worst.values())))
             if left and len(short) * np.count_nonzero(member) > LONG:
-                cells.add(np.array(again))
+                cells.add(np.array(again).reshape(-1, rows.n))
                 continue
             under.fix(seen.hard[:FIRST])  # the hardest first: what mends them mends most of the others
             law = under.finished(short)
@@ -99,7 +100,7 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
         best = law if best is None or law.cost() < best.cost() else best
         if best.cost() <= (1 + NEAR) * outer or not left:
             return best
-        cells.add(np.array(again))
+        cells.add(np.array(again).reshape(-1, rows.n))
     raise AssertionError("the last round ends with a law")
 
 
