@@ -139,7 +139,7 @@ class Exchange:
         inverse = 1 / sums
         value = times(weight.T, inverse)
         square, squared = weight**2, inverse**2
-        loss: Singles = value + times(square.T, squared) / 2
+        loss: Singles = value + np.float32(0.5) * times(square.T, squared)
         loss += np.float32(ALONE) * times((square**2).T, squared**2)
         return value, loss
 
