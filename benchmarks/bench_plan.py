@@ -1,8 +1,9 @@
 """Planning: the optimum against the paper's own program, the comb, symmetric chains, real data; drawing.
 
-    .venv/bin/python benchmarks/bench_plan.py [--msnbc FILE] [--large]
+    .venv/bin/python benchmarks/bench_plan.py [--msnbc FILE] [--large] [--sparse]
 
 `--msnbc` takes the MSNBC page-view sequences (UCI) as a zip or text file; `--large` adds the comb for 500 sources.
+`--sparse` prints nothing but the comb beside the race on chains whose requests are followed by three sources in ten.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--msnbc", type=Path)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--sparse", action="store_true")
     options = parser.parse_args()
     plan(dirichlet(4, 5), 1)  # load the libraries before any clock runs
+    if options.sparse:
+        sparse()
+        return
     against_the_program()
     rows = [
         measured("optimal", "Dirichlet(5)", dirichlet(n, 5), 1, "optimal", f"1e-6 in {limit} s")
@@ -60,6 +65,23 @@ def against_the_program() -> None:
         rows.append([n, value, runs[0][0].cost, slow, fast, f"{slow / fast:.0f}x"])
     headings = ["n", "program", "ours", "SciPy seconds", "ours (median of 7)", "faster (target at n=8: 1000x)"]
     show("The paper's linear program", headings, rows)
+
+
+def sparse() -> None:
+    """Three entries in ten, none on the diagonal, exponential weights: the comb, the outer bound and the race."""
+    rows: list[list[object]] = []
+    for n in (80, 200):
+        for lag in (1, 3):
+            rng = np.random.default_rng(77)
+            P = rng.exponential(size=(n, n)) * (rng.random((n, n)) < 0.3)
+            np.fill_diagonal(P, 0)
+            chain = Chain(P / P.sum(axis=1, keepdims=True))
+            made, seconds = timed(lambda chain=chain, lag=lag: plan(chain, lag, "comb"))  # type: ignore[misc]
+            race = plan(chain, lag, "race")
+            above = f"{100 * made.gap:.2f} %"
+            rows.append([n, lag, made.cost, made.lower_bound, above, seconds, len(made.sets), race.cost, "3 %, 120 s"])  # type: ignore[attr-defined]
+    headings = ["n", "lag", "comb", "bound", "above it", "seconds", "sets", "race", "to reach"]
+    show("Sparse chains", headings, rows)
 
 
 def measured(what: str, name: str, chain: Chain, lag: int, scheme: str, target: str) -> list[object]:

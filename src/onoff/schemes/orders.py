@@ -22,6 +22,19 @@ NEAREST = 40  # sources of a row that can be rivals: those nearest to their peak
 POWER = 4  # rivals that are both at half their peaks matter 16 times less than those at 3/4
 
 
+def end_to_end(lengths: Floats) -> tuple[Member, Floats]:
+    """The sets that teeth one apart hit at a uniform offset, if intervals lie end to end, and their masses.
+
+    The set changes only where an interval ends, modulo one.
+    """
+    ends = np.concatenate([[0.0], np.cumsum(lengths)])
+    cuts = np.unique(np.concatenate([ends % 1.0, [0.0, 1.0]]))
+    offsets = (cuts[:-1] + cuts[1:]) / 2
+    teeth = np.floor(ends[:, None] - offsets)
+    member: Member = (np.diff(teeth, axis=0) > 0).T
+    return member, np.diff(cuts)
+
+
 class Rivals:
     """How much x and y must stay apart: the largest (p(x|u) / M_x + p(y|u) / M_y - 1)^POWER over some rows."""
 

@@ -8,6 +8,7 @@ flow or by a certificate of `Screen`. The cover pays for looking at groups of ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
@@ -80,24 +81,46 @@ def realised(
     Without a survey every context is checked by a flow, and nothing is spent on the full set. Raises `TimeoutError` if
     the deadline passes before every context was checked.
     """
-    n = rows.n
-    seen = seen or survey(rows, 0.0, deadline)
-    slack, cover = ceil(seen.slack * DENOMINATOR), ceil(seen.cover * DENOMINATOR)
-    base = quantised(member, mass, DENOMINATOR - n - slack - cover)
-    repair = Repair(with_full_set(base, slack))
-    for row in seen.hard[:FIRST]:
-        in_time(deadline)
-        repair.fix(row)
-    look = Look(rows, repair.law, slack, seen.cover)
-    short: list[Short] = []
-    for found in (spread or on_this_machine)(short_rows, look.parts()):
-        in_time(deadline)
-        short += found
-    block = lru_cache(maxsize=8)(look.block)
-    for each in sorted(short, reverse=True):
-        in_time(deadline)
-        repair.fix(block(each.group)[each.row])
-    return finished(rows, repair.law, cover)
+    under = Realising(rows, member, mass, seen or survey(rows, 0.0, deadline), deadline)
+    under.fix(under.seen.hard[:FIRST])
+    return under.finished(under.look(spread))
+
+
+class Realising:
+    """A law on its way: look at all contexts, repair those in which it falls short, and finish it."""
+
+    def __init__(self, rows: Rows, member: Member, mass: Floats, seen: Survey, deadline: float) -> None:
+        self.seen, self._rows, self._deadline = seen, rows, deadline
+        self._slack, self._cover = (ceil(share * DENOMINATOR) for share in (seen.slack, seen.cover))
+        base = quantised(member, mass, DENOMINATOR - rows.n - self._slack - self._cover)
+        self._repair = Repair(with_full_set(base, self._slack))
+
+    def fix(self, some: Iterable[Floats]) -> None:
+        """Repair the law in these contexts."""
+        for row in some:
+            in_time(self._deadline)
+            self._repair.fix(row)
+
+    def look(self, spread: Spread | None) -> list[Short]:
+        """The contexts in which the law falls short, the worst first."""
+        short: list[Short] = []
+        for found in (spread or on_this_machine)(short_rows, self._look().parts()):
+            in_time(self._deadline)
+            short += found
+        return sorted(short, reverse=True)
+
+    def rows_of(self, short: list[Short]) -> Iterator[Floats]:
+        """The rows of contexts that a look has found."""
+        block = lru_cache(maxsize=8)(self._look().block)
+        return (block(each.group)[each.row] for each in short)
+
+    def finished(self, short: list[Short]) -> Law:
+        """The law of the plan, once all that a look has found is repaired."""
+        self.fix(self.rows_of(short))
+        return finished(self._rows, self._repair.law, self._cover)
+
+    def _look(self) -> Look:
+        return Look(self._rows, self._repair.law, self._slack, self.seen.cover)
 
 
 def finished(rows: Rows, law: Law, slack_units: int) -> Law:

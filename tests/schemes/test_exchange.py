@@ -1,0 +1,82 @@
+"""Exchanges: sources change cells at no cost, and contexts fall less short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lawkit import seeds
+from onoff import Chain
+from onoff.model.bounds import outer_bound
+from onoff.schemes.comb import at_peaks, comb_law
+from onoff.schemes.exchange import Exchange
+from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.realisation.realise import survey
+from onoff.schemes.realisation.repair import Repair
+
+
+def sparse_chain(n: int, seed: int, uniform: bool = False) -> Chain:
+    """Entries at random places, three in ten, none on the diagonal."""
+    rng = np.random.default_rng(seed)
+    keep = rng.random((n, n)) < 0.3
+    np.fill_diagonal(keep, False)
+    P = (rng.random((n, n)) if uniform else rng.exponential(size=(n, n))) * keep
+    return Chain(P / P.sum(axis=1, keepdims=True))
+
+
+def shortfall(rows: np.ndarray, member: np.ndarray, mass: np.ndarray) -> float:
+    repair = Repair(quantised(member, mass, DENOMINATOR))
+    return sum(repair.shortfall(row) for row in rows) / DENOMINATOR
+
+
+@given(st.integers(2, 12), seeds)
+@settings(max_examples=12, deadline=None)
+def test_each_source_keeps_its_length_whatever_moves(n, seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.dirichlet(np.full(n, 0.4), 2 * n)
+    lengths = rows.max(axis=0)
+    lengths[0] = rng.choice([0.0, lengths[0], 1.0])
+    exchange = Exchange(lengths, rng)
+    exchange.add(rows)
+    for _ in range(5):
+        exchange.step()
+    few, mass = exchange.law()
+    assert mass.sum() == pytest.approx(1)
+    assert np.allclose(mass @ few, lengths, atol=1e-12)
+    exchange.settle(np.inf)
+    assert exchange.cells >= 320
+    member, mass = exchange.law()
+    assert mass.sum() == pytest.approx(1)
+    assert np.allclose(mass @ member, lengths, atol=1e-12)
+
+
+def test_moves_take_away_nearly_all_that_contexts_fall_short_by():
+    posterior = sparse_chain(40, 77, uniform=True).posterior(3)
+    rows = np.concatenate([survey(posterior).hard, at_peaks(posterior)])
+    exchange = Exchange(posterior.peaks, np.random.default_rng(0))
+    exchange.add(rows)
+    before = shortfall(rows, *exchange.law())
+    exchange.settle(np.inf)
+    assert shortfall(rows, *exchange.law()) < before / 50
+
+
+def test_rows_at_the_peaks_have_them_all():
+    posterior = sparse_chain(20, 1).posterior(2)
+    assert np.array_equal(at_peaks(posterior).max(axis=0), posterior.rows.max(axis=0))
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize(("n", "lag"), [(40, 3), (40, 5)])
+def test_the_comb_is_within_one_per_cent_on_sparse_chains(n, lag, uniform):
+    """Without exchanges it is 3 to 10 per cent above the bound."""
+    posterior = sparse_chain(n, 77, uniform).posterior(lag)
+    assert float(comb_law(posterior).cost()) / outer_bound(posterior) < 1.01
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("lag", "uniform"), [(1, False), (3, False), (5, False), (1, True), (3, True)])
+def test_the_comb_is_within_three_per_cent_on_sparse_chains_of_eighty(lag, uniform):
+    posterior = sparse_chain(80, 78, uniform).posterior(lag)
+    assert float(comb_law(posterior).cost()) / outer_bound(posterior) < 1.03
