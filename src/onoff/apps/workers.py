@@ -92,7 +92,8 @@ def _in_processes(
     with parallel_config(
         backend="loky", inner_max_num_threads=1, initializer=_follow, initargs=(os.getpid(),), n_jobs=processes
     ):
-        parallel = Parallel(return_as="generator_unordered", batch_size=1)  # a batch would come back as one
+        # A batch would come back as one, and cells that wait for a process make loky fail when it is stopped.
+        parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
     found = parallel(delayed(_numbered)(index, work, arguments) for index, arguments in enumerate(calls))
     try:
         for item in found:  # noqa: UP028 (`yield from` would close it with a warning)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from onoff.model.powers import gamma
+from onoff.model.powers import gamma, times
 from onoff.schemes.law import Law
 from onoff.schemes.realisation.sinkhorn import FAST, FIRST, ROUNDS, SLOW
 from onoff.types import Floats, Mask
@@ -43,7 +43,7 @@ class Screen:
         longest = np.diff(first[np.append(np.flatnonzero(anew), len(mass))]).max() + entries.max()
         self._law = first, source, sign, anew, mass, entries, gamma(float(longest) + ANEW + 8)
         self._slack = slack
-        hit = mass @ law.member
+        hit = times(mass, law.member)
         self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
 
     def start(self, row: Floats) -> Floats | None:

@@ -106,7 +106,10 @@ def on_this_machine(work: Callable[[Part], list[Short]], parts: Sequence[Part]) 
         return
     from joblib import Parallel, delayed
 
-    found = Parallel(n_jobs=-1, return_as="generator")(delayed(work)(part) for part in parts)
+    # No more parts are given out than there are processes: loky fails in a thread of its own if some wait when it is
+    # stopped (KeyError in `add_call_item_to_queue`).
+    parallel = Parallel(n_jobs=-1, pre_dispatch="n_jobs", return_as="generator")
+    found = parallel(delayed(work)(part) for part in parts)
     try:
         for result in found:  # noqa: UP028 (`yield from` would close it with a warning)
             yield result
