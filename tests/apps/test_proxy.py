@@ -46,6 +46,15 @@ def everyday(world, chain=CHAIN, **options):
     return Client(chain, world.transport(), world.directory / "journal", promise="past", **settings)
 
 
+async def leave_pending(world, http):
+    """Ask for the news, and for sports while the server does not answer: it is back, and that step is pending."""
+    honest = world.server.respond
+    await http.get("/news")
+    world.server.respond = lambda _: reply(b"", length=10)
+    await http.get("/sports")
+    world.server.respond = honest
+
+
 def steps(line):
     return line.client.journal.state.step
 
@@ -387,13 +396,9 @@ def test_no_request_is_left_out_because_the_server_was_away(world):
 
 
 def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_was_finished(world):
-    honest = world.server.respond
 
     async def ask(http, line):
-        await http.get("/news")
-        world.server.respond = lambda _: reply(b"", length=10)
-        await http.get("/sports")
-        world.server.respond = honest
+        await leave_pending(world, http)
         database = line.client.journal._database
         database.execute(
             "CREATE TEMP TRIGGER refused BEFORE INSERT ON steps WHEN NEW.step = 2 BEGIN SELECT RAISE(ABORT, ''); END"
@@ -412,13 +417,9 @@ def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_w
 
 def test_a_request_stays_in_line_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
     """Also what nobody has thought of: a server that finds it would decide which requests the stream lacks."""
-    honest = world.server.respond
 
     async def ask(http, line):
-        await http.get("/news")
-        world.server.respond = lambda _: reply(b"", length=10)
-        await http.get("/sports")
-        world.server.respond = honest
+        await leave_pending(world, http)
         transport, fetch = line.client.transport, line.client.transport.fetch
 
         async def broken(*_):

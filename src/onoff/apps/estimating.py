@@ -114,9 +114,10 @@ def estimate(
     time_limit: float = 10.0,
     bar: Bar = quiet,
 ) -> Estimate:
-    """What a day costs by each way of asking. Plans of the promise both have `time_limit` seconds together.
+    """What a day costs by each way of asking.
 
-    `lengths` are bytes of each source; `changes` the chance of each to change between two requests, 1 if not given.
+    `lengths` are the bytes of each source. `changes` are the chances that each changes from one request to the next;
+    without them every source always does. Plans of the promise "both" may take `time_limit` seconds together.
     """
     if streams < 2:
         raise OnoffError(f"{streams} streams have no spread: simulate at least 2")

@@ -43,7 +43,7 @@ class Encoder:
 
 
 class Model(Protocol):
-    """A client, for who knows its rules. A lag of 0 means that privacy is ON."""
+    """The rules of a client, as somebody who knows them sees it. A lag of 0 means that privacy is ON."""
 
     @property
     def name(self) -> str: ...

@@ -17,9 +17,10 @@ EVENTS = Columns("user", "time", "source")
 
 @dataclass(frozen=True)
 class Opened:
-    """A file that an engine can read, as `readable`, and what the log was (`kind`).
+    """A log as a file that an engine can read.
 
-    `columns` are known if the table was made here; `notes` say what was guessed. `names` are all sources, if known.
+    `readable` is the format of that file, and `kind` that of the log. `columns` are set if the file was made here, and
+    `names`, all sources, if the log tells them. `notes` say what was guessed.
     """
 
     file: Path

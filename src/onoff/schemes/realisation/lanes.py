@@ -1,4 +1,4 @@
-"""The certificate of `onoff.schemes.realisation.sinkhorn`, compiled: five times as fast, with the extra `fast`.
+"""The certificate of `onoff.schemes.realisation.sinkhorn`, compiled: three to six times as fast, with the extra `fast`.
 
 Some contexts are scaled side by side, each in a *lane* of its own. A lane whose context is certified or given up takes
 the next one. So lanes hardly ever wait for each other, and all their numbers stay in the processor's cache.
@@ -83,13 +83,31 @@ def _changes(member: Mask) -> tuple[NDArray[Any], ...]:
     return np.array(first, np.uint64), np.concatenate(sources).astype(np.uint64), np.concatenate(signs), anew
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         made = njit(function, cache=True, error_model="numpy")
     except RuntimeError:  # there is no place to keep it for the next process
         made = njit(function, error_model="numpy")
-    result: Callable[..., None] = made
+    result: Callable[..., Any] = made
     return result
+
+
+@_compiled
+def _certified(p, v, a, T, least, total, entries, error, slack):  # type: ignore[no-untyped-def]
+    """Whether the certificate holds with all errors: sets may get less, sources may send more."""
+    if not (least > 0 and total < np.inf):
+        return False
+    weight = 0.0
+    for x in range(len(p)):
+        weight += entries[x] * a[x]
+    less = 1 - error * weight / least
+    if not less > 0:
+        return False
+    for x in range(len(p)):
+        sent = v[x] * (T[x] + error * entries[x] * total)
+        if p[x] != 0 and not (1 - 0.95 * slack) * sent <= less:
+            return False
+    return True
 
 
 @_compiled
@@ -150,17 +168,9 @@ def _scale(first, source, sign, anew, mass, entries, error, rows, start, slack, 
             plain[w], now[w], then[w] = 0.0, 1.0, 0.0  # a lane without work stays as it is
             if row[w] < 0:
                 continue
-            sure = False
-            if most[w] * (1 - 0.9 * slack) <= 1 and least[w] > 0 and total[w] < np.inf:
-                # The same with all errors: sets may get less, sources may send more.
-                weight = 0.0
-                for x in range(n):
-                    weight += entries[x] * a[x, w]
-                less = 1 - error * weight / least[w]
-                sure = less > 0
-                for x in range(n):
-                    sent = v[x, w] * (T[x, w] + error * entries[x] * total[w])
-                    sure = sure and (p[x, w] == 0 or (1 - 0.95 * slack) * sent <= less)
+            sure = most[w] * (1 - 0.9 * slack) <= 1 and _certified(
+                p[:, w], v[:, w], a[:, w], T[:, w], least[w], total[w], entries, error, slack
+            )
             if sure or step[w] >= rounds:
                 passed[row[w]] = sure
                 for x in range(n):
