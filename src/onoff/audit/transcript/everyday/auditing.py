@@ -104,7 +104,8 @@ def audit_everyday_transcript(
     drawn = everyday_draws(steps, dues, laws.by_step, chain.n, sensitive, other_journals)
     chosen = weighing_choices(stated_weights(laws.by_step), dues, chain.n)
     rules = Rules(breaches, drawn, choices(steps, announced=False, more=chosen))
-    beside = others(found, stream, len(steps), chain.n, (), [[step.query for step in one] for one, _ in other_journals])
+    known_sets = [[step.query for step in one] for one, _ in other_journals]
+    beside = others(found, stream, len(steps), chain.n, (), known_sets, sensitive)
     remade: int | None = None
     unlike: list[str] = []
     if engine is not None:
