@@ -46,7 +46,8 @@ def plan(
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
     from contextlib import closing
 
-    from onoff.apps.terminal import plan_progress, print_plans
+    from onoff.apps.planprogress import plan_progress
+    from onoff.apps.terminal import print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
     from onoff.plans.lengths import read_lengths

@@ -116,7 +116,7 @@ def _past(
 
 def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     """One plan with a table for each lag."""
-    from onoff.apps.terminal import plan_progress
+    from onoff.apps.planprogress import plan_progress
     from onoff.audit.models import has_table
     from onoff.plans.making import plan
 
