@@ -62,7 +62,7 @@ class Following:
         what = f"look at {self.hint}; a better model gains {self.bits:.2f} bits a request"
         if self.impossible:
             what = f"the chain calls {self.impossible} of them impossible"
-        verdict = f"they DO NOT FOLLOW the chain, as {self.found_at} of them show"
+        verdict = f"they DO NOT FOLLOW the chain, as the first {self.found_at} requests show"
         return f"{self.tested} requests tested: {verdict}: {what} ({about})"
 
 

@@ -73,5 +73,8 @@ def check(
         print(result.words())
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
+            print(
+                "A chain learned from N requests for n sources lasts for about 4 N / n of the same habits, no longer."
+            )
     if result.refuted:
         raise typer.Exit(FOUND)

@@ -10,10 +10,12 @@ from onoff.apps.plots import save_costs
 from onoff.apps.terminal import counted, print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
-from onoff.model.misfit import too_few
+from onoff.model.misfit import lasting, too_few
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
+NEARLY = 0.9995  # what would be printed as 1: sums over steps end there
+NO_ESTIMATE = "not possible with so few transitions (the sum over the steps reaches 1)"
 
 
 def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
@@ -35,6 +37,11 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
         return
     rates = f"`onoff rates {shlex.quote(str(chain))} --promise past`"
     print(f"The promise past usually costs less: {rates} says how much.")
+    if report.users == 1:
+        print(
+            f"A chain of so many transitions lasts for about {lasting(report.transitions, report.n):,} requests: after "
+            "that `onoff check` may call it wrong although habits are the same. Then fit again, to these requests too."
+        )
     if any(max(row.bound, row.everyday) >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "
@@ -116,7 +123,9 @@ def _print_misfit(report: Report) -> None:
 def _within(bound: float, estimate: float | None) -> str:
     """How far from private, in words; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
-    return proved if estimate is None else f"{proved}; estimated: within {estimate:.3f}"
+    if estimate is None:
+        return proved
+    return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
 
 
 def plot_costs(report: Report, file: Path) -> None:
