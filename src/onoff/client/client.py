@@ -280,8 +280,9 @@ class Client:
         if sorted(names) != sorted(self.chain.names):
             theirs, ours = sorted(set(names) - set(self.chain.names)), sorted(set(self.chain.names) - set(names))
             raise ChainError(
-                "the sources that can be fetched are not those of the chain: only there "
-                f"{_few(theirs)}; only in the chain {_few(ours)}"
+                f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
+                f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
+                "one, or change the list (A new feed, A feed has died: docs/how-to/proxy.md)"
             )
         places = {name: i for i, name in enumerate(names)}
         return [places[name] for name in self.chain.names]
@@ -321,5 +322,8 @@ class Client:
         raise AssertionError("at least one attempt is made")
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(plain(name, 60) for name in names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"
+def _missing(names: list[str], where: str) -> str:
+    """Which names a list lacks, in a sentence; nothing if it lacks none."""
+    if not names:
+        return ""
+    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -107,8 +107,8 @@ def _given(which: str, lasts: int, n: int) -> str:
     if lasts >= LONG:
         return f"{which} give A CHAIN that lasts for about {lasts:,} requests"
     return (
-        f"{which} give A FIRST, ROUGH CHAIN. After about {lasts} requests `onoff check` may call it wrong although your "
-        f"habits are the same. With {LONG * n // LASTING + 1:,} requests learned it is one that lasts for {LONG}"
+        f"{which} give A FIRST, ROUGH CHAIN. After about {lasts} requests `onoff check` may call it wrong although "
+        f"your habits are the same. With {LONG * n // LASTING + 1:,} requests learned it is one that lasts for {LONG}"
     )
 
 

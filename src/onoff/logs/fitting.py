@@ -96,10 +96,11 @@ class Fit:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
 
 
-def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any) -> Fit:
+def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress = silent, **options: Any) -> Fit:
     """Fit a chain to a log: CSV, JSON lines or Parquet with columns of users, times and sources, or text sequences.
 
-    Logs of web servers (`onoff.logs.access`) and journals (`onoff.logs.journals`) are read, too.
+    Logs of web servers (`onoff.logs.access`) and journals (`onoff.logs.journals`) are read, too. Journals may be `more`
+    than one: they are read one after the other, and the chain has the sources of all.
     `options` are the fields of `FitOptions`. One user alone is never held out. `progress` shows each part of the work.
     """
     told = FitOptions(**options)
@@ -108,7 +109,7 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
     held = np.zeros(BUCKETS, bool)
     held[rng.permutation(BUCKETS)[: max(told.held_out > 0, round(told.held_out * BUCKETS))]] = True
     with TemporaryDirectory(prefix="onoff-fit-") as directory:
-        counts = tally(Path(log), told, held, Path(directory), progress)
+        counts = tally([Path(log), *map(Path, more)], told, held, Path(directory), progress)
     return _fitted(counts, told, rng, progress)
 
 

@@ -20,7 +20,8 @@ class FitOptions:
     `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
     `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
     `kind` is one of `onoff.logs.reading.FORMATS`, if neither name nor look says it. `open_only` leaves out what was
-    asked ON, which the journal of a client knows.
+    asked ON, which the journal of a client knows. Sources that are named in `without` are not in the chain: a request
+    for one of them ends a sequence.
 
     A pause of more than `gap` seconds starts a new sequence. The `top` sources with at least `min_count` events are
     kept, the others become one. The chain, with `smoothing` added to every count, is fitted on users outside the
@@ -36,6 +37,7 @@ class FitOptions:
     time_format: str | None = None
     kind: str | None = None
     open_only: bool = False
+    without: Sequence[str] = ()
     gap: float | None = None
     top: int = 100
     min_count: int = 1
@@ -51,6 +53,8 @@ class FitOptions:
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in FORMATS:
             raise LogError(f"{self.kind!r} is no kind of log: {', '.join(FORMATS)}")
+        if isinstance(self.without, str):
+            raise LogError(f"without is {self.without!r}: a list of names is needed")
         if self.gap is not None and not self.gap > 0:
             raise LogError(f"the gap is {self.gap!r}: a number of seconds above 0 is needed")
         if not (is_whole(self.top, 1) and self.top <= MOST):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +39,11 @@ class Tally:
     notes: tuple[str, ...]
 
 
-def tally(file: Path, told: FitOptions, held: Mask, directory: Path, progress: Progress) -> Tally:
-    """Read a log and count in it. Of one user alone, nobody is held out after all."""
+def tally(files: Sequence[Path], told: FitOptions, held: Mask, directory: Path, progress: Progress) -> Tally:
+    """Read a log, or several journals, and count in it. Of one user alone, nobody is held out after all."""
+    file, *more = files
     with progress("reading")(None):
-        ready = opened(file, told.kind, directory, told.open_only)
+        ready = opened(file, told.kind, directory, told.open_only, more)
         engine: Engine = DuckDB(told.memory, directory) if told.engine == "duckdb" else Spark(told.spark)
     with closing(engine), engine.explained(file):
         wanted = {role: getattr(told, role) for role in ("user", "time", "source")}
@@ -52,15 +54,17 @@ def tally(file: Path, told: FitOptions, held: Mask, directory: Path, progress: P
         ticks = _ticks(columns, samples, told)
         if ticks > 1:
             notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
-        table = engine.table(ready.file, ready.readable, columns)
+        table, known = engine.table(ready.file, ready.readable, columns), ready.names
+        if told.without:
+            table, known = _left_out(file, table, known, told.without)
         with progress("counting sources")(None):
             sources = count_sources(table, set(np.flatnonzero(held).tolist()), told.top, told.min_count)
             if sources.one_user and held.any():
                 held = np.zeros_like(held)
                 notes.append("one user: nobody is held out, so how well the chain predicts is not known")
                 sources = count_sources(table, set(), told.top, told.min_count)
-        if ready.names is not None and len(ready.names) <= MOST:
-            sources = replace(sources, kept=ready.names, merged=0, merged_events=0)
+        if known is not None and len(known) <= MOST:
+            sources = replace(sources, kept=known, merged=0, merged_events=0)
         _check_rows(file, sources, columns)
         names, other = _names(file, sources)
         with progress("sorting by users")(None):
@@ -71,6 +75,24 @@ def tally(file: Path, told: FitOptions, held: Mask, directory: Path, progress: P
     if sources.merged:
         notes.append(f"{sources.merged} sources became {names[-1]!r}: --top and --min-count say which are kept")
     return Tally(file, names, sources, transitions, held, columns.time is not None, tuple(notes))
+
+
+def _left_out(
+    file: Path, table: Any, names: tuple[str, ...] | None, without: Sequence[str]
+) -> tuple[Any, tuple[str, ...] | None]:
+    """The table in which rows of these sources have none, and the other names if all are known."""
+    gone = table.source.isin(list(without))
+    there = (
+        names
+        if names is not None
+        else table.filter(gone).select("source").distinct().to_pyarrow()["source"].to_pylist()
+    )
+    for name in without:
+        if name not in there:
+            which = "" if names is None else f": it has {', '.join(names)}"
+            raise LogError(f"{file}: has no source {name!r}, which --without names{which}")
+    kept = table.mutate(source=gone.ifelse(None, table.source))
+    return kept, None if names is None else tuple(name for name in names if name not in without)
 
 
 def _ticks(columns: Columns, samples: Mapping[str, Sequence[object]], told: FitOptions) -> int:
