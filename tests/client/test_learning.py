@@ -198,6 +198,8 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     assert "without a source" not in shown
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout
+    assert "if the chain was fitted to this journal, this is no test" in checked.stderr
+    assert "give the one to test, --chain FILE" in call("check", tmp_path / "learned").stderr
     with scene("any", tmp_path) as world:
         new = connect_sync(tmp_path / "habits.json", urls=world.origin.urls(world.server), journal=tmp_path / "new")
         with new as client:

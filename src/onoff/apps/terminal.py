@@ -70,13 +70,15 @@ def watched(console: Console) -> bool:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; numbers stand to the right, the first column to the left."""
-    table = Table(title=title, title_justify="left")
+    """A table on stdout, with its title as a line above; numbers stand to the right, the first column to the left."""
+    console = console_of(sys.stdout)
+    console.print(escape(title), style="italic", soft_wrap=True, highlight=False)  # rich breaks it at the table's width
+    table = Table()
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="right" if i else "left")
     for row in rows:
         table.add_row(*(escape(plain(cell)) for cell in row))  # a name in brackets is no markup
-    console_of(sys.stdout).print(table)
+    console.print(table)
 
 
 def progress(title: str) -> Bar:
@@ -87,7 +89,7 @@ def progress(title: str) -> Bar:
         console = console_of(sys.stderr)
         if not console.is_terminal:
             done: list[None] = []
-            with ticking(title, lambda: f"{len(done)}" if total is None else f"{len(done)} of {total}"):
+            with ticking(title, lambda: _so_far(len(done), total)):
                 yield lambda: done.append(None)
             return
         time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
@@ -97,6 +99,13 @@ def progress(title: str) -> Bar:
             yield lambda: shown.advance(task)
 
     return bar
+
+
+def _so_far(done: int, total: int | None) -> str:
+    """How much is done, if that can be counted."""
+    if total is not None:
+        return f"{done} of {total}"
+    return f"{done}" if done else "at work"
 
 
 def rates(chain: Chain, lags: Sequence[int], bar: Bar, time_limit: float | None = None) -> list[Rate]:

@@ -143,7 +143,7 @@ def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, ope
     else:
         showing.print_fit(result.report, out, open_only)
     if plot is not None:
-        showing.plot_costs(result.report, plot)
+        showing.plot_costs(result.report, plot, out)
         aside(f"drawn: {plot}")
 
 

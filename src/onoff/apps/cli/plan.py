@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,14 @@ def plan(
         print_plans(made_plans)
         print(store.directory)
     if failed:
-        raise PlanError("; ".join(f"lag {lag}: {error}" for lag, error in sorted(failed.items())))
+        raise PlanError("; ".join(_failures(failed)))
+
+
+def _failures(failed: Mapping[int, str]) -> Iterator[str]:
+    """Each error once, with the lags at which it came."""
+    for error in dict.fromkeys(failed[lag] for lag in sorted(failed)):
+        lags = [str(lag) for lag in sorted(failed) if failed[lag] == error]
+        yield f"lag{'s' * (len(lags) > 1)} {', '.join(lags)}: {error}"
 
 
 @dataclass(frozen=True)

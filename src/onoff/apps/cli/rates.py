@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -57,7 +58,8 @@ def rates(
             Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
             bar=report.progress("simulating"),
         )  # fmt: skip
-        _present(found, everydayrates.print_everyday_rates, everydayrates.plot_everyday_rates, as_json, plot)
+        draw = partial(everydayrates.plot_everyday_rates, name=chain.name)
+        _present(found, everydayrates.print_everyday_rates, draw, as_json, plot)
         return
     if promise != "both" or sensitive is not None:
         raise OnoffError("choose --promise both or past; --sensitive needs --promise past")

@@ -128,7 +128,7 @@ def _within(bound: float, estimate: float | None) -> str:
     return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
 
 
-def plot_costs(report: Report, file: Path) -> None:
+def plot_costs(report: Report, file: Path, chain: Path) -> None:
     """Draw the outer bound over the lag with its intervals, beside n."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
@@ -142,4 +142,4 @@ def plot_costs(report: Report, file: Path) -> None:
     if ranges:
         where, low, high = zip(*ranges, strict=True)
         axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
-    save_costs(figure, axes, file)
+    save_costs(figure, axes, file, f"{chain.name}, promise both: no scheme costs less than the outer bound")

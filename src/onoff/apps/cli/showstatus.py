@@ -46,7 +46,7 @@ def print_status(found: Standing, following: Following | None = None, journal: P
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
     _print_next_cost(found, after.lag + 1)
-    print(f"rounding so far: {state.rounding:.2e} (total variation)")
+    print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
     print_totals(found.journal.totals, found.chain, found.lengths, found.since, found.journal.promise)
     if found.journal.traffic is not None:
         print_traffic(found.journal.traffic)
@@ -84,7 +84,7 @@ def print_traffic(traffic: Traffic) -> None:
         ("about: mirroring everything, changed only", traffic.mirrored),
         ("about: downloading everything", traffic.everything),
     ]
-    print_table("bytes", ("", "in all"), [(name, f"{amount:.0f}") for name, amount in rows])
+    print_table("bytes", ("", "in all"), [(name, f"{amount:,.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
@@ -103,12 +103,12 @@ def print_totals(
 ) -> None:
     """What a journal's finished steps, from step `since` on, asked for, against the alternatives for the same lags."""
     steps = totals.steps
-    rows = [("the plans used, expected", totals.cost), ("asked for", totals.downloaded)]
+    rows = [("expected of the plans that were used", totals.cost), ("asked for", totals.downloaded)]
     if promise == "both":
         least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
         rows.append(("outer bound: no scheme needs less on average", least))
     else:
-        rows[0] = ("the laws used, expected", totals.cost)
+        rows[0] = ("expected of the laws that sets were drawn from", totals.cost)
     which = " since --lengths changed" if since else ""
     title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: {unit(lengths)} asked for"
     everything = steps * _everything(chain, lengths)

@@ -107,7 +107,9 @@ class Application:
                 return Response("on\n" if self._line.private else "off\n", 200, page.HEADERS, "text/plain")
             case "PUT":
                 self._line.switch(wanted(await _body(request)))
-                return Response(status_code=204)
+                return Response(
+                    f"privacy is {'ON' if self._line.private else 'OFF'}\n", 200, page.HEADERS, "text/plain"
+                )
             case "POST":
                 form = parse_qs((await _body(request)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):

@@ -117,6 +117,11 @@ class Line:
         self._private = private
 
     @property
+    def owed(self) -> int:
+        """How many of the requests to come are made ON although the switch is OFF."""
+        return self._owed
+
+    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
