@@ -131,8 +131,8 @@ def test_what_is_said_of_a_learned_chain_holds_in_the_test_of_later_requests():
 def test_it_says_when_a_chain_lasts_and_how_many_requests_that_takes(tmp_path):
     rough, long = (Learned.of(5, [False] * (pairs + 1)) for pairs in (374, 375))
     assert (rough.lasts_open, long.lasts_open) == (299, 300)
-    assert "With 376 requests learned it is one that lasts for 300: `onoff fit" in rough.words(tmp_path)
-    assert "give A CHAIN that lasts for about 300 requests: `onoff fit" in long.words(tmp_path)
+    assert "With 376 requests learned it is one that lasts for 300. To fit it now: `onoff fit" in rough.words(tmp_path)
+    assert "give A CHAIN that lasts for about 300 requests. To fit it now: `onoff fit" in long.words(tmp_path)
 
 
 def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_one_to_learn(world):
@@ -194,7 +194,7 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     assert any("30 requests that were asked ON are left out" in note for note in open_only.report.notes)
     assert "of 1 training user," in done.stdout
     shown = call("fit", tmp_path / "learned", "-o", tmp_path / "open.json", "--open-only", check=True).stdout
-    assert "private rows, which --open-only leaves out" in shown
+    assert "rows left out: asked ON, by --without, or between journals" in shown
     assert "without a source" not in shown
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout

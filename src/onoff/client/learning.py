@@ -94,7 +94,8 @@ class Learned:
             "tells of them"
         )
         if self.enough_open:
-            return f"{noted}. {_given('The ones asked OFF', self.lasts_open, self.n)}: {fit} --open-only`. {public}"
+            given = _given("The ones asked OFF", self.lasts_open, self.n)
+            return f"{noted}. {given}. To fit it now: {fit} --open-only`. {public}"
         return (
             f"{noted}. {_given('All together', self.lasts, self.n)}. For a chain of those asked OFF, "
             f"{self.needed_pairs} must come right after another one asked OFF, and {self.open_pairs} do. "

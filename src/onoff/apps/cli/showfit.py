@@ -50,9 +50,15 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
 
 
 def _print_counts(report: Report, open_only: bool) -> None:
-    missing, breaks = "rows without a source", "rows without a source of the chain: each ends a sequence"
+    missing, breaks = (
+        "rows without a source, or of one that is left out",
+        "rows without a source of the chain: each ends a sequence",
+    )
     if open_only:
-        missing, breaks = "private rows, which --open-only leaves out", "rows left out: each ends a sequence"
+        missing, breaks = (
+            "rows left out: asked ON, by --without, or between journals",
+            "all rows left out: each ends a sequence",
+        )
     lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
