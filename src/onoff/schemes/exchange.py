@@ -26,10 +26,10 @@ from onoff.schemes.orders import end_to_end
 from onoff.schemes.realisation.repair import in_time
 from onoff.types import Floats
 
-STEPS = 100  # with each number of cells: after that hardly anything changes
+STEPS = 200  # with each number of cells: after that hardly anything changes
 CELLS = 320  # at least; two for each source if that is more
 SCALINGS = 2  # of each context in a step
-DUMMY = 0.1  # weight of the dummy, as a share of the mean S
+DUMMY = 0.02  # weight of the dummy, as a share of the mean S
 ALONE = 5.0  # what the fourth power of a share counts in a loss: a member that is alone is needed
 MOVING = 0.5  # share of the sources that may move in a step: if all may, they move to and fro
 HIGHEST = 12.0  # logarithm of the highest weight of a source
