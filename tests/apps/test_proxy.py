@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 
 import pytest
 from starlette.datastructures import Headers
 
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import Chain
-from onoff.apps.proxy.app import wanted
+from onoff.apps.proxy.app import Application, wanted
 from onoff.apps.proxy.door import refusal
 from onoff.apps.proxy.line import Line, NotBegun
 from onoff.apps.proxy.naming import Naming
@@ -22,6 +23,7 @@ from proxykit import proxied
 from recordingserver import reply
 
 OWN = {"host": "127.0.0.1:8800"}
+HOST = [(b"host", b"127.0.0.1:8800")]
 
 
 @pytest.fixture
@@ -490,6 +492,57 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
         return [row.private for row in line.client.journal.steps(since=made)]
 
     assert through(world, again, first_ever=False) == [True, False]
+
+
+def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
+    """A server that fails, or is slow, makes programs ask again for the same source, which no habit says."""
+    honest = world.server.respond
+
+    async def ask(http, line):
+        await http.put("/onoff/privacy", content="off")
+        for name in ("news", "sports"):
+            await http.get(f"/{name}")
+        world.server.respond = lambda _: reply(b"", length=10)
+        lost = [(await http.get("/weather")).status_code for _ in range(2)]
+        world.server.respond = honest
+        for name in ("weather", "news"):
+            await http.get(f"/{name}")
+        return lost, [(NAMES[row.request], row.private) for row in line.client.journal.steps(since=1)]
+
+    lost, made = through(world, ask)
+    assert lost == [504, 504]
+    assert made == [("sports", False), ("weather", False), ("weather", True), ("weather", True), ("news", False)]
+
+
+def test_after_a_program_that_went_away_before_its_message_the_next_request_is_on(world):
+    honest, slow = world.server.respond, threading.Event()
+
+    def waiting(path):
+        slow.wait(60)
+        return honest(path)
+
+    async def ask(http, line):
+        await http.put("/onoff/privacy", content="off")
+        for name in ("news", "sports"):
+            await http.get(f"/{name}")
+        world.server.respond = waiting
+
+        async def gives_up():
+            while line.client.journal.state.pending is None:
+                await asyncio.sleep(0.001)
+            return {"type": "http.disconnect"}
+
+        async def sent(_):
+            return
+
+        hasty = {"type": "http", "method": "GET", "path": "/weather", "query_string": b"", "headers": HOST}
+        await Application(line)(hasty, gives_up, sent)
+        slow.set()
+        for name in ("weather", "news"):
+            await http.get(f"/{name}")
+        return [(NAMES[row.request], row.private) for row in line.client.journal.steps(since=1)]
+
+    assert through(world, ask) == [("sports", False), ("weather", False), ("weather", True), ("news", False)]
 
 
 def test_the_first_request_after_a_killed_proxy_is_on(world):

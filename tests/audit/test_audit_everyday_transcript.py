@@ -12,7 +12,7 @@ from everydaylogs import STREAM, everyday_log, write_everyday_files, write_lines
 from onoff import OnoffError
 from onoff.audit.transcript import Exhibits, audit_transcript
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
-from onoff.audit.transcript.reading import read_notes
+from onoff.audit.transcript.reading import Line, read_notes
 from onoff.errors import LogError
 from onoff.logs.following import follows
 from oracles import random_chain
@@ -181,3 +181,17 @@ def test_steps_that_were_not_sent_yet_are_not_looked_at():
     found = replace(log, lines=log.lines[:-3]).audit()
     assert found.unseen == 3
     assert found.passed
+
+
+def test_queries_on_the_side_that_lack_sensitive_sources_are_found():
+    log = some_log()
+    own = tuple(replace(line, number=line.step + 1) for line in log.lines)
+
+    def beside(wanted):
+        sets = [tuple(range(log.chain.n)) if step.step < 2 else wanted(step) for step in log.steps]
+        lines = (Line(t, query, "here", number=100 + t, stream="ab" * 16) for t, query in enumerate(sets))
+        return replace(log, lines=(*own, *lines)).audit(engine=None)
+
+    assert beside(lambda step: step.query).passed  # as another journal of the same client
+    [finding] = beside(lambda step: (step.request,)).findings
+    assert "lack sensitive sources" in finding

@@ -21,6 +21,7 @@ from clikit import call
 from onoff import Chain, connect
 from onoff.client import ahead, past, record
 from onoff.client.ahead import Ahead
+from onoff.client.client import GAP
 from onoff.client.grid import Grid
 from onoff.client.journal import Journal
 from onoff.client.session import finish
@@ -604,6 +605,22 @@ def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
         assert (refused.returncode, refused.stdout) == (code, "")
         assert told in refused.stderr
     assert snapshot(tmp_path / "j").state.step == 7
+
+
+def test_a_file_whose_first_request_is_made_on_after_a_killed_proxy_is_not_played_twice(own, tmp_path):
+    read(own, [("news", ON), ("sports", ON)])
+    journal = own.directory / "journal"
+    with closing(Journal(journal, CHAIN.fingerprint, None)) as kept:
+        kept.note(GAP, "yes")
+    (tmp_path / "requests").write_text("off weather\noff news\n")
+    words = ["play", tmp_path / "requests", "--journal", journal, "--delay", "0", "--server", own.server.url]
+    call(*words, check=True)
+    again = call(*words, check=True)
+    assert "was played to its end: nothing was asked for now" in again.stderr
+    (tmp_path / "others").write_text("off sports\n")
+    call("play", tmp_path / "others", *words[2:], check=True)
+    with closing(Journal(journal, CHAIN.fingerprint, None)) as kept:
+        assert [step.private for step in kept.steps(since=2)] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ class Client:
         called = now()  # after the wait for public things: the draw has a whole delay from here on
         pending = self._drawing.begin(source, next, status)
         if self.take_gap():
-            log.warning("a proxy was killed or turned a request away: the first one after that is made ON")
+            log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
             with contextlib.suppress(JournalError):  # then the next one is ON, too
                 self.journal.note(GAP, "")
         await self._grid.after_call(called, self.delay)

@@ -10,7 +10,8 @@ from onoff.client.stored import Stored
 from onoff.client.transport import Content
 from onoff.errors import SourceError
 
-NOT_HELD = ", which says that it is unchanged, but of another message than the one that is held: ask again"
+# Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
+NOT_HELD = ", which says that it is unchanged, but of another message than is held: the next request gets it whole"
 
 
 @dataclass(frozen=True)

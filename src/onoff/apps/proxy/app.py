@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -17,6 +19,7 @@ from onoff.apps.proxy.facts import Reporter
 from onoff.apps.proxy.line import Line
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import answered, failed, said
+from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError
 
 READ = ("GET", "HEAD")
@@ -72,10 +75,28 @@ class Application:
                 page.asked_again(self._naming.path(source) or "/", source), headers=page.HEADERS, media_type="text/html"
             )
         try:
-            message = await self._line.join(source)
+            message = await self._while_there(self._line.join(source), request)
         except Exception as error:
             return failed(error)
+        if message is None:
+            return said(503, "the program has gone away; its step is made all the same")
         return await answered(message, request.method, request.headers.getlist("if-none-match"))
+
+    async def _while_there(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
+        """The answer; None if the program goes away before it. The step is made all the same."""
+
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        leaving = asyncio.create_task(gone())
+        either: set[asyncio.Future[Any]] = {answer, leaving}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            self._line.leave(answer)
+            leaving.cancel()
 
     async def _page(self) -> Response:
         text = page.rendered(await self._reporter.facts(), self._naming, self._token)

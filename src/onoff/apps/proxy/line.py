@@ -8,6 +8,10 @@ step wanted the same source: each request that joins is a step of its own.
 
 Where a request had to be left out, because the line was full or the proxy ended or was killed, the next one is made ON.
 A full set depends on nothing, and what is asked after it depends on it alone.
+
+A program that got no message, because a server was slow or away, may ask again for the same source. Habits do not know
+that, but the servers have caused it, and two sets that both hold the source tell more than they may. So for every
+request whose program was told that it failed, or has gone away, one of those to come is made ON.
 """
 
 from __future__ import annotations
@@ -76,7 +80,7 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        self._gap = client.take_gap()  # a request before the next one may be left out
+        self._owed = int(client.take_gap())  # how many of the requests to come are made ON
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
@@ -90,16 +94,16 @@ class Line:
         if self._closed:
             return
         self._closed = True
-        self._gap = self._gap or bool(self._waiting)
+        self._owe_one(bool(self._waiting))
         for wish in self._waiting:
-            _fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
+            self._fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
         self._waiting.clear()
         if self._current is not None:
             await asyncio.wait({self._current}, timeout=PATIENCE)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        if not self._gap:
+        if not self._owed:
             self.client.journal.note(GAP, "")
 
     @property
@@ -117,19 +121,43 @@ class Line:
         return len(self._waiting)
 
     def join(self, source: str) -> asyncio.Future[Message]:
-        """The message of a source, in the future. From here on its step will be made."""
+        """The message of a source, in the future. From here on its step will be made; `leave` if nobody waits."""
         if self._closed:
-            self._gap = True
+            self._owe_one()
             self.client.journal.note(GAP, "yes")  # the end may have taken it back
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
-            self._gap = True
+            self._owe_one()
             raise LineFull(f"{self._longest} requests are waiting: ask again later")
-        wish = _Wish(source, self._private or self._gap, asyncio.get_running_loop().create_future())
-        self._gap = False
+        wish = _Wish(source, self._private or self._owed > 0, asyncio.get_running_loop().create_future())
+        self._owed = max(0, self._owed - 1)
         self._waiting.append(wish)
         self._wake.set()
         return wish.answer
+
+    def leave(self, answer: asyncio.Future[Message]) -> None:
+        """Note that nobody waits for an answer any more. Its step is made, and one of the requests to come is ON."""
+        if answer.cancel():
+            self._owed += 1
+
+    def _fail(self, wish: _Wish, error: BaseException) -> None:
+        """Tell who waits, if anybody does, that there is no message. One of the requests to come is then ON."""
+        if not wish.answer.done():
+            wish.answer.set_exception(error)
+            wish.answer.exception()  # who asked may be gone: then nobody looks
+            self._owed += 1
+
+    def _settle(self, wish: _Wish, made: asyncio.Task[Message]) -> None:
+        """Tell who waits, if anybody does."""
+        error = made.exception()
+        if error is not None:
+            self._fail(wish, error)
+        elif not wish.answer.done():
+            wish.answer.set_result(made.result())
+
+    def _owe_one(self, left_out: bool = True) -> None:
+        """Make the next request ON if one before it was left out."""
+        self._owed = max(self._owed, int(left_out))
 
     async def _work(self) -> None:
         while True:
@@ -141,24 +169,26 @@ class Line:
                 try:
                     await asyncio.wait({self._current})
                 except asyncio.CancelledError:  # the end: what is under way stays pending, if it was begun
-                    self._gap = True
+                    self._owe_one()
                     self._current.cancel()
                     await asyncio.wait({self._current})
-                    _fail(wish, LineClosed("the proxy has ended before the answer came: the request stays pending"))
+                    self._fail(
+                        wish, LineClosed("the proxy has ended before the answer came: the request stays pending")
+                    )
                     raise
                 error = self._current.exception()
                 self._note(error)
                 if isinstance(error, NotBegun):
                     self._keep(wish, error)
                     break
-                _settle(wish, self._current)
+                self._settle(wish, self._current)
 
     def _keep(self, wish: _Wish, error: BaseException) -> None:
         """Put a request that was not begun back into its place, and tell all who wait."""
         for waiting in (wish, *self._waiting):
-            _fail(waiting, error)
+            self._fail(waiting, error)
         if self._closed:
-            self._gap = True
+            self._owe_one()
         else:
             self._waiting.appendleft(wish)
 
@@ -185,11 +215,9 @@ class Line:
         return message
 
     def _left_out(self) -> None:
-        """Make the request after the one under way ON, whether it waits or is yet to come."""
+        """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
         if self._waiting:
             self._waiting[0] = replace(self._waiting[0], private=True)
-        else:
-            self._gap = True
 
     def _note(self, error: BaseException | None) -> None:
         self._note_servers(error)
@@ -215,18 +243,3 @@ def _words(error: BaseException) -> str:
         return told(error)
     own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
     return str(error) if isinstance(error, OnoffError) else own
-
-
-def _settle(wish: _Wish, made: asyncio.Task[Message]) -> None:
-    """Tell who waits, if anybody does."""
-    error = made.exception()
-    if error is not None:
-        _fail(wish, error)
-    elif not wish.answer.done():
-        wish.answer.set_result(made.result())
-
-
-def _fail(wish: _Wish, error: BaseException) -> None:
-    if not wish.answer.done():
-        wish.answer.set_exception(error)
-        wish.answer.exception()  # who asked may be gone: then nobody looks

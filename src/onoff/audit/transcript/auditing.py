@@ -15,8 +15,10 @@ from onoff.audit.transcript.choices import ChoiceTest, choices
 from onoff.audit.transcript.conformance import Breach, conformance
 from onoff.audit.transcript.draws import DrawTest, Raced, draws
 from onoff.audit.transcript.evidence import Evidence
+from onoff.audit.transcript.naming import announced_requests, naming_findings
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
+from onoff.audit.transcript.rules import due
 from onoff.errors import OnoffError
 from onoff.types import Progress, silent
 
@@ -110,7 +112,7 @@ def audit_transcript(
         for model in (step.model for step in expected if step.model is not None):  # without a journal
             used.setdefault(model.name, set())
         bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"))
-        found_before = (*evidence.log.damaged, *findings)
+        found_before = (*evidence.log.damaged, *findings, *(_named(evidence, stream) if evidence.noted else ()))
         audit = replace(audit, findings=(*found_before, *audit.findings, *beside.findings, *bad))
     return TranscriptAudit(audit, rules, len(evidence.steps) - len(audit.log.asked), beside, following)
 
@@ -141,6 +143,12 @@ def _rules(
     races = {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
     breaches = conformance(evidence.chain, until(found, stream), steps, models, evidence.notes.since, races)
     return Rules(breaches, draws(steps, models, races=races, others=journals), choices(steps))
+
+
+def _named(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
+    """A finding if the versions that the stream names follow its requests."""
+    chain, steps = evidence.chain, evidence.steps
+    return naming_findings(stream, steps, announced_requests(chain, steps, due(steps)), chain.n)
 
 
 def until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:

@@ -3,7 +3,8 @@
 A journal knows one stream. Other lines may be those of other readers, or of the same client in a way that its journal
 does not tell: redrawn, drawn again after a backup, asked openly on the side. From the address of the audited stream,
 once that has begun, only a stream of a new journal is in order: it begins at step 0 with two full sets, goes on step by
-step with one set for each, does not take turns with the audited stream, and its sets are such as the plans draw. From
+step with one set for each, does not take turns with the audited stream, and its sets are such as the plans draw. In the
+everyday mode they hold its sensitive sources; its laws follow one another and are not compared with those sets. From
 other addresses any stream is, unless it has steps that the audited one lacks and is not whole in itself. A stream that
 has a name and two queries for one step is never in order: its journal was restored, copied or drew again.
 
@@ -43,10 +44,12 @@ def others(
     n: int,
     models: Iterable[Planned] = (),
     journals: Sequence[Sequence[Query]] = (),
+    sensitive: Sequence[int] = (),
 ) -> Others:
     """Look at the streams of a log other than `stream`, whose journal has `steps` steps. `models` are its plans.
 
-    A stream that equals one of the other `journals`, query by query, is known to be that one.
+    A stream that equals one of the other `journals`, query by query, is known to be that one. A client with `sensitive`
+    sources asks for them in every query.
     """
     chances = likeliest(models)
     present = {line.step for line in stream}
@@ -60,7 +63,7 @@ def others(
             continue
         if other[0].client == stream[0].client:
             suspect = [line for line in other if line.number > stream[0].number]
-            where, fault = "this address", _fault(other, stream, n, chances) if suspect else None
+            where, fault = "this address", _fault(other, stream, n, chances, set(sensitive)) if suspect else None
         else:
             suspect = [line for line in other if line.step < steps and line.step not in present]
             where, fault = "another address, with steps that the stream lacks", _broken(other, n, 1)
@@ -93,7 +96,9 @@ def likeliest(models: Iterable[Planned]) -> dict[Query, float]:
     return chances
 
 
-def _fault(other: Sequence[Line], stream: Sequence[Line], n: int, chances: Mapping[Query, float]) -> str | None:
+def _fault(
+    other: Sequence[Line], stream: Sequence[Line], n: int, chances: Mapping[Query, float], sensitive: set[int]
+) -> str | None:
     """Why no new journal can have sent what came after the stream began."""
     if other[0].number < stream[0].number:
         return "they go on with a stream that began before this one"
@@ -102,6 +107,8 @@ def _fault(other: Sequence[Line], stream: Sequence[Line], n: int, chances: Mappi
         return broken
     if any(other[0].number < line.number < other[-1].number for line in stream):
         return "they take turns with this stream"
+    if any(sensitive - set(line.sources) for line in other):
+        return "they lack sensitive sources of this journal"
     if chances and _evidence(other, n, chances) >= -log(FALSE_ALARM):
         return f"these plans do not draw such sets (false alarms at most {100 * FALSE_ALARM:g} %)"
     return None

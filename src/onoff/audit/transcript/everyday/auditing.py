@@ -18,11 +18,12 @@ from onoff.audit.transcript.auditing import Rules, renamed, until
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.choices import choices
 from onoff.audit.transcript.everyday.draws import everyday_draws
-from onoff.audit.transcript.everyday.laws import Laws
+from onoff.audit.transcript.everyday.laws import Laws, request_laws
 from onoff.audit.transcript.everyday.rules import conformance
 from onoff.audit.transcript.everyday.verdict import Verdict, judge
 from onoff.audit.transcript.everyday.weighing import Gaps, stated_weights, weighing_choices, weighing_findings
 from onoff.audit.transcript.evidence import Evidence
+from onoff.audit.transcript.naming import naming_findings
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import Due, due
@@ -103,13 +104,15 @@ def audit_everyday_transcript(
     drawn = everyday_draws(steps, dues, laws.by_step, chain.n, sensitive, other_journals)
     chosen = weighing_choices(stated_weights(laws.by_step), dues, chain.n)
     rules = Rules(breaches, drawn, choices(steps, announced=False, more=chosen))
-    beside = others(found, stream, len(steps), chain.n, (), [[step.query for step in one] for one, _ in other_journals])
+    known_sets = [[step.query for step in one] for one, _ in other_journals]
+    beside = others(found, stream, len(steps), chain.n, (), known_sets, sensitive)
     remade: int | None = None
     unlike: list[str] = []
     if engine is not None:
         with progress("making laws again")(len(seen)) as advance:
             remade, unlike = _remade(engine(chain, sensitive), seen, chain.n, advance)
     wrong, known = weighing_findings(laws, evidence.notes, chain.n)
+    wrong += naming_findings(stream, steps, request_laws(chain, steps, dues, laws.by_step, sensitive), chain.n)
     findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *wrong, *beside.findings)
     return EverydayAudit(
         sensitive=sensitive,

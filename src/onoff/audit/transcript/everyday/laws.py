@@ -6,12 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from onoff.audit.everyday.record import Law, recorded, same_law
 from onoff.audit.everyday.weights import Weights
 from onoff.audit.transcript.reading import Step, text_lines
 from onoff.audit.transcript.rules import Due
 from onoff.errors import LogError
+from onoff.types import Floats
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
 
 NOWHERE = -1  # the context of a reader for whom the record has none
 UNKNOWN = -2  # that of a reader after a step whose law is missing, until something hidden is asked for
@@ -82,6 +89,28 @@ def unmoved_contexts(
     """The contexts of a reader who does not follow how contexts are renumbered."""
     right = contexts_of(steps, dues, laws, sensitive)
     return [NOWHERE, *right[:-1]]
+
+
+def request_laws(
+    chain: Chain, steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], sensitive: Sequence[int]
+) -> dict[int, Floats]:
+    """The law of every request given those before it and the queries up to it, where law and context are on record."""
+    found, hidden = {}, list(sensitive)
+    contexts = contexts_of(steps, dues, laws, sensitive)
+    for before, step, owed, context in zip(steps, steps[1:], dues[1:], contexts[1:], strict=False):
+        sent = np.ones(chain.n)
+        if owed.lag:
+            law = laws.get(step.step)
+            column = None if law is None else law.index(step.query)
+            if law is None or column is None or context < 0:
+                continue
+            table = law.tables.get(context)  # None where no open request is possible
+            sent = np.zeros(chain.n) if table is None else table.chances(chain.n, len(law.sets))[:, column]
+            sent[hidden] = law.masses[column] / law.denominator
+        weights = chain.P[before.request] * sent
+        if weights.any():
+            found[step.step] = weights / weights.sum()
+    return found
 
 
 def _followed(steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], hidden: frozenset[int]) -> list[int]:
