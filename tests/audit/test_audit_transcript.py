@@ -453,6 +453,10 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     assert done.returncode == 1
     assert "this log: BETRAYS private requests" in done.stdout
     assert "naive client:" not in done.stdout
+    with common[2].open("a") as log:
+        log.write('{"time": 1.0, "stream": "aa')
+    number = len(common[2].read_text().splitlines())
+    assert f"line {number} is damaged, and what it recorded is not known" in call(*common, "--scheme", "naive").stdout
     known = json.loads(call(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
     assert known["log"] == {**known["naive"], "p_value": known["log"]["p_value"]}
     decoys = call(*common, "--scheme", "decoys")  # of which there were 2, it seems from the first query: all sources
