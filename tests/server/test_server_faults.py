@@ -268,6 +268,8 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
             (["--store", "unix:///x?password=secret", *two[2:]], "ONOFF_STORE"),
             (["--store", "REDIS://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
+            (["--store", tmp_path / "none" / "new.db", *two[2:]], "there is no directory"),
+            (["--store", tmp_path, *two[2:]], "is a directory; name a file"),
             (["--store", "http://127.0.0.1/secret", *two[2:]], "--store: name a file, or a URL that begins with redis"),
             (["--store", "redis://[::1", *two[2:]], "not the URL of a Redis database"),
             (["--store", tmp_path / "odd.db", *two[2:]], "is not a table of streams"),

@@ -13,7 +13,7 @@ import typer
 from onoff.apps.cli.shape import SERVE
 from onoff.apps.tone import note
 from onoff.errors import OnoffError, StoreUnavailable
-from onoff.files import read_text
+from onoff.files import check_file, read_text
 from onoff.wire import Catalogue
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def _target(given: str | None) -> str:
     """The store; a password comes from the environment, since everybody on the machine sees command lines."""
     target = given if given is not None else os.environ.get(STORE) or FILE
     if "://" not in target:
+        check_file(Path(target))
         return target
     where = "--store" if given is not None else f"${STORE}"
     try:
