@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pty
@@ -11,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -299,11 +299,12 @@ def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ign
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     log = "user,time,source\n" + "".join(f"u,{t},s{t % 7}\n" for t in range(100_000))
-    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(log.encode(), 1))
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as packed:
+        packed.writestr("log.csv", log)
     background = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     )
-    command = [ONOFF, "fit", tmp_path / "log.csv.gz", "-o", tmp_path / "chain.json"]
+    command = [ONOFF, "fit", tmp_path / "log.zip", "-o", tmp_path / "chain.json"]
     command = [sys.executable, "-c", background, *command] if ignored else command
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE) as process:
         while not any(temporary.glob("onoff-fit-*/*")):  # the log is being unpacked there
