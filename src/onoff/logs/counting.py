@@ -43,7 +43,7 @@ class Sources:
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Counts for each bucket of users. `pairs[b, i, j]`: j right after i; `starts[b, j]`: j begins a sequence.
+    """Counts for each bucket of users: `pairs[b, i, j]` of j right after i, `starts[b, j]` of sequences that j begins.
 
     `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
     indices (i n + j) n + k and counts.

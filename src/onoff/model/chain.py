@@ -223,7 +223,7 @@ class Chain:
         write(path, self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Names and matrix as values of JSON: how every file holds a chain; `from_dict` gives it back bit for bit."""
+        """Names and matrix as values of JSON, as every file holds them. `from_dict` gives it back bit for bit."""
         return {"names": list(self.names), "matrix": self.P.tolist()}
 
     @classmethod
