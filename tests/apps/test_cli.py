@@ -110,7 +110,7 @@ def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypat
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-def test_rates_draws(chain_file, tmp_path, ending):
+def test_rates_draws_a_picture_in_each_format(chain_file, tmp_path, ending):
     picture = tmp_path / f"rates{ending}"
     done = call("rates", chain_file, "--lags", "1-4", "--plot", picture)
     assert done.returncode == 0

@@ -20,7 +20,8 @@ import pytest
 
 from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
-from onoff.apps import terminal as report
+from onoff.apps.cli.showstatus import print_status, print_totals
+from onoff.apps.terminal import amount
 from onoff.client import playing
 from onoff.client.journal import Journal
 from onoff.client.playing import read_items
@@ -292,7 +293,7 @@ def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
     onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
     told = onoff("status", *common).stdout
     following = plan(chain, 2, lengths=values)
-    assert f"in bytes: ON {sum(values):g}, OFF {report.amount(following.cost, values)} (optimal" in told
+    assert f"in bytes: ON {sum(values):g}, OFF {amount(following.cost, values)} (optimal" in told
     steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
     queries = [step.query for step in steps.steps()]
     steps.close()
@@ -654,7 +655,7 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
     pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
     for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        report.print_status(Standing(Snapshot(now, nothing, {}), chain, None, 0, used))
+        print_status(Standing(Snapshot(now, nothing, {}), chain, None, 0, used))
         told = capsys.readouterr().out
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))
@@ -673,7 +674,7 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
         (State(step=1, previous=0, unsettled=0), "1 request to go", "1 request, privacy ON for 1"),
     ):
         totals = Totals(state.step, state.step, 0, 0, 0.0, 0, {0: state.step})
-        report.print_status(Standing(Snapshot(state, totals, {}), chain, None, 0))
+        print_status(Standing(Snapshot(state, totals, {}), chain, None, 0))
         told = capsys.readouterr().out
         assert f"whatever is said: {left}\n" in told
         assert made in told
@@ -681,7 +682,7 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
 
 def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):
     least = 2 * 4 + 5 * outer_bound(chain.posterior(1))
-    report.print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain, None, 0)
+    print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain, None, 0)
     told = capsys.readouterr().out
     assert amounts(told) == [28.0, 23.0, 22.0, round(least, 1)]
     assert f" {least:.1f} " in told

@@ -267,7 +267,7 @@ def pending_journal(world):
     return world.directory / "journal"
 
 
-def test_a_damaged_journal(world):
+def test_a_journal_with_any_damage_is_refused(world):
     """Pieces of the file, and then one bit in every byte of the state."""
     path = pending_journal(world)
     content = path.read_bytes()
@@ -292,14 +292,14 @@ def test_a_damaged_journal(world):
     whole.close()
 
 
-def test_a_journal_of_another_chain(world):
+def test_a_journal_of_another_chain_is_refused(world):
     pending_journal(world)
     other = Chain([[0.6, 0.1, 0.1, 0.1, 0.1]] * 5, NAMES)
     client = Client(other, world.transport(), world.directory / "journal", Told(other, [SET]))
     attempt(world, JournalError, client, "another chain")
 
 
-def test_a_locked_journal(world):
+def test_a_journal_in_use_is_refused_and_nothing_is_asked(world):
     async def inside(client):  # noqa: ARG001
         async with world.client([SET]):
             raise AssertionError("it was opened twice")

@@ -10,7 +10,7 @@ predictor is better than the chain, and its logarithm is the number of bits that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Any
@@ -97,47 +97,65 @@ def bet(
     path = _checked(chain, requests)
     new = np.zeros(len(path), bool)
     new[[place for place in begins if place < len(path)]] = True
-    capital, most, found_at, hint = 0.0, 0.0, None, ""  # capitals as logarithms
+    capital = _Capital(-log(false_alarms))
     tested = impossible = 0
     first: int | None = None
-    state: Floats | None = None
     for start in range(0, len(path) - 1, LONG):
-        x, last = path[start + 1 : start + LONG + 1], path[start : start + LONG][: len(path) - 1 - start]
-        p = chain.P[last, x]
-        linked = ~new[start + 1 : start + len(x) + 1]
-        piece = Piece(chain.P, path[start : start + len(x) + 1], linked & (p > 0))
+        walked = path[start : start + LONG + 1]
+        p = chain.P[walked[:-1], walked[1:]]
+        linked = ~new[start + 1 : start + len(walked)]
         tested += int(linked.sum())
         barred = np.flatnonzero(linked & (p == 0))
         impossible += len(barred)
         if len(barred) and first is None:
             first = start + int(barred[0]) + 2
-        names, weights, ratios = zip(*against(piece), strict=True)
-        prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
-        table = np.minimum(np.column_stack([np.ones(len(x)), *ratios]), MOST)
-        held = prior if state is None else state
-        for t, row in enumerate(table, start):
-            held = held * row
-            gain = float(held.sum())
-            capital += log(gain)
-            if capital > most:
-                most = capital
-                hint = names[int(held[1:].argmax())] if found_at is None else hint
-            if found_at is None and most >= -log(false_alarms):
-                found_at = t + 2
-            share = 1 / (t + 64)
-            held = (1 - share) / gain * held + share * prior
-        state = held
+        capital.lay(start, against(Piece(chain.P, walked, linked & (p > 0))))
+    found_at, most = capital.found_at, capital.most
     if first is not None:
         found_at, most = min(first, found_at or first), inf
     return Following(
         tested=tested,
-        bits=max(0.0, capital / log(2) / tested) if tested else 0.0,
+        bits=max(0.0, capital.now / log(2) / tested) if tested else 0.0,
         p_value=exp(-most),
         false_alarms=false_alarms,
         found_at=found_at,
         impossible=impossible,
-        hint=hint if found_at is not None else "",
+        hint=capital.hint if found_at is not None else "",
     )
+
+
+class _Capital:
+    """The capital of a bet, as a logarithm: `now`, and the `most` that it was.
+
+    `found_at` is the number of the request at which it reached `enough`, and `hint` who had most of it at its peak
+    before that.
+    """
+
+    def __init__(self, enough: float) -> None:
+        self.now = self.most = 0.0
+        self.found_at: int | None = None
+        self.hint = ""
+        self._enough = enough
+        self._shares: Floats | None = None
+
+    def lay(self, start: int, bets: Iterator[tuple[str, float, Floats]]) -> None:
+        """Lay it on a piece of the path, which begins at `start`."""
+        names, weights, ratios = zip(*bets, strict=True)
+        prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
+        table = np.minimum(np.column_stack([np.ones(len(ratios[0])), *ratios]), MOST)
+        shares = prior if self._shares is None else self._shares
+        for t, row in enumerate(table, start):
+            shares = shares * row
+            gain = float(shares.sum())
+            self.now += log(gain)
+            if self.now > self.most:
+                self.most = self.now
+                self.hint = names[int(shares[1:].argmax())] if self.found_at is None else self.hint
+            if self.found_at is None and self.most >= self._enough:
+                self.found_at = t + 2
+            anew = 1 / (t + 64)
+            shares = (1 - anew) / gain * shares + anew * prior
+        self._shares = shares
 
 
 def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Indices:

@@ -74,10 +74,10 @@ def _a_link(file: Path) -> OnoffError:
 class Watcher:
     """Publishes, as one round, the files that differ from what the store has, once the directory has come to rest.
 
-    At rest means: no file has changed between two looks. A file that is being written is thus left alone; a file put
-    in place by renaming is never seen half-written at all, and is published even if the next one replaces it before the
-    next look: it is kept open, and at rest once it has not changed itself. A file that is gone, too long or a link
-    leaves its source's message as it was, and is reported.
+    It is at rest if no file has changed between two looks. So a file that is being written is left alone. A file put
+    in place by renaming is never seen half-written at all. It is kept open, and is published even if another one takes
+    its name before the next look, once it has not changed itself. A file that is gone, too long or a link leaves its
+    source's message as it was, and is reported.
     """
 
     def __init__(self, directory: Path, store: Store) -> None:

@@ -220,8 +220,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff.apps.cli.showstatus import print_status
     from onoff.apps.status import status_of
-    from onoff.apps.terminal import print_status
     from onoff.client.learning import NOTE, Learned
     from onoff.client.settings import default_journal
     from onoff.client.snapshot import snapshot

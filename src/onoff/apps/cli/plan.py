@@ -38,7 +38,7 @@ def plan(
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each lag.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each lag.")] = None,
     lengths: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
     ] = None,
@@ -49,7 +49,8 @@ def plan(
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
     from contextlib import closing
 
-    from onoff.apps.terminal import plan_progress, print_plans
+    from onoff.apps.planprogress import plan_progress
+    from onoff.apps.terminal import print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
     from onoff.plans.lengths import read_lengths

@@ -45,7 +45,9 @@ def proxy(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Count, for Prometheus, at /onoff/metrics.")] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Serve counters for Prometheus at /onoff/metrics.")
+    ] = False,
     record: Record = None,
     cache: Cache = None,
     delay: Delay = 0.05,

@@ -51,7 +51,8 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help=f"Hashes of publishers' tokens (or in ${PUBLISHERS}).")
     ] = None,
     readers: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); none: open.")
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); without them all may read."),
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
     body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,

@@ -46,7 +46,7 @@ def sweep(
     scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(AUTO, *SCHEMES)}; once for each.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each cell.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each cell.")] = None,
     jobs: Jobs = None,
     dask: Dask = None,
     as_json: AsJson = False,
