@@ -527,10 +527,12 @@ def test_a_server_that_cannot_be_reached_is_explained(chain_file, plans, server,
         ("127.0.0.1:8700", "http://HOST:PORT is needed", USAGE),
         (f"{server.url}/nothing", "is not an onoff server", REFUSED),
         ("http://127.0.0.1:1", "http://127.0.0.1:1 did not answer", UNREACHABLE),
+        ("http://no-such-host.invalid", "http://no-such-host.invalid did not answer", UNREACHABLE),
     ):
         done = onoff("get", "news", "--server", url, *common, check=False)
         assert done.returncode == code
         assert words in done.stderr
+        assert "Errno" not in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "j").exists()
 

@@ -32,8 +32,8 @@ from onoff.types import Mask, Progress, silent
 class Report:
     """What was in the log, what was done with it, and what the chain is worth. All that was dropped is counted here.
 
-    rows = dropped_rows + breaks + events: a row without a user or a time is left out; one without a source, or with
-    one that is not in the chain, ends its sequence; `events` are all others. `merged_sources` became one source,
+    rows = dropped_rows + breaks + events. A row without a user or a time is left out. One without a source, or with one
+    that is not in the chain, ends its sequence. All others are `events`. `merged_sources` became one source,
     "other". `unseen_sources` were asked for by held-out users only: they count as "other" if there is one.
     `dead_ends` were never followed by anything in training; `unseen_cells` is the share of the n^2 transitions that
     training never saw. `second_order_unknown` says which condition for `second_order_gain` failed, if it is None.

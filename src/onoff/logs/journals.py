@@ -54,7 +54,7 @@ def noted(file: Path) -> Noted:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
             rows = database.execute("SELECT request, asked_private FROM steps ORDER BY step").fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise LogError(f"{file}: cannot be read as a journal ({error})") from None
     learning = meta.get("note learning")
     names = _names(file, learning, meta.get("note chain"))

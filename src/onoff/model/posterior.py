@@ -1,7 +1,7 @@
 """What the request may be, given what must stay hidden: p(x | u) for the context u = (last, next).
 
-`Posterior` has it in floats with a proved error; `ExactPosterior` in fractions, slow and exact, for small n: the oracle
-that the floats are tested against.
+`Posterior` has it in floats with a proved error. `ExactPosterior` has it in fractions, slow and exact, for small n. It
+is the oracle that the floats are tested against.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
     if type(data.get("version")) is not int or data["version"] not in (VERSION, WITH_MATRIX):
-        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here")
+        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here; upgrade onoff")
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
@@ -121,7 +121,7 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
         return Chain.from_dict(data)
     fingerprint = data["chain"]
     if not (isinstance(fingerprint, str) and re.fullmatch("[0-9a-f]{64}", fingerprint)):  # it becomes a path
-        raise PlanError("the fingerprint of its chain is none")
+        raise PlanError("what names its chain is no fingerprint; make the plan anew")
     if known is not None and known.fingerprint == fingerprint:
         return known
     return kept(file.parent, fingerprint)

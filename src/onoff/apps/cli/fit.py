@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from onoff.apps.cli.options import (
 )
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside, note
 from onoff.errors import LogError
 
@@ -33,7 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=PLAN,
         epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m",
-    )(fit)
+    )(ended_in_order()(fit))
 
 
 def fit(
@@ -121,7 +123,7 @@ def _check_files(logs: list[Path], out: Path, report: Path | None, plot: Path | 
             raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
     if plot is not None:
         check_picture(plot)
-    files = [file.resolve() for file in (*logs, out, report, plot) if file is not None]
+    files = [os.path.realpath(file) for file in (*logs, out, report, plot) if file is not None]
     if len(set(files)) < len(files):
         raise LogError(
             "the same file twice, or one would overwrite the other: LOG, --out, --report and --plot are different files"

@@ -13,6 +13,7 @@ import typer
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
@@ -27,7 +28,9 @@ DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers o
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(
+        ended_in_order()(plan)
+    )
 
 
 def plan(

@@ -11,6 +11,7 @@ import typer
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import STUDY
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside
 from onoff.errors import FOUND, ClusterError, OnoffError
 from onoff.extras import need
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=STUDY,
         epilog="Example: onoff sweep chain.csv --symmetric 30:0.1,0.5 --lags 1-10 --out sweep.parquet",
-    )(sweep)
+    )(ended_in_order()(sweep))
 
 
 def sweep(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -89,8 +90,9 @@ class Application:
                 pass
 
         leaving = asyncio.create_task(gone())
+        either: set[asyncio.Future[Any]] = {answer, leaving}
         try:
-            await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
             self._line.leave(answer)

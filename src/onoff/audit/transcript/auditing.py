@@ -107,13 +107,15 @@ def audit_transcript(
     sets = [[step.query for step in steps] for steps in other_journals]
     models = planned(exhibits.plans).values()
     beside = others(found, stream, len(evidence.steps), chain.n, models, sets)
+    bad: Sequence[str] = ()
     if ours:
         used = uses(evidence.steps)
         for model in (step.model for step in expected if step.model is not None):  # without a journal
             used.setdefault(model.name, set())
         bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"))
-        found_before = (*evidence.log.damaged, *findings, *(_named(evidence, stream) if evidence.noted else ()))
-        audit = replace(audit, findings=(*found_before, *audit.findings, *beside.findings, *bad))
+    named = _named(evidence, stream) if ours and evidence.noted else ()
+    beside_it = beside.findings if ours else ()  # of other clients nothing is known that other streams could break
+    audit = replace(audit, findings=(*evidence.log.damaged, *findings, *named, *audit.findings, *beside_it, *bad))
     return TranscriptAudit(audit, rules, len(evidence.steps) - len(audit.log.asked), beside, following)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -109,7 +110,8 @@ def _what_happened(error: httpx.HTTPError) -> str:
 
     What came is called broken HTTP, except where httpx means that the connection ended, before the answer or within it.
     """
-    reason = f"({type(error).__name__}: {plain(str(error))})"
+    words = re.sub(r"\[Errno -?[0-9]+\] ", "", plain(str(error)))  # a number of the system tells nobody anything
+    reason = f"({type(error).__name__}: {words})"
     ended = "disconnected" in str(error) or "closed connection" in str(error)
     if isinstance(error, httpx.RemoteProtocolError) and not ended:
         return f"sent something that is not HTTP {reason}: is it the address of a web server?"
