@@ -16,6 +16,7 @@ import numpy as np
 
 from onoff.errors import LogError
 from onoff.extras import need
+from onoff.files import path_of
 from onoff.logs import quality
 from onoff.logs.counting import (
     BUCKETS,
@@ -174,7 +175,7 @@ def fit(log: str | PathLike[str], *, progress: Progress = silent, **options: Any
     """
     told = FitOptions(**options)
     need("spark" if told.engine == "spark" else "logs", "fitting a chain to a log")
-    file = Path(log)
+    file = path_of(log, "the log", LogError)
     rng = np.random.default_rng(told.seed)
     held = np.zeros(BUCKETS, bool)
     held[rng.permutation(BUCKETS)[: max(told.held_out > 0, round(told.held_out * BUCKETS))]] = True

@@ -232,6 +232,8 @@ class Chain:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
+        if not (isinstance(data, Mapping) and "matrix" in data and "names" in data):
+            raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
         return cls(data["matrix"], data["names"])
 
     def __eq__(self, other: object) -> bool:
@@ -245,6 +247,13 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
+
+
+def checked_chain(given: object) -> Chain:
+    """The chain that a caller gave. Raises `ChainError` if it is something else."""
+    if not isinstance(given, Chain):
+        raise ChainError(f"the chain is {short(given)}: a Chain is needed (Chain.load reads a file)", value=given)
+    return given
 
 
 def _checked_matrix(values: ArrayLike, what: str) -> Floats:
