@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as short
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -36,7 +37,7 @@ from onoff.logs.resampling import FEWEST, Interval
 from onoff.model.chain import Chain
 from onoff.model.chainfile import write
 from onoff.model.misfit import too_few
-from onoff.types import Mask, Progress, is_whole, silent
+from onoff.types import Mask, Progress, is_flag, is_number, is_whole, silent
 
 OTHER = "other"
 SOME = 20  # events: in a log with as many, some source comes twice
@@ -79,24 +80,36 @@ class FitOptions:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
+        for name in ("user", "time", "source", "time_format", "kind"):
+            if not isinstance(getattr(self, name), str | None):
+                raise LogError(f"{name} is {short(getattr(self, name))}: a word is needed, or None")
+        for name in ("engine", "spark", "memory"):
+            if not isinstance(getattr(self, name), str):
+                raise LogError(f"{name} is {short(getattr(self, name))}: a word is needed")
+        for name in ("one_user", "open_only"):
+            if not is_flag(getattr(self, name)):
+                raise LogError(f"{name} is {short(getattr(self, name))}: True or False is needed")
         if self.kind is not None and self.kind not in FORMATS:
             raise LogError(f"{self.kind!r} is no kind of log: {', '.join(FORMATS)}")
-        if self.gap is not None and not self.gap > 0:
+        if self.gap is not None and not (is_number(self.gap) and self.gap > 0):
             raise LogError(f"the gap is {self.gap!r}: a number of seconds above 0 is needed")
         if not (is_whole(self.top, 1) and self.top <= MOST):
             raise LogError(f"top is {self.top!r}: from 1 to {MOST} sources can be kept")
-        if not all(is_whole(number) for number in (self.min_count, self.seed, self.replicates or 0)):
+        replicates = 0 if self.replicates is None else self.replicates
+        if not all(is_whole(number) for number in (self.min_count, self.seed, replicates)):
             raise LogError("min_count, seed and replicates are whole numbers of at least 0")
-        if not 0 <= self.smoothing < math.inf:
+        if not (is_number(self.smoothing) and 0 <= self.smoothing < math.inf):
             raise LogError(f"smoothing is {self.smoothing!r}: a finite number of at least 0 is needed")
-        if not 0 <= self.held_out < 1:
+        if not (is_number(self.held_out) and 0 <= self.held_out < 1):
             raise LogError(f"the held-out share is {self.held_out!r}: it is at least 0 and below 1")
-        if not self.lags or not all(is_whole(lag, 1) for lag in self.lags):
+        if not isinstance(self.lags, Iterable) or not list(self.lags) or not all(is_whole(lag, 1) for lag in self.lags):
             raise LogError("lags are whole numbers of at least 1")
         if self.engine not in ("duckdb", "spark"):
             raise LogError(f"{self.engine!r} is no engine: duckdb or spark")
         if self.time_format is not None and self.engine != "duckdb":
             raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
+        object.__setattr__(self, "smoothing", float(self.smoothing))  # whole numbers of Python know no bound
+        object.__setattr__(self, "gap", None if self.gap is None else float(self.gap))
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,7 @@ class Fit:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
-        if Path(path).suffix.lower() != ".json":
+        if path_of(path, "the file of a chain", LogError).suffix.lower() != ".json":
             raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}

@@ -183,6 +183,8 @@ class Chain:
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
+        if not isinstance(rng, np.random.Generator):
+            raise ChainError(f"rng is {short(rng)}: numpy.random.default_rng(seed) gives what is needed", value=rng)
         if start is not None and not (is_whole(start) and start < self.n):
             raise ChainError(f"start is {start!r}: the sources are 0 to {self.n - 1}", value=start)
         path = np.empty(steps, dtype=np.intp)
