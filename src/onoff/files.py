@@ -11,8 +11,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
+from reprlib import repr as short
 from typing import IO, TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
@@ -156,6 +157,15 @@ def _write_into(file: Path, data: bytes) -> None:
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(data)
+
+
+def path_of(given: object, what: str, error: type[OnoffError] = OnoffError) -> Path:
+    """The path that a caller gave for `what`. Raises `error` if it is not the name of a file or directory."""
+    if isinstance(given, str | PathLike):
+        name = fspath(given)
+        if isinstance(name, str) and name and "\0" not in name:
+            return Path(name)
+    raise error(f"{what} is {short(given)}: the name of a file is needed")
 
 
 def told(error: OSError) -> str:

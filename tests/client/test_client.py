@@ -41,6 +41,7 @@ from onoff.errors import (
     ChainError,
     JournalError,
     JournalLocked,
+    NothingPending,
     OnoffError,
     PendingRequest,
     SourceError,
@@ -160,7 +161,9 @@ def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chai
     async def recover():
         async with client_of(chain, OnoffTransport(server.url), tmp_path / "j", plans) as client:
             first = await client.resume()
-            again = await client.resume()
+            with pytest.raises(NothingPending, match="'sports' in step 0"):
+                await client.resume()
+            again = await client.resume(last=True)
             return first, again
 
     asyncio.run(fail())
@@ -243,7 +246,7 @@ def test_a_planner_of_another_chain_is_refused(chain, plans, tmp_path):
 @pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1.0])
 def test_a_delay_that_is_none_is_refused(chain, chain_file, plans, tmp_path, delay):
     """With most of them queries would leave at once, and nothing would say so."""
-    with Planner(chain, plans, background=False) as planner, pytest.raises(OnoffError, match="the delay is"):
+    with Planner(chain, plans, background=False) as planner, pytest.raises(OnoffError, match="delay is"):
         Client(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner, delay=delay)
     common = ["--chain", chain_file, "--server", "http://127.0.0.1:1", "--journal", tmp_path / "j", "--no-background"]
     assert onoff("get", "news", *common, "--delay", delay, check=False).returncode == 2
@@ -380,7 +383,7 @@ def test_get_remembers_its_settings_and_status_tells_all(chain, chain_file, plan
     assert "OFF" in told
     assert f"OFF {plan(chain, 2).cost:.3f} (optimal, lag 2)" in told
     assert f"no scheme needs less than {outer_bound(chain.posterior(2)):.3f} on average at lag 2: the plan is" in told
-    assert onoff("resume", *journal).stdout == "latest of sports"
+    assert onoff("resume", "--last", *journal).stdout == "latest of sports"
     refused = onoff("get", "news", *journal, check=False)
     assert (refused.returncode, refused.stdout) == (RULES, "")
     assert "'science' was announced" in refused.stderr
@@ -574,7 +577,7 @@ def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
         done = onoff("get", "sports", "--server", empty.url, "--chain", chain_file, *common, check=False)
         words = "sports: nothing has been published yet"
         assert (done.stdout, words in done.stderr, done.returncode) == ("", True, NO_MESSAGE)
-        done = onoff("resume", *common, check=False)
+        done = onoff("resume", "--last", *common, check=False)
         assert (words in done.stderr, done.returncode) == (True, NO_MESSAGE)
         assert "nothing was pending; this is the last message again" in done.stderr
         (tmp_path / "requests").write_text("on news\non sports\non sports\n")
@@ -728,8 +731,8 @@ def test_a_source_that_only_the_urls_have_is_not_called_unknown(chain_file, web,
 def test_what_is_missing_is_said(chain_file, tmp_path):
     get = ["get", "news", "--journal", tmp_path / "j"]
     for arguments, words, code in (
-        (get, "--chain is needed", USAGE),
-        ([*get, "--chain", chain_file], "--server or --urls is needed", USAGE),
+        (get, "give --chain (chain=...) and --server or --urls", USAGE),
+        ([*get, "--chain", chain_file], "give --server or --urls", USAGE),
         ([*get, "--chain", chain_file, "--server", "http://127.0.0.1:1", "--urls", "x"], "not both", USAGE),
         (["status", "--journal", tmp_path / "j"], "there is no journal", JOURNAL),
     ):

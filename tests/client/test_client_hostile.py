@@ -139,7 +139,7 @@ def test_a_status_is_the_message_of_its_source(any_origin, fault):
     assert recordings == [recordings[0]] * len(SET)
     assert [raw.split(b" ")[1].decode()[1:] for raw in recordings[0][0]] == [NAMES[i] for i in SET]
     # The step is finished: asking again comes from the disk.
-    again, silence = watch(world, "j", ask=lambda client: client.resume())
+    again, silence = watch(world, "j", ask=lambda client: client.resume(last=True))
     assert again == outcomes
     assert silence == [[]] * len(SET)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from onoff.errors import LogError
 from onoff.extras import need
+from onoff.files import path_of
 from onoff.logs import quality
 from onoff.logs.counting import BUCKETS, MOST_FOR_TRIPLES, Counts, Transitions
 from onoff.logs.options import FitOptions
@@ -85,7 +86,7 @@ class Fit:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
-        if Path(path).suffix.lower() != ".json":
+        if path_of(path, "the file of a chain", LogError).suffix.lower() != ".json":
             raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
         report = self.report
         about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
@@ -105,11 +106,12 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
     """
     told = FitOptions(**options)
     need("spark" if told.engine == "spark" else "logs", "fitting a chain to a log")
+    files = [path_of(each, "the log", LogError) for each in (log, *more)]
     rng = np.random.default_rng(told.seed)
     held = np.zeros(BUCKETS, bool)
     held[rng.permutation(BUCKETS)[: max(told.held_out > 0, round(told.held_out * BUCKETS))]] = True
     with TemporaryDirectory(prefix="onoff-fit-") as directory:
-        counts = tally([Path(log), *map(Path, more)], told, held, Path(directory), progress)
+        counts = tally(files, told, held, Path(directory), progress)
     return _fitted(counts, told, rng, progress)
 
 

@@ -10,9 +10,10 @@ predictor is better than the chain, and its logarithm is the number of bits that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
 from onoff.logs.predictors import LONG, Indices, Piece, Predictors, predictors
-from onoff.model.chain import Chain
-from onoff.types import Floats
+from onoff.model.chain import Chain, checked_chain
+from onoff.types import Floats, is_number, is_whole
 
 FALSE_ALARMS = 0.01
 FAITH = 0.5  # what is laid on the chain itself: the capital never falls far below it
@@ -92,11 +93,11 @@ def bet(
     Before each request a share 1 / (t + 64) of all capital is laid out anew as at the start. So habits that change
     after t requests cost about log2 t bits more to find, not the losses of t requests.
     """
-    if not 0 < false_alarms < 1:
+    if not (is_number(false_alarms) and 0 < false_alarms < 1):
         raise OnoffError(f"the rate of false alarms is {false_alarms!r}: it lies between 0 and 1")
     path = _checked(chain, requests)
     new = np.zeros(len(path), bool)
-    new[[place for place in begins if place < len(path)]] = True
+    new[_places(begins, len(path))] = True
     capital = _Capital(-log(false_alarms))
     tested = impossible = 0
     first: int | None = None
@@ -158,8 +159,20 @@ class _Capital:
         self._shares = shares
 
 
+def _places(begins: Collection[int], length: int) -> list[int]:
+    """The places within the requests."""
+    if isinstance(begins, str) or not isinstance(begins, Iterable) or not all(is_whole(place) for place in begins):
+        raise OnoffError(f"begins is {short(begins)}: places among the requests are needed, whole numbers from 0 on")
+    return [int(place) for place in begins if place < length]
+
+
 def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Indices:
-    path = np.asarray(requests, dtype=np.int64) if len(requests) else np.zeros(0, np.int64)
-    if path.ndim != 1 or ((path < 0) | (path >= chain.n)).any():
-        raise OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1}")
-    return path
+    checked_chain(chain)
+    wrong = OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1} (Chain.index gives that of a name)")
+    try:
+        given = np.asarray(requests if len(requests) else np.zeros(0, np.int64))
+    except (TypeError, ValueError):
+        raise wrong from None
+    if given.ndim != 1 or given.dtype.kind not in "iu" or ((given < 0) | (given >= chain.n)).any():
+        raise wrong
+    return given.astype(np.int64)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 
 from onoff.errors import LogError
 from onoff.logs.reading import FORMATS
-from onoff.types import is_whole
+from onoff.types import is_flag, is_number, is_whole
 
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 
@@ -51,23 +52,35 @@ class FitOptions:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
+        for name in ("user", "time", "source", "time_format", "kind"):
+            if not isinstance(getattr(self, name), str | None):
+                raise LogError(f"{name} is {short(getattr(self, name))}: a word is needed, or None")
+        for name in ("engine", "spark", "memory"):
+            if not isinstance(getattr(self, name), str):
+                raise LogError(f"{name} is {short(getattr(self, name))}: a word is needed")
+        for name in ("one_user", "open_only"):
+            if not is_flag(getattr(self, name)):
+                raise LogError(f"{name} is {short(getattr(self, name))}: True or False is needed")
         if self.kind is not None and self.kind not in FORMATS:
             raise LogError(f"{self.kind!r} is no kind of log: {', '.join(FORMATS)}")
-        if isinstance(self.without, str):
-            raise LogError(f"without is {self.without!r}: a list of names is needed")
-        if self.gap is not None and not self.gap > 0:
+        if isinstance(self.without, str) or not isinstance(self.without, Iterable):
+            raise LogError(f"without is {short(self.without)}: a list of names is needed")
+        if self.gap is not None and not (is_number(self.gap) and self.gap > 0):
             raise LogError(f"the gap is {self.gap!r}: a number of seconds above 0 is needed")
         if not (is_whole(self.top, 1) and self.top <= MOST):
             raise LogError(f"top is {self.top!r}: from 1 to {MOST} sources can be kept")
-        if not all(is_whole(number) for number in (self.min_count, self.seed, self.replicates or 0)):
+        replicates = 0 if self.replicates is None else self.replicates
+        if not all(is_whole(number) for number in (self.min_count, self.seed, replicates)):
             raise LogError("min_count, seed and replicates are whole numbers of at least 0")
-        if not 0 <= self.smoothing < math.inf:
+        if not (is_number(self.smoothing) and 0 <= self.smoothing < math.inf):
             raise LogError(f"smoothing is {self.smoothing!r}: a finite number of at least 0 is needed")
-        if not 0 <= self.held_out < 1:
+        if not (is_number(self.held_out) and 0 <= self.held_out < 1):
             raise LogError(f"the held-out share is {self.held_out!r}: it is at least 0 and below 1")
-        if not self.lags or not all(is_whole(lag, 1) for lag in self.lags):
+        if not isinstance(self.lags, Iterable) or not list(self.lags) or not all(is_whole(lag, 1) for lag in self.lags):
             raise LogError("lags are whole numbers of at least 1")
         if self.engine not in ("duckdb", "spark"):
             raise LogError(f"{self.engine!r} is no engine: duckdb or spark")
         if self.time_format is not None and self.engine != "duckdb":
             raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
+        object.__setattr__(self, "smoothing", float(self.smoothing))  # whole numbers of Python know no bound
+        object.__setattr__(self, "gap", None if self.gap is None else float(self.gap))

@@ -10,6 +10,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
 from numbers import Real
 from os import PathLike
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -180,6 +181,8 @@ class Chain:
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
+        if not isinstance(rng, np.random.Generator):
+            raise ChainError(f"rng is {short(rng)}: numpy.random.default_rng(seed) gives what is needed", value=rng)
         if start is not None and not (is_whole(start) and start < self.n):
             raise ChainError(f"start is {start!r}: the sources are 0 to {self.n - 1}", value=start)
         path = np.empty(steps, dtype=np.intp)
@@ -229,6 +232,8 @@ class Chain:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
+        if not (isinstance(data, Mapping) and "matrix" in data and "names" in data):
+            raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
         return cls(data["matrix"], data["names"])
 
     def __eq__(self, other: object) -> bool:
@@ -242,6 +247,13 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
+
+
+def checked_chain(given: object) -> Chain:
+    """The chain that a caller gave. Raises `ChainError` if it is something else."""
+    if not isinstance(given, Chain):
+        raise ChainError(f"the chain is {short(given)}: a Chain is needed (Chain.load reads a file)", value=given)
+    return given
 
 
 def _eliminated(P: NDArray[Any]) -> NDArray[Any]:

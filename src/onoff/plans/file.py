@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.errors import OnoffError, PlanError
-from onoff.files import read_regular, write_atomically
+from onoff.files import path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans.base import Plan, checked_lengths
@@ -60,7 +60,7 @@ FIELDS = {  # of each kind of plan, beside those of every plan
 
 def write(path: str | PathLike[str], plan: Plan) -> None:
     """Write the plan atomically, and its chain beside it if that is not there."""
-    file = Path(path)
+    file = path_of(path, "the file of a plan", PlanError)
     keep(file.parent, plan.chain)
     data = {
         "format": FORMAT,
@@ -84,7 +84,7 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
 
     If it is for `chain`, that is not read again.
     """
-    file = Path(path)
+    file = path_of(path, "the file of a plan", PlanError)
     content = read_regular(file, LARGEST, PlanError)
     try:
         data = json.loads(content.decode("utf-8"))
