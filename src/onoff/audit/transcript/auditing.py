@@ -21,6 +21,7 @@ from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.outcome import Outcome, concluded, counted
 from onoff.audit.transcript.publiclaw import LawTest, public_law
 from onoff.audit.transcript.reading import Line, Step
+from onoff.audit.transcript.repeats import NO_REPEATS, Repeats, repeats
 from onoff.audit.transcript.rules import due
 from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen
 from onoff.errors import OnoffError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 CLIENTS = ("onoff", "naive", "decoys")
 DRAWS = 20_000
 SEED = 1  # of the audit's own random numbers: the same files give the same figures
-UNKNOWN_RULES = "the rules and choices of the client, which takes --journal"
+UNKNOWN_RULES = "the rules and choices of the client and its repeats, which takes --journal"
 UNKNOWN_REQUESTS = "whether sets were drawn for their requests, and whether those follow the chain, which takes --truth"
 
 
@@ -75,7 +76,7 @@ class TranscriptAudit:
     following: Following | None
     law: LawTest | None = None
     drawn: DrawTest | None = None
-    repeats: int = 0
+    repeats: Repeats = NO_REPEATS
 
     @property
     def steps(self) -> int:
@@ -170,11 +171,17 @@ def audit_transcript(
         for model in (step.model for step in expected if step.model is not None):  # without a journal
             used.setdefault(model.name, set())
         bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"), Random(seed).randrange)
-        found_before = (*evidence.log.damaged, *findings, *(_named(evidence, stream) if evidence.noted else ()))
+        steps, requests = evidence.steps, None
+        if evidence.noted:
+            requests = announced_requests(chain, steps, due(steps))
+            findings += tuple(naming_findings(stream, steps, requests, chain.n))
+        again = repeats(stream, steps, requests)
+        found_before = (*evidence.log.damaged, *findings, *again.findings)
         audit = replace(audit, findings=(*found_before, *audit.findings, *beside.findings, *bad))
-    elif findings:
+    else:
+        again = repeats(stream, evidence.steps, None)
         audit = replace(audit, findings=(*findings, *audit.findings))
-    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn)
+    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again)
 
 
 def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
@@ -227,12 +234,6 @@ def _drawn(
 
 def _races(exhibits: Exhibits) -> dict[str, Raced]:
     return {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
-
-
-def _named(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
-    """A finding if the versions that the stream names follow its requests."""
-    chain, steps = evidence.chain, evidence.steps
-    return naming_findings(stream, steps, announced_requests(chain, steps, due(steps)), chain.n)
 
 
 def until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:

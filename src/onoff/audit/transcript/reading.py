@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 PROMISES = ("past", "both")
-STEP_COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, attempts"
+STEP_COLUMNS = (
+    "step, private, asked_private, lag, plan, query, request, next, cost, "
+    "CASE WHEN bytes IS NULL THEN NULL ELSE attempts END"  # a pending step may be sent again
+)
 
 
 @dataclass(frozen=True)

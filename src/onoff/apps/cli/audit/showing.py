@@ -28,6 +28,10 @@ def print_transcript(found: TranscriptAudit) -> None:
     print_audit(found.audit, found.following, found.passed)
     if found.unseen:
         print(f"steps that are not in the log, and were not looked at: {found.unseen}")
+    judged = "not judged without --journal" if found.rules is None else JUDGED
+    print(
+        f"queries that came again: {found.repeats.lines} ({'see the findings' if found.repeats.findings else judged})"
+    )
     if found.beside.lines:
         advice = "; if other journals have sent them, name those with --other" if found.beside.findings else ""
         print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked{advice}")
@@ -52,7 +56,7 @@ def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
         "steps": found.steps,
         "not_in_stream": found.unseen,
         "other_lines": found.beside.lines,
-        "repeats": found.repeats,
+        "repeats": found.repeats.lines,
     }
     tests = {"law": found.law, "draws": found.drawn}
     shown = {name: {**asdict(one), "rejected": one.rejected} for name, one in tests.items() if one is not None}
@@ -171,6 +175,7 @@ def rules_as_dict(rules: Rules | None) -> dict[str, Any]:
     }
 
 
+JUDGED = "no more than the journal counts, and they do not follow the requests"
 IN_VAIN = "was attacked in vain, which is no comfort while the audit does not pass"
 
 

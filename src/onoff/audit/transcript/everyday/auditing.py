@@ -28,6 +28,7 @@ from onoff.audit.transcript.naming import naming_findings
 from onoff.audit.transcript.others import Others, others
 from onoff.audit.transcript.outcome import Outcome, concluded, counted
 from onoff.audit.transcript.reading import Step
+from onoff.audit.transcript.repeats import NO_REPEATS, Repeats, repeats
 from onoff.audit.transcript.rules import Due, due
 from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen
 from onoff.errors import OnoffError
@@ -67,7 +68,7 @@ class EverydayAudit:
     recorded: bool = True
     silent: tuple[int, ...] = ()
     excused: tuple[int, ...] = ()
-    repeats: int = 0
+    repeats: Repeats = NO_REPEATS
 
     @property
     def outcome(self) -> Outcome:
@@ -149,7 +150,9 @@ def audit_everyday_transcript(
         with progress("making laws again")(len(seen)) as advance:
             remade, unlike = compared(engine(chain, sensitive), seen, chain.n, advance)
     wrong, known = weighing_findings(laws, evidence.notes, chain.n)
-    wrong += naming_findings(stream, steps, request_laws(chain, steps, dues, laws.by_step, sensitive), chain.n)
+    requests = request_laws(chain, steps, dues, laws.by_step, sensitive)
+    again = repeats(stream, steps, requests)
+    wrong += [*naming_findings(stream, steps, requests, chain.n), *again.findings]
     wrong += missing_findings(missing, len(steps), part)
     findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *wrong, *beside.findings)
     there = sorted(t for t in sets if t < count)
@@ -170,6 +173,7 @@ def audit_everyday_transcript(
         recorded=not laws.made,
         silent=tuple(t for t in verdict.silent if t in sets and t not in excused),
         excused=excused,
+        repeats=again,
     )
 
 
