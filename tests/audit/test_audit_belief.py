@@ -200,7 +200,7 @@ def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not():
     for shift, expected in ((1e-10, False), (1e-6, True)):
         moved = beliefs.posterior + shift * np.array([1, -1, 0])
         changed = belief.Beliefs(beliefs.prior, beliefs.predicted, moved, ())
-        assert judge(CHAIN, [Asked(0, None, None)] * 4, changed, rounding=1e-11).succeeded == expected
+        assert judge(CHAIN, [Asked(0, (0, 1, 2), None)] * 4, changed, rounding=1e-11).succeeded == expected
 
 
 def test_a_truth_that_does_not_fit_is_an_error():

@@ -14,6 +14,7 @@ from onoff.audit.transcript import Exhibits, audit_transcript
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.audit.transcript.reading import Line, read_notes
 from onoff.errors import LogError
+from onoff.everyday import Everyday
 from onoff.logs.following import follows
 from oracles import random_chain
 
@@ -89,10 +90,26 @@ def test_requests_that_refute_the_chain_leave_no_verdict():
     assert not audit_everyday_transcript(evidence, laws, following=following).passed
 
 
-def test_a_journal_of_the_everyday_mode_needs_its_record_and_no_other_does(files, tmp_path):
-    done = call(*files[:-2])
-    assert done.returncode == 2
-    assert "give the laws that its client recorded as --record" in done.stderr
+def test_laws_that_were_not_recorded_are_made_again_from_public_things(files):
+    recorded, made = (json.loads(call(*words, "--json").stdout) for words in (files, files[:-2]))
+    assert (recorded["recorded"], made["recorded"], made["remade"]) == (True, False, None)
+    assert made["passed"]
+    assert {**recorded["log"], "allowed": made["log"]["allowed"]} == made["log"]
+    assert recorded["draws"] == made["draws"]
+
+
+def test_openly_asked_steps_do_not_pass_without_a_record_either():
+    log = some_log()
+    sets = [step.query if step.private else tuple(sorted({step.request, *log.sensitive})) for step in log.steps]
+    lines = [replace(line, sources=query) for line, query in zip(log.lines, sets, strict=True)]
+    steps = [replace(step, query=query) for step, query in zip(log.steps, sets, strict=True)]
+    evidence = replace(log, lines=tuple(lines), steps=tuple(steps)).evidence()
+    assert not audit_everyday_transcript(evidence, None, engine=Everyday.start).passed
+    with pytest.raises(OnoffError, match="no record of laws"):
+        audit_everyday_transcript(evidence, None)
+
+
+def test_only_the_everyday_mode_has_a_record(files, tmp_path):
     log = some_log()
     with pytest.raises(OnoffError, match="everyday mode"):
         audit_transcript(log.evidence(), Exhibits((), None))
@@ -168,19 +185,66 @@ def test_laws_of_other_streams_are_not_looked_at_and_what_is_no_law_is_an_error(
         read_laws(tmp_path / "record", STREAM)
 
 
-def test_a_step_that_the_log_lacks_is_attacked_as_the_journal_has_it():
+def test_a_step_that_the_log_lacks_is_not_taken_from_the_journal():
     log = some_log()
     missing = next(i for i, step in enumerate(log.steps) if len(step.query) < 4)
     found = replace(log, lines=(*log.lines[:missing], *log.lines[missing + 1 :])).audit()
     assert {breach.rule for breach in found.rules.breaches} == {"steps"}
-    assert found.verdict.silent == ()
+    assert found.silent
+    assert (found.steps, found.unseen, found.rules.drawn.tested) == (39, 1, found.off)
+    assert str(found.outcome).startswith("AUDIT FAILED: 1 finding; 1 broken rule")
 
 
-def test_steps_that_were_not_sent_yet_are_not_looked_at():
+@pytest.mark.parametrize("cut", [slice(1, None), slice(2, None), slice(30, None), slice(-5, None), slice(-3)])
+def test_a_log_that_was_cut_fails_with_what_it_lacks_unless_it_is_called_a_part(cut):
     log = some_log()
-    found = replace(log, lines=log.lines[:-3]).audit()
-    assert found.unseen == 3
-    assert found.passed
+    kept = log.lines[cut]
+    found = replace(log, lines=kept).audit()
+    missing = 40 - len(kept) - (cut.stop is not None)  # the last step may be pending
+    assert found.findings[0].startswith(f"{missing} of the 40 steps of the journal")
+    assert "--part" in found.findings[0]
+    off = sum(not log.steps[line.step].private for line in kept)
+    assert (found.steps, found.off, found.rules.drawn.tested) == (len(kept), off, off)
+    assert found.outcome.word == "FAILED"
+    part = replace(log, lines=kept).audit(part=True)
+    assert part.findings == ()
+    judged = any(log.steps[line.step].private for line in kept)
+    assert part.outcome.word == ("PASSED" if judged else "NO VERDICT")
+    assert part.outcome.untested[0] == f"{missing} step{'s' * (missing > 1)} that the log lacks"
+
+
+def test_a_pending_step_may_be_missing():
+    log = some_log()
+    pending = replace(log, lines=log.lines[:-1])
+    assert pending.audit().passed
+    answered = (*log.steps[:-1], replace(log.steps[-1], attempts=1))
+    assert pending.audit().unseen == 0
+    assert replace(pending, steps=answered).audit().unseen == 1
+
+
+def test_the_last_line_is_the_verdict_and_nothing_is_called_private_in_an_audit_that_fails(tmp_path):
+    log = some_log()
+    words = write_everyday_files(tmp_path, log)
+    done = call(*words)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "AUDIT PASSED")
+    lines = (tmp_path / "log").read_text().splitlines()
+    (tmp_path / "log").write_text("\n".join(lines[:-4]))
+    done, shown = call(*words), json.loads(call(*words, "--json").stdout)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "AUDIT FAILED: 1 finding; NOT TESTED: 3 steps that the log lacks"
+    assert shown["outcome"] == {
+        "word": "FAILED",
+        "reasons": ["1 finding"],
+        "untested": ["3 steps that the log lacks"],
+    }
+    assert not shown["passed"]
+    assert "tells nothing" not in done.stdout
+    assert "kept" not in done.stdout
+
+
+def test_the_same_files_give_the_same_figures(files):
+    assert call(*files).stdout == call(*files).stdout
+    assert json.loads(call(*files, "--seed", "2", "--json").stdout)["passed"]
 
 
 def test_queries_on_the_side_that_lack_sensitive_sources_are_found():

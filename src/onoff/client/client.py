@@ -37,7 +37,7 @@ from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
 from onoff.client.snapshot import snapshot
 from onoff.client.stored import StepRow
-from onoff.client.transport import Transport
+from onoff.client.transport import Answer, Transport
 from onoff.errors import (
     ChainError,
     JournalError,
@@ -278,7 +278,7 @@ class Client:
             pending = self.journal.state.pending
             if pending is not None:
                 await self._grid.after_call(called, self.delay)
-                return delivered(await self._complete(pending))
+                return delivered(await self._complete(pending, again=True))
             found = self._last(self.journal)
             if found is None or not last:
                 raise nothing_pending(self.journal.state.step, None if found is None else found[0])
@@ -377,8 +377,11 @@ class Client:
         places = {name: i for i, name in enumerate(names)}
         return [places[name] for name in self.chain.names]
 
-    async def _complete(self, pending: Pending) -> Message:
-        """Send the pending query until it is answered whole, and put the answer and the end of the step on disk."""
+    async def _complete(self, pending: Pending, again: bool = False) -> Message:
+        """Send the pending query until it is answered whole, and put the answer and the end of the step on disk.
+
+        If it may have been sent `again`, or is, the journal counts that first.
+        """
         query = sorted(pending.query, key=lambda source: self._on_wire[source])
         on_wire = tuple(self._on_wire[source] for source in query)
         journal, drawing = self.journal, self._drawing
@@ -387,8 +390,18 @@ class Client:
         step, versions = journal.state.step, dict(zip(pending.query, pending.held, strict=True))
         named = tuple(versions[source] for source in query)
         held = journal.held(pending)  # all of it is checked before anything leaves, and not only what is wanted
+        sendings = int(again)
+
+        async def send() -> Answer:
+            nonlocal sendings
+            if sendings:
+                with contextlib.suppress(JournalError):  # an auditor may ask about it: no reason to stop
+                    journal.sending_again()
+            sendings += 1
+            return await self.transport.fetch(journal.stream, step, on_wire, named)
+
         try:
-            answer, attempts = await self._retried(lambda: self.transport.fetch(journal.stream, step, on_wire, named))
+            answer, attempts = await self._retried(send)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise

@@ -120,6 +120,11 @@ class Journal:
             if rows is not None and self.state is state:  # on disk, though what comes after that may have failed
                 self.rows = rows
 
+    def sending_again(self) -> None:
+        """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
+        with self._transaction(self.state) as database:
+            database.execute("UPDATE steps SET attempts = COALESCE(attempts, 1) + 1 WHERE step = ?", (self.state.step,))
+
     def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
@@ -134,7 +139,8 @@ class Journal:
                     self._sum_up(database, entries)
                 seen, changed, changed_bytes = traffic.see(database, self._seen, members, entries)
                 database.execute(
-                    "UPDATE steps SET bytes = ?, attempts = ?, changed = ?, changed_bytes = ? WHERE step = ?",
+                    "UPDATE steps SET bytes = ?, attempts = MAX(COALESCE(attempts, 1), ?), changed = ?, "
+                    "changed_bytes = ? WHERE step = ?",
                     (size, attempts, json.dumps(changed), changed_bytes, state.step - 1),
                 )
         finally:

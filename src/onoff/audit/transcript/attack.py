@@ -9,8 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from onoff.audit.models import Everything, Model, Naive, Planned, planned
 from onoff.audit.transcript.belief import Asked, Beliefs, attack
+from onoff.audit.transcript.conformance import named
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.rules import due
 from onoff.audit.transcript.verdict import Verdict, judge
@@ -93,15 +96,20 @@ def audit_stream(
     truth: Sequence[int] | None = None,
     false_alarms: float = 0.01,
     bar: Bar = quiet,
+    seed: int = 1,
 ) -> Audit:
-    """Audit the queries of a log. `expected` says the lag and the model of every step and, if known, its query."""
-    seen, findings = _seen(stream)
+    """Audit the queries of a log. `expected` says the lag and the model of every step and, if known, its query.
+
+    `seed` is of the strangers with whom the true requests are compared.
+    """
+    seen, findings = _seen(chain, stream)
     findings += [f"step {step} is in the log, but not known to the client" for step in seen if step >= len(expected)]
     steps = min(len(expected), max(seen) + 1)  # a query that was noted but not yet sent is no part of the log
     asked = tuple(replace(step, query=seen.get(t)) for t, step in enumerate(expected[:steps]))
     for t, (step, noted) in enumerate(zip(asked, expected, strict=False)):
         if noted.query is not None and step.query not in (None, noted.query):
-            findings.append(f"step {t}: the server saw {step.query}, the client noted {noted.query}")
+            sets = (named(chain, one) for one in (step.query or (), noted.query))
+            findings.append("step {}: the server saw {}, the client noted {}".format(t, *sets))
     if truth is not None:
         if len(truth) < steps:
             raise OnoffError(f"the truth has {len(truth)} requests, the stream {steps}")
@@ -110,11 +118,15 @@ def audit_stream(
 
         def attacked(asked: tuple[Asked, ...]) -> Attack:
             beliefs = attack(chain, asked, advance=advance)
-            return Attack(asked, beliefs, judge(chain, asked, beliefs, truth, _rounding(asked), false_alarms))
+            rng = np.random.default_rng(seed)
+            return Attack(asked, beliefs, judge(chain, asked, beliefs, truth, _rounding(asked), false_alarms, rng=rng))
 
         log = attacked(asked)
         naive = attacked(_naive(chain.n, asked, truth)) if truth is not None else None
-    findings += [f"step {t}: no client of this kind sends {asked[t].query} there" for t in log.beliefs.impossible]
+    findings += [
+        f"step {t}: no client of this kind sends {named(chain, asked[t].query or ())} there"
+        for t in log.beliefs.impossible
+    ]
     findings += [
         f"step {t}: with these queries {chain.names[x]!r} cannot have been asked for"
         for t, x in enumerate(truth or ())
@@ -123,14 +135,15 @@ def audit_stream(
     return Audit(log, naive, truth, tuple(findings))
 
 
-def _seen(stream: Sequence[Line]) -> tuple[dict[int, Query], list[str]]:
+def _seen(chain: Chain, stream: Sequence[Line]) -> tuple[dict[int, Query], list[str]]:
     """The set of every step in the log; a step that was asked with two sets is a finding."""
     seen: dict[int, Query] = {}
     findings = []
     for line in stream:
         query = tuple(sorted(line.sources))
         if seen.setdefault(line.step, query) != query:
-            findings.append(f"step {line.step} was asked twice, for {seen[line.step]} and for {query}")
+            both = f"for {named(chain, seen[line.step])} and for {named(chain, query)}"
+            findings.append(f"step {line.step} was asked twice, {both}")
     return seen, findings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 from onoff.audit.models import Decoys, Everything, Model, Naive, has_table, planned
@@ -17,8 +18,12 @@ from onoff.audit.transcript.draws import DrawTest, Raced, draws
 from onoff.audit.transcript.evidence import Evidence
 from onoff.audit.transcript.naming import announced_requests, naming_findings
 from onoff.audit.transcript.others import Others, others
+from onoff.audit.transcript.outcome import Outcome, concluded, counted
+from onoff.audit.transcript.publiclaw import LawTest, public_law
 from onoff.audit.transcript.reading import Line, Step
+from onoff.audit.transcript.repeats import NO_REPEATS, Repeats, repeats
 from onoff.audit.transcript.rules import due
+from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen
 from onoff.errors import OnoffError
 from onoff.types import Progress, silent
 
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 
 CLIENTS = ("onoff", "naive", "decoys")
 DRAWS = 20_000
+SEED = 1  # of the audit's own random numbers: the same files give the same figures
+UNKNOWN_RULES = "the rules and choices of the client and its repeats, which takes --journal"
+UNKNOWN_REQUESTS = "whether sets were drawn for their requests, and whether those follow the chain, which takes --truth"
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,14 @@ class Rules:
     chosen: ChoiceTest
 
     @property
+    def reasons(self) -> tuple[str | None, ...]:
+        """What they speak against, except for draws."""
+        return (
+            counted(len(self.breaches), "broken rule"),
+            "choices follow the requests" if self.chosen.rejected else None,
+        )
+
+    @property
     def kept(self) -> bool:
         return not (self.breaches or self.drawn.rejected or self.chosen.rejected)
 
@@ -48,8 +64,9 @@ class Rules:
 class TranscriptAudit:
     """What a log betrays, and what speaks against its client.
 
-    `rules` is None without a journal, or if the client is not ours. `unseen` steps are in the journal and not in the
-    stream that was attacked; `beside` is what else is in the log.
+    `rules` is None without a journal, or if the client is not ours. Without a journal `law` has the sets of the log
+    against the public law of the plans, and `drawn` against the requests, if those are known. `unseen` steps were made
+    by the client and are not in the log, `beside` is what else is in it, and `repeats` are queries that came again.
     """
 
     audit: Audit
@@ -57,18 +74,50 @@ class TranscriptAudit:
     unseen: int
     beside: Others
     following: Following | None
+    law: LawTest | None = None
+    drawn: DrawTest | None = None
+    repeats: Repeats = NO_REPEATS
+
+    @property
+    def steps(self) -> int:
+        """How many steps the log has."""
+        return self.audit.log.verdict.attacked + self.audit.log.verdict.unattacked
 
     @property
     def blind(self) -> bool:
         """Whether no OFF step could be attacked. (Of races only a journal's draws are tested.)"""
-        off = [step for step in self.audit.log.asked if step.lag]
-        return self.rules is None and bool(off) and all(step.query is None or step.model is None for step in off)
+        off = [step for step in self.audit.log.asked if step.lag and step.query is not None]
+        return self.rules is None and bool(off) and all(step.model is None for step in off)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the log was attacked in vain and nothing else is wrong. A chain that was refuted says nothing."""
+        verdict, law = self.audit.log.verdict, self.law
+        drawn = self.drawn if self.rules is None else self.rules.drawn
+        failed = [
+            "the attack betrays private requests" if verdict.succeeded and verdict.conclusive else None,
+            counted(len(self.audit.findings), "finding"),
+            *(() if self.rules is None else self.rules.reasons),
+            "the sets are not drawn as the plans say" if drawn is not None and drawn.rejected else None,
+            "the sets are not such as these plans draw" if law is not None and law.rejected else None,
+        ]
+        refuted = self.following is not None and self.following.refuted
+        untried = 0 if law is None else law.untested if drawn is None else drawn.untested
+        questions = [
+            "the requests do not follow the chain" if refuted else None,
+            None if verdict.conclusive else "an allowance of 1 or more would let any leak pass",
+            "no OFF step could be attacked" if self.blind else None,
+            f"{untried} OFF steps cannot be tested without --journal: they are of a race" if untried else None,
+        ]
+        untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
+        if law is not None:
+            untested += [UNKNOWN_RULES, *([UNKNOWN_REQUESTS] if drawn is None else [])]
+        return concluded(failed, questions, untested)
 
     @property
     def passed(self) -> bool:
-        """Whether the log was attacked in vain and nothing else is wrong. A chain that was refuted says nothing."""
-        refuted = self.following is not None and self.following.refuted
-        return self.audit.clean and not self.blind and not refuted and (self.rules is None or self.rules.kept)
+        """Whether the outcome is that the audit passed."""
+        return self.outcome.passed
 
 
 def audit_transcript(
@@ -80,6 +129,8 @@ def audit_transcript(
     following: Following | None = None,
     false_alarms: float = 0.01,
     tried: int = DRAWS,
+    part: bool = False,
+    seed: int = SEED,
     progress: Progress = silent,
 ) -> TranscriptAudit:
     """Attack a log: what do all queries together say about every request?
@@ -88,7 +139,8 @@ def audit_transcript(
     journal of ours, the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
     choices follow the requests, and whether the plans are certified (`tried` draws are made of a race).
     `other_journals` are those that the same client used beside. `following` is what `onoff.logs.following.follows` says
-    of the requests: everything here takes for granted that they follow the chain.
+    of the requests: everything here takes for granted that they follow the chain. In a `part` of a log the steps before
+    and after it are not missed, nor are they judged. `seed` is of all random numbers: of strangers, orders and races.
     """
     if evidence.notes.promise != "both":
         raise OnoffError("the journal is one of the everyday mode: give the record of its laws as --record")
@@ -102,21 +154,29 @@ def audit_transcript(
     if ours and not exhibits.plans and not findings and any(step.lag for step in expected):
         raise OnoffError("there are no plans for this chain: give the client's directory of plans as --plans")
     _check_length(evidence, stream)
-    audit = audit_stream(chain, stream, expected, evidence.requests, false_alarms, progress("attacking"))
-    rules = _rules(evidence, exhibits, found, stream, other_journals) if ours and evidence.noted else None
+    audit = audit_stream(chain, stream, expected, evidence.requests, false_alarms, progress("attacking"), seed)
+    rules = _rules(evidence, exhibits, found, stream, other_journals, seed) if ours and evidence.noted else None
+    missing = missing_steps(stream, evidence.steps)
+    source = "the journal" if evidence.noted else "the statuses"
+    findings += tuple(missing_findings(missing, len(evidence.steps), part, source))
+    law = drawn = None
+    if ours and not evidence.noted:
+        law = public_law(audit.log.asked, planned(exhibits.plans).values())
+        drawn = None if evidence.requests is None else _drawn(evidence, exhibits, expected, stream, seed)
     sets = [[step.query for step in steps] for steps in other_journals]
     models = planned(exhibits.plans).values()
     beside = others(found, stream, len(evidence.steps), chain.n, models, sets)
-    bad: Sequence[str] = ()
-    if ours:
+    requests = announced_requests(chain, evidence.steps, due(evidence.steps)) if ours and evidence.noted else None
+    again = repeats(stream, evidence.steps, requests)
+    if ours:  # of other clients nothing is known that other streams, versions or repeats could break
         used = uses(evidence.steps)
         for model in (step.model for step in expected if step.model is not None):  # without a journal
             used.setdefault(model.name, set())
-        bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"))
-    named = _named(evidence, stream) if ours and evidence.noted else ()
-    beside_it = beside.findings if ours else ()  # of other clients nothing is known that other streams could break
-    audit = replace(audit, findings=(*evidence.log.damaged, *findings, *named, *audit.findings, *beside_it, *bad))
-    return TranscriptAudit(audit, rules, len(evidence.steps) - len(audit.log.asked), beside, following)
+        bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"), Random(seed).randrange)
+        named = () if requests is None else naming_findings(stream, evidence.steps, requests, chain.n)
+        findings += (*named, *again.findings, *beside.findings, *bad)
+    audit = replace(audit, findings=(*evidence.log.damaged, *findings, *audit.findings))
+    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again)
 
 
 def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
@@ -139,18 +199,36 @@ def _rules(
     found: Sequence[Sequence[Line]],
     stream: Sequence[Line],
     journals: Sequence[Sequence[Step]],
+    seed: int,
 ) -> Rules:
     """Whether the client kept to its rules, whether its sets are those of its plans, and what its choices follow."""
     models, steps = planned(exhibits.plans), evidence.steps
-    races = {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
+    races = _races(exhibits)
     breaches = conformance(evidence.chain, until(found, stream), steps, models, evidence.notes.since, races)
-    return Rules(breaches, draws(steps, models, races=races, others=journals), choices(steps))
+    below, seen = Random(seed).randrange, sets_seen(stream)
+    drawn = draws(steps, models, races=races, others=journals, randbelow=below, seen=seen)
+    return Rules(breaches, drawn, choices(steps, seed))
 
 
-def _named(evidence: Evidence, stream: Sequence[Line]) -> list[str]:
-    """A finding if the versions that the stream names follow its requests."""
-    chain, steps = evidence.chain, evidence.steps
-    return naming_findings(stream, steps, announced_requests(chain, steps, due(steps)), chain.n)
+def _drawn(
+    evidence: Evidence, exhibits: Exhibits, expected: Sequence[Asked], stream: Sequence[Line], seed: int
+) -> DrawTest:
+    """The draws of a log whose requests are known, though no journal is: by the plans that the attack assumes."""
+    requests = evidence.requests or ()
+    steps = [
+        replace(step, request=request, next=following, plan="" if asked.model is None else asked.model.name)
+        for step, asked, request, following in zip(
+            evidence.steps, expected, requests, [*requests[1:], None], strict=False
+        )
+    ]
+    if steps and steps[-1].lag and steps[-1].next is None:
+        steps.pop()  # nobody knows what it was drawn for
+    below, seen = Random(seed).randrange, sets_seen(stream)
+    return draws(steps, planned(exhibits.plans), races=_races(exhibits), randbelow=below, seen=seen)
+
+
+def _races(exhibits: Exhibits) -> dict[str, Raced]:
+    return {plan.name: cast("Raced", plan) for plan in exhibits.plans if not has_table(plan)}
 
 
 def until(found: Sequence[Sequence[Line]], stream: Sequence[Line]) -> list[Sequence[Line]]:

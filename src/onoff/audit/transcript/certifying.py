@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from onoff.audit.models import has_table
 from onoff.audit.plan import audit_plan
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.rules import due
-from onoff.types import Bar, quiet
+from onoff.types import Bar, RandBelow, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -45,7 +46,12 @@ def uses(steps: Sequence[Step]) -> dict[str, set[int]]:
 
 
 def uncertified(
-    chain: Chain, exhibits: Exhibits, used: Mapping[str, Iterable[int]], draws: int, bar: Bar = quiet
+    chain: Chain,
+    exhibits: Exhibits,
+    used: Mapping[str, Iterable[int]],
+    draws: int,
+    bar: Bar = quiet,
+    randbelow: RandBelow = secrets.randbelow,
 ) -> list[str]:
     """What is wrong with the `used` plans, by their names, at the lags that they served.
 
@@ -58,7 +64,8 @@ def uncertified(
             if plan.name not in exhibits.files:
                 plan.save(file)
             tried = min(draws, TRIED) if has_table(plan) else draws
-            verdict = audit_plan(chain, file, exhibits.load, _some(sorted(used[plan.name])), draws=tried, bar=bar)
+            lags = _some(sorted(used[plan.name]))
+            verdict = audit_plan(chain, file, exhibits.load, lags, draws=tried, randbelow=randbelow, bar=bar)
             findings += [
                 f"the plan {plan.name!r} is not certified: {finding.rule}: {finding.message}"
                 for finding in verdict.findings

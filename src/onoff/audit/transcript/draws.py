@@ -15,7 +15,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,20 +85,22 @@ def draws(
     races: Mapping[str, Raced] | None = None,
     others: Iterable[Sequence[Step]] = (),
     randbelow: RandBelow = secrets.randbelow,
+    seen: Mapping[int, Query] | None = None,
 ) -> DrawTest:
     """Test the sets in a journal against its plans, `models` and `races` by name.
 
-    Contexts are recomputed from what was asked. `others` are other journals of the same plans: their numbers must not
-    come again here. `randbelow` is for the fresh draws of races.
+    With `seen`, the sets of a log by their steps, those are tested and no others: not what the log lacks. Contexts are
+    recomputed from what was asked. `others` are other journals of the same plans: their numbers must not come again.
+    `randbelow` is for the fresh draws of races.
     """
     if not 0 < false_alarm < 1:
         raise OnoffError(f"the rate of false alarms is {false_alarm}: a probability between 0 and 1 is needed")
     beside = [
-        {drawn.step.step: drawn for drawn in _drawn(other, models, {}, randbelow) if isinstance(drawn, Drawn)}
+        {drawn.step.step: drawn for drawn in _drawn(other, models, {}, randbelow, None) if isinstance(drawn, Drawn)}
         for other in others
     ]
     groups: list[Sequence[Bets]] = [gamblers(), racers(), mistakes(beside), generators()]
-    return wager(_drawn(steps, models, races or {}, randbelow), groups, false_alarm, (1,), (0,))
+    return wager(_drawn(steps, models, races or {}, randbelow, seen), groups, false_alarm, (1,), (0,))
 
 
 def wager(
@@ -137,17 +139,22 @@ def wager(
 
 
 def _drawn(
-    steps: Sequence[Step], models: Mapping[str, Model], races: Mapping[str, Raced], randbelow: RandBelow
+    steps: Sequence[Step],
+    models: Mapping[str, Model],
+    races: Mapping[str, Raced],
+    randbelow: RandBelow,
+    seen: Mapping[int, Query] | None,
 ) -> Iterator[Drawn | int | None]:
-    """The draw of every OFF step.
+    """The draw of every OFF step, or of those that were `seen`.
 
     It is None where nothing can be tested: the plan is not at hand, or does not serve the context. It is the number of
     the step where nothing can have been drawn: the plan is at hand and serves the lag, but has no encoder there.
     """
     tables = _Tables(models)
     before, previous = 0, -1
-    for step, owed in zip(steps, due(steps), strict=True):
-        if owed.lag:
+    for noted, owed in zip(steps, due(steps), strict=True):
+        step = as_seen(noted, seen)
+        if owed.lag and step is not None:
             if step.plan in races and step.plan not in models:
                 yield _from_bag(step, owed, races[step.plan], randbelow)
             else:
@@ -155,7 +162,14 @@ def _drawn(
                 if isinstance(drawn, Drawn):
                     before = drawn.place
                 yield drawn
-        previous = step.request
+        previous = noted.request
+
+
+def as_seen(step: Step, seen: Mapping[int, Query] | None) -> Step | None:
+    """The step with the set that the log has, which decides; None if it has none. Without a log it is as noted."""
+    if seen is None:
+        return step
+    return replace(step, query=seen[step.step]) if step.step in seen else None
 
 
 class _Tables:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 PROMISES = ("past", "both")
-STEP_COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost"
+STEP_COLUMNS = (
+    "step, private, asked_private, lag, plan, query, request, next, cost, "
+    "CASE WHEN bytes IS NULL THEN NULL ELSE attempts END"  # a pending step may be sent again
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Step:
-    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` and `cost` are the plan's."""
+    """One step as the client noted it. The lag is 0 while ON; `query` is sorted; `plan` and `cost` are the plan's.
+
+    `attempts` says how often the query was sent before it was answered; None while the step is pending, or not noted.
+    """
 
     step: int
     private: bool
@@ -63,6 +69,7 @@ class Step:
     request: int
     next: int | None
     cost: float | None = None
+    attempts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,7 @@ def read_journal(file: Path, chain: Chain) -> tuple[Step, ...]:
 
 
 def _step(row: Sequence[Any], n: int, where: str) -> Step:
-    step, private, asked, lag, plan, text, request, following, cost = row
+    step, private, asked, lag, plan, text, request, following, cost, attempts = row
     try:
         query = json.loads(text)
     except (TypeError, ValueError, RecursionError):
@@ -260,11 +267,12 @@ def _step(row: Sequence[Any], n: int, where: str) -> Step:
         "request": is_whole(request) and request < n,
         "next": following is None or (is_whole(following) and following < n),
         "cost": isinstance(cost, float) and isfinite(cost),
+        "attempts": attempts is None or is_whole(attempts, 1),
     }
     wrong = [name for name, fitting in fits.items() if not fitting]
     if wrong:
         raise OnoffError(f"{where}: the journal is damaged: {', '.join(wrong)} cannot be what a client noted")
-    return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following, cost)
+    return Step(step, bool(private), bool(asked), lag, plan, tuple(query), request, following, cost, attempts)
 
 
 def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:

@@ -52,7 +52,7 @@ class Verdict:
     """`variation` is the mean total variation between prior and posterior of the private requests.
 
     It may be `allowed` at most. `p_value` is that of the true requests among strangers'; None without the truth.
-    `unattacked` steps were not seen, or their likelihood is not known; `impossible` ones cannot come from their model.
+    Of the steps in the log `unattacked` ones have no known likelihood; `impossible` ones cannot come from their model.
     """
 
     private: Gain
@@ -88,7 +88,8 @@ def judge(
     rng: np.random.Generator | None = None,
 ) -> Verdict:
     """Judge the beliefs about a stream; `rounding` is the sum of what the plans state for its steps."""
-    private = np.array([step.lag == 0 for step in asked])
+    there = np.array([step.query is not None for step in asked])
+    private = np.array([step.lag == 0 for step in asked]) & there
     known = None if truth is None else _checked(chain, beliefs, truth)
     variations = np.abs(beliefs.posterior - beliefs.prior).sum(axis=1) / 2
     # Every factor of M and N is off by less than (n + 4) 2^-53 of itself, and so are the sums of products of them.
@@ -102,13 +103,13 @@ def judge(
     attacked = sum(step.query is not None and step.model is not None for step in asked)
     return Verdict(
         private=_gain(beliefs, private, known),
-        open=_gain(beliefs, ~private, known),
+        open=_gain(beliefs, ~private & there, known),
         variation=float(variations[private].mean()) if private.any() else 0.0,
         allowed=allowed,
         p_value=p_value,
         false_alarms=false_alarms,
         attacked=attacked,
-        unattacked=len(asked) - attacked,
+        unattacked=int(there.sum()) - attacked,
         impossible=beliefs.impossible,
     )
 

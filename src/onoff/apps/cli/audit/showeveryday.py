@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from onoff.apps.cli.audit.showing import UNTESTED, print_rules, rules_as_dict, warn
+from onoff.apps.cli.audit.showing import IN_VAIN, JUDGED, UNTESTED, print_rules, rules_as_dict, warn
 from onoff.apps.cli.audit.showjoint import bits
 from onoff.apps.terminal import print_table
 
@@ -21,7 +21,7 @@ def print_everyday(found: EverydayAudit, chain: Chain) -> None:
     verdict, naive = found.verdict, found.naive
     warn(found.following)
     hidden = ", ".join(chain.names[x] for x in found.sensitive) or "none"
-    print(f"{found.steps} steps of the everyday mode, {found.off} of them OFF; sensitive sources: {hidden}")
+    print(f"{found.steps} steps of the everyday mode in the log, {found.off} of them OFF; sensitive sources: {hidden}")
     _print_told("private requests", verdict.private, naive.private)
     if verdict.open is not None and naive.open is not None:
         _print_told("OFF requests: which sensitive source was asked for, or none", verdict.open, naive.open)
@@ -40,14 +40,20 @@ def print_everyday(found: EverydayAudit, chain: Chain) -> None:
         print(f"and {len(found.findings) - 10} findings more")
     if found.remade is not None:
         print(f"{found.remade} of {found.off} laws are to the unit those that the installed version makes")
+    if not found.recorded:
+        print("there is no record: the laws were made again from the chain, the sensitive sources and the queries")
+    print(f"naive client: {_outcome(naive)}")
     print(f"this log: {_words(found)}")
     print(UNTESTED if found.following is None else found.following.words())
-    print(f"naive client: {_outcome(naive)}")
     if found.unseen:
-        print(f"{found.unseen} steps more are in the journal and not in this stream: they were not looked at")
+        print(f"steps that are not in the log, and were not looked at: {found.unseen}")
+    judged = JUDGED if not found.repeats.findings else "see the findings"
+    print(f"queries that came again: {found.repeats.lines} ({judged})")
     if found.beside.lines:
         print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked")
-    print_rules(found.rules, made="statuses", source="recorded laws")
+    source = "recorded laws" if found.recorded else "laws made again"
+    print_rules(found.rules, made="statuses", source=source, passed=found.passed)
+    print(found.outcome)
 
 
 def _print_told(title: str, ours: Told, naive: Told) -> None:
@@ -71,14 +77,14 @@ def _words(found: EverydayAudit) -> str:
     verdict = found.verdict
     if found.following is not None and found.following.refuted and not verdict.succeeded:
         return "NO VERDICT: a server that knows these habits better than the chain may learn more"
-    if verdict.silent and verdict.conclusive and not verdict.succeeded:
-        steps = f"{len(verdict.silent)} OFF steps could NOT be attacked: their laws are missing or impossible"
+    if found.silent and verdict.conclusive and not verdict.succeeded:
+        steps = f"{len(found.silent)} OFF steps could NOT be attacked: their laws are missing or impossible"
         return f"NO VERDICT: {steps}; with the others {_changes(verdict)}"
-    return _outcome(verdict)
+    return _outcome(verdict, found.passed)
 
 
-def _outcome(verdict: Verdict) -> str:
-    outcome = "tells nothing about private requests, at them or after them"
+def _outcome(verdict: Verdict, passed: bool = True) -> str:
+    outcome = "tells nothing about private requests, at them or after them" if passed else IN_VAIN
     if not verdict.conclusive:
         outcome = "SAYS NOTHING: an allowance of 1 or more would let any leak pass"
     elif verdict.succeeded:
@@ -112,13 +118,16 @@ def everyday_as_dict(found: EverydayAudit, chain: Chain) -> dict[str, Any]:
         "steps": found.steps,
         "off": found.off,
         "passed": found.passed,
+        "outcome": asdict(found.outcome),
         "log": shown(found.verdict),
         "naive": shown(found.naive),
+        "recorded": found.recorded,
         "remade": found.remade,
         "findings": list(found.findings),
         "notes": list(found.notes),
         "not_in_stream": found.unseen,
         "other_lines": found.beside.lines,
+        "repeats": found.repeats.lines,
         **rules_as_dict(found.rules),
         **habits,
     }

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from onoff.audit.transcript import Rules, TranscriptAudit
     from onoff.audit.transcript.attack import Audit
+    from onoff.audit.transcript.draws import DrawTest
+    from onoff.audit.transcript.publiclaw import LawTest
     from onoff.audit.transcript.verdict import Gain, Verdict
     from onoff.logs.following import Following
 
@@ -23,14 +25,23 @@ SAID_TWICE = ("one query", "journal")  # rules that the attack on the log looks 
 
 def print_transcript(found: TranscriptAudit) -> None:
     """What the attack gained, what else is in the log, and what speaks against the client."""
-    print_audit(found.audit, found.following)
+    print_audit(found.audit, found.following, found.passed)
     if found.unseen:
-        print(f"{found.unseen} steps more are in the journal and not in this stream: they were not looked at")
+        print(f"steps that are not in the log, and were not looked at: {found.unseen}")
+    judged = "not judged without --journal" if found.rules is None else JUDGED
+    print(
+        f"queries that came again: {found.repeats.lines} ({'see the findings' if found.repeats.findings else judged})"
+    )
     if found.beside.lines:
         advice = "; if other journals have sent them, name those with --other" if found.beside.findings else ""
         print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked{advice}")
     if found.rules is not None:
-        print_rules(found.rules, found.audit.findings)
+        print_rules(found.rules, found.audit.findings, passed=found.passed)
+    if found.law is not None:
+        print_law(found.law)
+    if found.drawn is not None:
+        print_draws(found.drawn, "plans")
+    print(found.outcome)
 
 
 def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
@@ -41,14 +52,22 @@ def transcript_as_dict(found: TranscriptAudit) -> dict[str, Any]:
     unseen = {
         "clean": found.audit.clean and not refuted,
         "passed": found.passed,
+        "outcome": asdict(found.outcome),
+        "steps": found.steps,
         "not_in_stream": found.unseen,
         "other_lines": found.beside.lines,
+        "repeats": found.repeats.lines,
     }
-    return {**audit_as_dict(found.audit), **unseen, **rules_as_dict(found.rules), **habits}
+    tests = {"law": found.law, "draws": found.drawn}
+    shown = {name: {**asdict(one), "rejected": one.rejected} for name, one in tests.items() if one is not None}
+    return {**audit_as_dict(found.audit), **unseen, **rules_as_dict(found.rules), **shown, **habits}
 
 
-def print_audit(audit: Audit, following: Following | None = None) -> None:
-    """Print what the server gained from our client and a naive one, and the verdict if requests fit the chain."""
+def print_audit(audit: Audit, following: Following | None = None, passed: bool = True) -> None:
+    """Print what the server gained from our client and a naive one, and the verdict if requests fit the chain.
+
+    If the whole audit has not `passed`, an attack in vain is no comfort, and is not told as one.
+    """
     log, verdict = audit.log, audit.log.verdict
     warn(following)
     columns = {"this log": verdict} | ({} if audit.naive is None else {"naive client": audit.naive.verdict})
@@ -63,26 +82,27 @@ def print_audit(audit: Audit, following: Following | None = None) -> None:
             rows.append(("best guess right after the log", *(_percent(gain.guessed) for gain in gains)))
             rows.append(("bits of truth learned, mean", *(_signed(gain.score) for gain in gains)))
         print_table(f"{gains[0].requests} {kind} requests", ("", *columns), rows)
-    print(f"{len(log.asked)} steps: {verdict.attacked} attacked, {verdict.unattacked} not")
+    print(
+        f"{verdict.attacked + verdict.unattacked} steps in the log: {verdict.attacked} attacked, "
+        f"{verdict.unattacked} not"
+    )
     if verdict.unattacked:
-        print(
-            "not attacked: not in the log, or drawn by a race (no table) or by a plan that is not in --plans or not fit"
-        )
+        print("not attacked: drawn by a race (no table), or by a plan that is not in --plans or not fit")
     for finding in audit.findings[:10]:
         print(f"finding: {finding}")
     if len(audit.findings) > 10:
         print(f"and {len(audit.findings) - 10} findings more")
-    off = [step for step in log.asked if step.lag]
-    missed = sum(step.query is None or step.model is None for step in off)
+    if audit.naive is not None:
+        print(f"naive client: {_words(audit.naive.verdict)}")
+    off = [step for step in log.asked if step.lag and step.query is not None]
+    missed = sum(step.model is None for step in off)
     if off and missed == len(off):
         print("this log: no OFF step could be attacked: this says nothing")
     elif following is not None and following.refuted and not verdict.succeeded:
         print("this log: NO VERDICT: a server that knows these habits better than the chain may learn more")
     else:
-        print(f"this log: {_words(verdict, missed)}")
+        print(f"this log: {_words(verdict, missed, passed)}")
     print(UNTESTED if following is None else following.words())
-    if audit.naive is not None:
-        print(f"naive client: {_words(audit.naive.verdict)}")
 
 
 def warn(following: Following | None) -> None:
@@ -99,12 +119,13 @@ def print_rules(
     findings: Sequence[str] = (),
     made: str = "statuses, announcements and plans",
     source: str = "plans",
+    passed: bool = True,
 ) -> None:
     """What the client did against its rules, what its choices (`made`) follow, and whether its sets fit their `source`.
 
     Where one of the findings says the same of the same step, that is enough.
     """
-    breaches, drawn, chosen = rules.breaches, rules.drawn, rules.chosen
+    breaches, chosen = rules.breaches, rules.chosen
     told = {words[1].rstrip(":") for words in map(str.split, findings) if words[0] == "step"}
     untold = [breach for breach in breaches if breach.rule not in SAID_TWICE or str(breach.step) not in told]
     for breach in untold[:10]:
@@ -112,11 +133,26 @@ def print_rules(
     if len(untold) > 10:
         print(f"and {len(untold) - 10} breaches more")
     if not breaches:
-        print("the rules of the client: kept")
+        print("the rules of the client: kept" if passed else "the rules of the client: none was seen broken")
     follow = "do NOT look independent of" if chosen.rejected else "do not follow"
     rate = f"p = {chosen.p_value:.2g}, false alarms at most {100 * chosen.false_alarm:g} %"
     look = f": look at {chosen.hint}" if chosen.rejected else ""
     print(f"{made} {follow} the requests{look} ({rate})")
+    print_draws(rules.drawn, source)
+
+
+def print_law(law: LawTest) -> None:
+    """What the sets of a log say by themselves."""
+    rest = f", {law.untested} not tested: no plan with a table serves them" if law.untested else ""
+    outcome = f"NOT such as these plans draw: look at {law.hint}" if law.rejected else "such as these plans draw"
+    words = f"{law.tested} sets of OFF steps: {outcome}" if law.tested else "0 sets of OFF steps tested"
+    print(f"{words} (p = {law.p_value:.2g}, false alarms at most {100 * law.false_alarm:g} %){rest}")
+    if law.rejected:
+        print("  so the client draws otherwise, or has other plans, or its requests do not follow the chain")
+
+
+def print_draws(drawn: DrawTest, source: str) -> None:
+    """Whether sets fit their requests."""
     rest = f", {drawn.untested} not tested" if drawn.untested else ""
     if not drawn.tested:
         print(f"0 sets tested against {source}{rest}")
@@ -139,7 +175,11 @@ def rules_as_dict(rules: Rules | None) -> dict[str, Any]:
     }
 
 
-def _words(verdict: Verdict, missed: int = 0) -> str:
+JUDGED = "no more than the journal counts, and they do not follow the requests"
+IN_VAIN = "was attacked in vain, which is no comfort while the audit does not pass"
+
+
+def _words(verdict: Verdict, missed: int = 0, passed: bool = True) -> str:
     """The verdict of one column, of which so many OFF steps were not attacked."""
     tests = f"beliefs changed by {verdict.variation:.1e} on average, {verdict.allowed:.1e} is allowed"
     if verdict.p_value is not None:
@@ -147,6 +187,8 @@ def _words(verdict: Verdict, missed: int = 0) -> str:
     outcome = "BETRAYS private requests" if verdict.succeeded else "tells nothing about private requests"
     if not verdict.conclusive:
         outcome = "SAYS NOTHING: an allowance of 1 or more would let any leak pass"
+    elif not passed and not verdict.succeeded:
+        outcome = IN_VAIN
     elif missed and not verdict.succeeded:
         outcome = f"the {verdict.attacked} attacked steps tell nothing about private requests"
     words = f"{outcome} ({tests}; false alarms at most {100 * verdict.false_alarms:g} %)"
@@ -175,7 +217,7 @@ def audit_as_dict(audit: Audit) -> dict[str, Any]:
         }
 
     return {
-        "steps": len(audit.log.asked),
+        "steps": audit.log.verdict.attacked + audit.log.verdict.unattacked,
         "clean": audit.clean,
         "findings": audit.findings,
         "log": shown(audit.log.verdict),

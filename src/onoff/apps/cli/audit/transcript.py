@@ -63,17 +63,22 @@ def transcript(
     ] = 0.01,
     draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race that was used.")] = 20_000,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw beliefs over time: .png, .svg, .pdf.")] = None,
+    part: Annotated[
+        bool, typer.Option("--part", help="LOG is cut from a longer one: say nothing of what came before and after.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
 
-    A journal made for the promise `past` needs the record of its laws. The audit's own filter then says what the log
-    tells about private requests before them, which is not promised, and from each of them on.
+    For a journal of the promise `past` the laws of its client are made again from public things, and compared with its
+    record if that is given. The audit's own filter then says what the log tells about private requests before them,
+    which is not promised, and from each of them on.
 
     With a journal the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
-    choices follow the requests, and whether the plans are certified. Exit code 1 if the attack succeeds on private
-    requests, if it can tell nothing, if the log is not what such a client sends, or if the requests do not follow the
-    chain, which the attack takes for granted.
+    choices follow the requests, and whether the plans are certified. The last line is the verdict. PASSED is exit code
+    0. FAILED and NO VERDICT are 1: the attack succeeds on private requests or can tell nothing, the log is not what
+    such a client sends or lacks some of it, or the requests do not follow the chain, which is taken for granted.
     """
     from onoff.apps.plots import check_picture
     from onoff.audit.transcript import read_evidence
@@ -91,11 +96,11 @@ def transcript(
     if evidence.notes.promise == "past":
         if plot is not None:
             raise OnoffError("--plot shows the announced mode: leave it out for a journal of the everyday mode")
-        passed = _everyday(evidence, record, other or [], false_alarms, as_json)
+        passed = _everyday(evidence, record, other or [], false_alarms, part, seed, as_json)
     else:
         if record is not None:
             raise OnoffError("--record is for the everyday mode: this journal announces its requests and has plans")
-        passed = _announced(evidence, plans, scheme, other or [], false_alarms, draws, plot, as_json)
+        passed = _announced(evidence, plans, scheme, other or [], false_alarms, draws, plot, part, seed, as_json)
     if not passed:
         raise typer.Exit(FOUND)
 
@@ -108,6 +113,8 @@ def _announced(
     false_alarms: float,
     draws: int,
     plot: Path | None,
+    part: bool,
+    seed: int,
     as_json: bool,
 ) -> bool:
     """Audit a log of the announced mode, print and draw what was found; whether it passed."""
@@ -126,6 +133,8 @@ def _announced(
         following=None if evidence.requests is None else follows(chain, evidence.requests),
         false_alarms=false_alarms,
         tried=draws,
+        part=part,
+        seed=seed,
         progress=progress,
     )
     if as_json:
@@ -141,7 +150,13 @@ def _announced(
 
 
 def _everyday(
-    evidence: Evidence, record: Path | None, others: Sequence[Path], false_alarms: float, as_json: bool
+    evidence: Evidence,
+    record: Path | None,
+    others: Sequence[Path],
+    false_alarms: float,
+    part: bool,
+    seed: int,
+    as_json: bool,
 ) -> bool:
     """Audit a log of the everyday mode, and print what was found; whether it passed."""
     from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
@@ -151,21 +166,19 @@ def _everyday(
     from onoff.everyday import Everyday
     from onoff.logs.following import follows
 
-    if record is None:
-        raise OnoffError(
-            "the journal was made for the promise `past`: give the laws that its client recorded as --record; "
-            "without them nothing can be said of its queries"
-        )
     chain = evidence.chain
     found = audit_everyday_transcript(
         evidence,
-        read_laws(record, evidence.notes.stream),
+        None if record is None else read_laws(record, evidence.notes.stream),
         engine=Everyday.start,
         other_journals=[
-            (read_journal(file, chain), read_laws(record, read_notes(file).stream).by_step) for file in others
+            (read_journal(file, chain), {} if record is None else read_laws(record, read_notes(file).stream).by_step)
+            for file in others
         ],
         following=None if evidence.requests is None else follows(chain, evidence.requests),
         false_alarms=false_alarms,
+        part=part,
+        seed=seed,
         progress=progress,
     )
     if as_json:

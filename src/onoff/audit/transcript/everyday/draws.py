@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.everyday.record import Law
-from onoff.audit.transcript.draws import FALSE_ALARM, Bets, DrawTest, wager
+from onoff.audit.transcript.draws import FALSE_ALARM, Bets, DrawTest, as_seen, wager
 from onoff.audit.transcript.everyday.laws import NOWHERE, UNKNOWN, contexts_of, unjoined_contexts, unmoved_contexts
 from onoff.audit.transcript.gambling import Drawn, Gambler, Leaning
 from onoff.audit.transcript.mistakes import (
@@ -45,8 +45,11 @@ def everyday_draws(
     sensitive: Sequence[int],
     others: Sequence[tuple[Sequence[Step], Mapping[int, Law]]] = (),
     false_alarm: float = FALSE_ALARM,
+    seen: Mapping[int, Query] | None = None,
 ) -> DrawTest:
     """Test the sets of a journal against the recorded laws. `others` are other journals with their laws.
+
+    With `seen`, the sets of a log by their steps, those are tested and no others: not what the log lacks.
 
     A set that the encoder never draws for its request is proof by itself, and so is a reader who has no context.
     """
@@ -69,21 +72,30 @@ def everyday_draws(
         [*everyday_mistakes(hidden, by_step), *repeated(beside)],
         generators(),
     ]
-    return wager(drawn_sets(steps, dues, laws, n, hidden), groups, false_alarm)
+    return wager(drawn_sets(steps, dues, laws, n, hidden, seen), groups, false_alarm)
 
 
 def drawn_sets(
-    steps: Sequence[Step], dues: Sequence[Due], laws: Mapping[int, Law], n: int, sensitive: Sequence[int]
+    steps: Sequence[Step],
+    dues: Sequence[Due],
+    laws: Mapping[int, Law],
+    n: int,
+    sensitive: Sequence[int],
+    seen: Mapping[int, Query] | None = None,
 ) -> Iterator[Drawn | int | None]:
-    """The draw of every OFF step; None where law or context is not on record, its number where nobody can draw it."""
+    """The draw of every OFF step, or of those that were `seen`.
+
+    It is None where law or context is not on record, and the number of the step where nobody can draw its set.
+    """
     before, previous = 0, -1
-    for step, owed, context in zip(steps, dues, contexts_of(steps, dues, laws, sensitive), strict=True):
-        if owed.lag:
+    for noted, owed, context in zip(steps, dues, contexts_of(steps, dues, laws, sensitive), strict=True):
+        step = as_seen(noted, seen)
+        if owed.lag and step is not None:
             drawn = _drawn(step, owed, context, laws.get(step.step), n, sensitive, before, previous)
             if isinstance(drawn, Drawn):
                 before = drawn.place
             yield drawn
-        previous = step.request
+        previous = noted.request
 
 
 def _drawn(

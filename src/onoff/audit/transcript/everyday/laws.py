@@ -30,13 +30,14 @@ class Laws:
 
     `findings` name steps for which different laws were recorded. Where the lines of a step state other lengths, too,
     `replaced` has the earlier ones. `damaged` names lines that hold no whole law: what they recorded must be in another
-    line, or their step has no law.
+    line, or their step has no law. `made` means that there is no record, and these laws were made from public things.
     """
 
     by_step: Mapping[int, Law]
     findings: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
     replaced: tuple[tuple[int, Weights | None], ...] = ()
+    made: bool = False
 
 
 def read_laws(file: Path, stream: str | None) -> Laws:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onoff.audit.transcript.conformance import Breach, as_noted, named, on_wire, start_on_wire
@@ -29,11 +29,12 @@ def conformance(
     dues: Sequence[Due],
     sensitive: Sequence[int],
     walked: Walk,
+    missing: Collection[int] = (),
 ) -> tuple[Breach, ...]:
     """Every breach of a rule in one client's streams, in the journal of the last one, or in the laws that it recorded.
 
     `steps` are the journal of the last stream, and `walked` has checked its laws. Earlier streams, whose journals were
-    lost, are checked as far as the log goes.
+    lost, are checked as far as the log goes. Of steps that are `missing` in the log nothing is said here.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
@@ -44,7 +45,7 @@ def conformance(
     if found:
         findings += as_noted(chain, found[-1], steps)
     findings += _made(chain, steps, dues, sensitive)
-    findings += [Breach(fault.rule, t, f"step {t}: {fault.message}") for t, fault in walked.faults]
+    findings += [Breach(fault.rule, t, f"step {t}: {fault.message}") for t, fault in walked.faults if t not in missing]
     return tuple(findings)
 
 

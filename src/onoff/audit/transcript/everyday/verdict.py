@@ -11,7 +11,7 @@ twice). What floats add is bounded and allowed for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,10 +76,20 @@ class Verdict:
         return self.allowed < 1
 
 
-def judge(beliefs: Beliefs, rounding: float, truth: Sequence[int] | None = None, false_alarms: float = 0.01) -> Verdict:
-    """Judge the beliefs of a server about a stream; `rounding` is the sum of what was stated for its steps."""
-    private = np.flatnonzero(beliefs.private)
-    others = np.flatnonzero(~np.array(beliefs.private)) if beliefs.sensitive else np.zeros(0, dtype=np.intp)
+def judge(
+    beliefs: Beliefs,
+    rounding: float,
+    truth: Sequence[int] | None = None,
+    false_alarms: float = 0.01,
+    there: Container[int] | None = None,
+) -> Verdict:
+    """Judge the beliefs of a server about a stream; `rounding` is the sum of what was stated for its steps.
+
+    Only steps that are `there` count, those of the log; all of them if it is None.
+    """
+    seen = np.array([there is None or t in there for t in range(len(beliefs.private))])
+    private = np.flatnonzero(beliefs.private & seen)
+    others = np.flatnonzero(~np.array(beliefs.private) & seen) if beliefs.sensitive else np.zeros(0, dtype=np.intp)
     hidden = [*private.tolist(), *others.tolist()]
     variations = [_variation(beliefs.hidden(beliefs.before, t), beliefs.hidden(beliefs.after, t)) for t in hidden]
     moves = np.abs(beliefs.some_at - beliefs.some_before) if beliefs.sensitive else np.zeros(1)

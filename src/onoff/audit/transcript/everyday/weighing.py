@@ -132,6 +132,10 @@ class Gaps:
         stated = None if law is None else law.weights
         if stated is None or len(stated.lengths) != len(self._last):
             return None
+        return self.at(stated, step)
+
+    def at(self, stated: Weights, step: int) -> tuple[float, ...]:
+        """What such weights come to at a step."""
         return stated.at([step - last for last in self._last])
 
     def asked(self, query: Query, step: int) -> None:

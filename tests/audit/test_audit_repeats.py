@@ -1,0 +1,87 @@
+"""Queries that came again: the journal counts every one, and they do not follow the requests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from auditstreams import CHAIN, lines_of, steps_of
+from everydaylogs import everyday_log
+from onoff.audit.transcript.naming import announced_requests
+from onoff.audit.transcript.repeats import repeats
+from onoff.audit.transcript.rules import due
+
+UNNOTED = "queries came again, and the journal knows nothing of it"
+FOLLOWS = "which queries come again follows the requests"
+
+
+def noted(steps, attempts):
+    return [replace(step, attempts=attempts(step)) for step in steps]
+
+
+def repeated(lines, steps, times):
+    return [line for line, step in zip(lines, steps, strict=True) for _ in range(times(step))]
+
+
+def test_repeats_that_the_journal_lacks_are_found_and_counted():
+    log = everyday_log(60, 3)
+    steps = tuple(noted(log.steps, lambda step: 1))
+    lines = tuple(repeated(log.lines, steps, lambda step: 1 + step.request))
+    found = replace(log, steps=steps, lines=lines).audit(engine=None)
+    more = sum(step.request for step in steps)
+    assert found.repeats.lines == more
+    assert found.repeats.findings[0].startswith(f"{more} {UNNOTED}")
+    assert not found.passed
+    once = (*log.lines[:20], log.lines[19], *log.lines[20:])
+    assert replace(log, steps=steps, lines=once).audit(engine=None).repeats.findings[0].startswith(f"1 {UNNOTED}")
+
+
+def test_repeats_that_the_journal_counts_pass_and_fewer_arrive_than_were_sent():
+    log = everyday_log(60, 3)
+    rng = random.Random(4)
+    steps = tuple(noted(log.steps, lambda step: rng.choice([1, 1, 2, 3])))
+    lines = tuple(repeated(log.lines, steps, lambda step: rng.randint(1, step.attempts)))
+    lines = tuple(replace(line, damaged=None) for line in lines)
+    found = replace(log, steps=steps, lines=lines).audit(engine=None)
+    assert found.repeats.lines > 10
+    assert found.passed, found.outcome
+
+
+@pytest.mark.parametrize("mode", ["past", "both"])
+def test_repeats_that_follow_the_requests_are_found_though_the_journal_counts_them(mode):
+    def times(step):
+        return 2 if step.request == 2 else 1
+
+    if mode == "past":
+        log = everyday_log(160, 5)
+        steps = tuple(noted(log.steps, times))
+        lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, steps, times))
+        findings = replace(log, steps=steps, lines=lines).audit(engine=None).repeats.findings
+    else:
+        steps = noted(steps_of(200, 5, private=0.8), times)
+        lines = repeated(lines_of(steps), steps, times)
+        findings = repeats(lines, steps, announced_requests(CHAIN, steps, due(steps))).findings
+    assert [finding.startswith(FOLLOWS) for finding in findings] == [True]
+
+
+def test_repeats_by_chance_or_by_the_set_raise_no_alarm():
+    """100 logs, half of them at a server that fails for sets with one source: an alarm has a rate of 1 in 10,000."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        steps = noted(steps_of(80, seed % 10, private=0.6), lambda step: 2)
+
+        def times(step, rng=rng, by_set=bool(seed % 2)):
+            return 2 if (0 in step.query and len(step.query) < 4 if by_set else rng.random() < 0.3) else 1
+
+        lines = repeated(lines_of(steps), steps, times)
+        found = repeats(lines, steps, announced_requests(CHAIN, steps, due(steps)))
+        assert found.findings == ()
+
+
+def test_without_a_journal_repeats_are_counted_and_not_judged():
+    steps = steps_of(20, 1)
+    lines = repeated(lines_of(steps), steps, lambda step: 2)
+    assert (repeats(lines, steps, None).lines, repeats(lines, steps, None).findings) == (20, ())
