@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import numpy as np
 import pytest
@@ -188,34 +187,6 @@ def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_i
     assert [type(error) for error in found] == [asyncio.CancelledError, NotOpen]
     state = snapshot(own.directory / "journal").state
     assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
-
-
-def test_what_a_task_does_with_its_message_does_not_move_the_query_of_another_off_the_grid(own, monkeypatch):
-    """The reader of the first message blocks the loop while the second query waits for its point."""
-    delay, left = 0.1, []
-
-    async def run(seconds):
-        async with own.client(delay=delay, journal=f"j{seconds}") as client:
-            honest = client.transport.fetch
-
-            async def fetch(*words):
-                left.append((asyncio.get_running_loop().time() - client._grid.start) / delay)
-                return await honest(*words)
-
-            monkeypatch.setattr(client.transport, "fetch", fetch)
-
-            async def read():
-                await client.get("news")
-                await asyncio.sleep(delay / 2)  # the second query is drawn, and waits
-                time.sleep(seconds)
-
-            await asyncio.gather(read(), client.get("sports"))
-
-    for seconds in (2.3 * delay, 3.6 * delay):
-        asyncio.run(run(seconds))
-    assert len(left) == 4
-    for points in left:
-        assert points - round(points) == pytest.approx(0, abs=0.2), left
 
 
 @pytest.mark.parametrize("kind", TRANSPORTS)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff.client import grid
-from onoff.client.grid import SPIN, Grid
+from onoff.client.grid import MISSED, SPIN, Grid
 
 DELAY = 0.05
 
@@ -19,7 +19,7 @@ class Clock:
     """Time that passes only when somebody sleeps or looks."""
 
     def __init__(self, monkeypatch):
-        self.time, self.slept = 1000.0, []
+        self.time, self.slept, self.late = 1000.0, [], []
         monkeypatch.setattr(grid, "now", self.now)
         monkeypatch.setattr(grid.asyncio, "sleep", self.sleep)
 
@@ -29,7 +29,7 @@ class Clock:
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
-        self.time += seconds
+        self.time += seconds + (self.late.pop(0) if self.late else 0.0)
 
 
 @pytest.fixture
@@ -81,6 +81,18 @@ def test_the_end_is_at_a_point_too_and_the_last_milliseconds_are_spent_awake(clo
         asyncio.run(found.next_point(DELAY))
         assert clock.time - start == pytest.approx(point * DELAY, abs=1e-4)
         assert clock.slept == [pytest.approx(max(0.0, point * DELAY - handled - SPIN), abs=1e-4)]
+
+
+@pytest.mark.parametrize(("busy", "point"), [(0.0, 2), (0.001, 2), (0.003, 3), (0.03, 3), (0.06, 4), (0.12, 5)])
+def test_what_another_task_does_meanwhile_shows_in_whole_points_only(clock, busy, point):
+    """The reader of the message before keeps the loop busy while a query waits for its point."""
+    clock.late = [busy]
+    assert left_at(clock, 0.0, 0.0) == pytest.approx(point, abs=0.001)
+
+
+def test_a_loop_that_is_always_busy_keeps_nobody_waiting_for_ever(clock):
+    clock.late = [0.03] * 100
+    assert left_at(clock, 0.0, 0.0) == pytest.approx(2 + MISSED, abs=0.001)
 
 
 def test_without_a_delay_nothing_waits(clock):
