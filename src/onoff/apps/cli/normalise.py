@@ -74,8 +74,8 @@ def _without(chain: Path, rows: Floats, names: list[str], gone: list[str]) -> tu
     if len(kept) < 2:
         raise ChainError(f"{chain}: {len(kept)} sources are left without these; a chain has at least 2")
     left = rows[kept][:, kept]
-    for place in (~left.any(axis=1)).nonzero()[0]:
-        raise ChainError(
-            f"{chain}: after {names[kept[place]]!r} only sources come that are taken out: take it out, too"
-        )
+    for source, row in zip(kept, left, strict=True):
+        if row.any():
+            continue
+        raise ChainError(f"{chain}: after {names[source]!r} only sources come that are taken out: take it out, too")
     return left, [names[i] for i in kept]
