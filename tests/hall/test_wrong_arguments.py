@@ -25,7 +25,7 @@ from onoff import (
     follows,
     plan,
 )
-from onoff.logs.fitting import FitOptions
+from onoff.logs.options import FitOptions
 
 WRONG = (
     None,

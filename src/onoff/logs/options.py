@@ -63,7 +63,11 @@ class FitOptions:
                 raise LogError(f"{name} is {short(getattr(self, name))}: True or False is needed")
         if self.kind is not None and self.kind not in FORMATS:
             raise LogError(f"{self.kind!r} is no kind of log: {', '.join(FORMATS)}")
-        if isinstance(self.without, str) or not isinstance(self.without, Iterable):
+        if (
+            isinstance(self.without, str)
+            or not isinstance(self.without, Sequence)
+            or not all(isinstance(name, str) for name in self.without)
+        ):
             raise LogError(f"without is {short(self.without)}: a list of names is needed")
         if self.gap is not None and not (is_number(self.gap) and self.gap > 0):
             raise LogError(f"the gap is {self.gap!r}: a number of seconds above 0 is needed")

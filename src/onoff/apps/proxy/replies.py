@@ -77,6 +77,8 @@ def failed(error: Exception) -> Response:
     status, words = 500, "the proxy made a mistake; its log has the details"
     if isinstance(error, OnoffError | OSError):
         words = told(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, TransportError):
+        words = error.happened  # what follows is for Python
     if isinstance(error, LineFull | LineClosed):
         status = 503
     elif isinstance(error, ContextError):
