@@ -136,7 +136,7 @@ def power(full: bool) -> None:
 def by_learning(steps: Sequence[Step], models: Mapping[str, Model]) -> bool:
     """The rival: gamblers that know no mistake by its name."""
     table, most = gamblers(), 0.0
-    for drawn in drawn_by(steps, models, {}, random.randrange):
+    for drawn in drawn_by(steps, models, {}, random.randrange, None):
         if not isinstance(drawn, Drawn) or drawn.weights[drawn.index] == 0:
             return True
         for gambler in table:
