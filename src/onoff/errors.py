@@ -10,7 +10,9 @@
     ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
     │   ├── PendingRequest     another request while one is pending
-    │   └── Announced          another request than the one that was announced
+    │   ├── NothingPending     a pending request was to be finished, and there is none
+    │   ├── Announced          another request than the one that was announced
+    │   └── NotOpen            a client was used before it was opened or after it was closed; also a RuntimeError
     ├── JournalError       the client's state is damaged, foreign, restored or cannot be written
     │   └── JournalLocked      another process is using it
     ├── TransportError     the server could not be asked
@@ -33,6 +35,8 @@ An error carries the offending data as attributes, so that a program need not re
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 # Exit codes of the command line, one for each thing that a script would do next.
 FOUND = 1  # a check or an audit found that something is wrong
 USAGE = 2  # the command, an option or a file must be mended
@@ -41,6 +45,7 @@ REFUSED = 4  # the server must be asked why
 NO_MESSAGE = 5  # the step is finished: ask for something else
 JOURNAL = 6  # wait for the other process, or move the journal away
 RULES = 7  # finish what is pending, or make the announced request
+NOTHING_PENDING = 8  # ask for what is wanted, or take the last message again
 STOPPED = 130  # by Ctrl-C
 
 AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
@@ -112,13 +117,30 @@ class SessionError(OnoffError):
 
 
 class PendingRequest(SessionError):
-    """A request is pending, and another one was made (or none is, and one was to be finished)."""
+    """A request is pending, and another one was made."""
 
     exit_code = RULES
 
     def __init__(self, message: str, *, step: int) -> None:
         super().__init__(message)
         self.step = step
+
+
+class NothingPending(SessionError):
+    """A pending request was to be finished, and none is: the last message may be the answer to another request.
+
+    `step` is the number of steps that were finished.
+    """
+
+    exit_code = NOTHING_PENDING
+
+    def __init__(self, message: str, *, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class NotOpen(SessionError, RuntimeError):
+    """A client was used before it was opened, after it was closed, or in the wrong kind of `with`."""
 
 
 class Announced(SessionError):
@@ -142,9 +164,27 @@ class JournalLocked(JournalError):
 
 
 class TransportError(OnoffError):
-    """The server could not be asked."""
+    """The server could not be asked.
+
+    `pending` says whether a request is kept for `Client.resume`. If it is False, nothing was asked. It is None if no
+    client took part, or if the words say what to do. `happened` are the words without what follows from `pending`.
+    """
 
     exit_code = UNREACHABLE
+    pending: bool | None = None
+
+    @property
+    def happened(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        if self.pending is None:
+            return self.happened
+        end = "" if self.happened.endswith((".", "?", "!")) else "."
+        return f"{self.happened}{end} {self.kept if self.pending else self.not_asked}"
+
+    kept: ClassVar[str] = "The request stays pending: Client.resume() finishes it, with the same query."
+    not_asked: ClassVar[str] = "Nothing was asked: ask again later."
 
 
 class Unavailable(TransportError):
@@ -158,6 +198,8 @@ class RefusedByServer(TransportError):
     """
 
     exit_code = REFUSED
+    kept = "The request stays pending: once the server takes it, Client.resume() finishes it, with the same query."
+    not_asked = "Nothing was asked."
 
 
 class StaleStep(RefusedByServer):

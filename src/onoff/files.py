@@ -11,8 +11,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
+from reprlib import repr as short
 from typing import IO, TYPE_CHECKING, Any
 
 from onoff.errors import OnoffError
@@ -29,6 +30,7 @@ ADVICE = {
     errno.EPERM: "change its permissions or choose another place",
     errno.EROFS: "choose a place that is not read-only",
     errno.EISDIR: "name a file",
+    errno.ENXIO: "nobody reads from this pipe or device: choose another place",
     errno.ENOTDIR: "a part of this path is a file: choose another place",
     errno.EEXIST: "a file is in the way: choose another place",
     errno.ENOENT: "is the path right?",
@@ -118,11 +120,14 @@ def _was_packed(member: ZipInfo) -> bool:
 def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
     """Put `data` at `file` by renaming a finished sibling over it. With `sync` it survives a loss of power.
 
-    Links are followed, and an existing file keeps its mode. An `OSError` names `file`.
+    Links are followed, and an existing file keeps its mode. A device or a pipe is written to and stays what it is: the
+    administrator who writes to /dev/null must not put a file there. An `OSError` names `file`.
     """
     target = Path(os.path.realpath(file))
     temporary = target.with_name(f".{os.urandom(8).hex()}")
     try:
+        if _is_special(file):
+            return _write_into(file, data)
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         try:
@@ -141,6 +146,28 @@ def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
         raise OSError(error.errno, error.strerror or str(error), str(file)) from error
 
 
+def _is_special(file: Path) -> bool:
+    """Whether there is something at `file` that can be written to but is no file: a device, a pipe, a terminal."""
+    return file.exists() and not (file.is_file() or file.is_dir())
+
+
+def _write_into(file: Path, data: bytes) -> None:
+    # A pipe that nobody reads is an error, and not a wait.
+    descriptor = os.open(file, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+
+
+def path_of(given: object, what: str, error: type[OnoffError] = OnoffError) -> Path:
+    """The path that a caller gave for `what`. Raises `error` if it is not the name of a file or directory."""
+    if isinstance(given, str | PathLike):
+        name = fspath(given)
+        if isinstance(name, str) and name and "\0" not in name:
+            return Path(name)
+    raise error(f"{what} is {short(given)}: the name of a file is needed")
+
+
 def told(error: OSError) -> str:
     """An error of the operating system as a sentence: which file, what is wrong, what to do."""
     words = os.strerror(error.errno) if error.errno is not None else str(error)
@@ -154,6 +181,8 @@ def check_file(file: Path) -> None:
     where = file.parent
     if file.is_dir():
         raise OnoffError(f"{file}: is a directory; name a file")
+    if _is_special(file):
+        return  # what can be written to it shows when it is
     if not where.is_dir():
         raise OnoffError(f"{file}: there is no directory {where}; make it, or choose another place")
     if not os.access(where, os.W_OK | os.X_OK):

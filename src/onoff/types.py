@@ -1,4 +1,4 @@
-"""Types that every floor speaks of, and the one question that is asked of numbers everywhere.
+"""Types that every floor speaks of, and the few questions that are asked of values everywhere.
 
 The types of arrays are made when they are first asked for: `onoff --help` must not wait for NumPy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
@@ -49,6 +49,16 @@ def quiet(_: int | None) -> AbstractContextManager[Advance]:
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
     """Whether the value is a whole number of at least `least`, Python's or NumPy's; True and False are not numbers."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether the value is a real number, Python's or NumPy's; True and False are not numbers."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_flag(value: object) -> TypeGuard[bool]:
+    """Whether the value is True or False, Python's or NumPy's. NumPy is not imported to find out."""
+    return isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"))
 
 
 class PlanName(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -70,6 +71,13 @@ def test_a_process_that_is_killed_is_an_error_that_says_what_to_do():
 def test_no_processes_are_refused():
     with pytest.raises(ClusterError, match="at least 1"):
         next(compute(os.getpid, {1: ()}, jobs=0))
+
+
+def test_processes_leave_ctrl_c_to_their_parent_from_their_first_moment_on():
+    """It is blocked, not only ignored: a handler is set once Python and joblib are imported, a block is inherited."""
+    found = dict(compute(signal.pthread_sigmask, dict.fromkeys(range(3), (signal.SIG_BLOCK, ())), 2))
+    assert found == {key: {signal.SIGINT} for key in range(3)}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_processes_end_with_their_parent(tmp_path):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypat
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-def test_rates_draws(chain_file, tmp_path, ending):
+def test_rates_draws_a_picture_in_each_format(chain_file, tmp_path, ending):
     picture = tmp_path / f"rates{ending}"
     done = call("rates", chain_file, "--lags", "1-4", "--plot", picture)
     assert done.returncode == 0
@@ -290,3 +291,35 @@ def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):
     assert shown.endswith(b"onoff: stopped\r\n")
     assert b"Traceback" not in shown
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "ignored"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
+def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ignored):
+    """`plan`, `sweep` and `demo` are ended in the same way."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    log = "user,time,source\n" + "".join(f"u,{t},s{t % 7}\n" for t in range(100_000))
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as packed:
+        packed.writestr("log.csv", log)
+    background = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [ONOFF, "fit", tmp_path / "log.zip", "-o", tmp_path / "chain.json"]
+    command = [sys.executable, "-c", background, *command] if ignored else command
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE) as process:
+        while not any(temporary.glob("onoff-fit-*/*")):  # the log is being unpacked there
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.002)
+        process.send_signal(number)
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode == (128 + number if ignored else 130)
+    assert not any(temporary.iterdir())
+    assert not (tmp_path / "chain.json").exists()
+
+
+def test_links_that_lead_nowhere_are_no_traceback(tmp_path):
+    for name in ("chain.json", "costs.png"):
+        (tmp_path / name).symlink_to(name)
+    done = call("fit", tmp_path / "none", "-o", tmp_path / "chain.json", "--plot", tmp_path / "costs.png")
+    assert done.returncode == 2
+    assert "none: " in done.stderr

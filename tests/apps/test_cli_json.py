@@ -25,7 +25,7 @@ NAMES = ("news", "sports", "science", "weather")
 # A command of `FIELDS`, and what to type for it in the directory of `world`. {url} and {web} are servers.
 RUNS = {
     "get": "get news --next sports --journal get.journal {given}",
-    "resume": "resume --journal both.journal",
+    "resume": "resume --last --journal both.journal",
     "status": "status --journal both.journal",
     "status (of a journal that learns)": "status --journal learning.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",

@@ -157,7 +157,7 @@ def test_get_writes_a_file_whole_and_only_after_the_connection_is_closed(given, 
     found = json.loads(call("get", "sports", "-o", out, "--json", *given, check=True).stdout)
     assert (found["body"], found["file"], found["length"]) == (None, str(out), len(BODIES["sports"]))
     assert out.read_bytes() == BODIES["sports"]
-    again = call("resume", "--out", out, *given[:8], "--journal", tmp_path / "j")
+    again = call("resume", "--last", "--out", out, *given[:8], "--journal", tmp_path / "j")
     assert again.returncode == 0, again.stderr
 
 
@@ -165,7 +165,11 @@ def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
     """What the server sees must not depend on whether a reader wants to look at its message again."""
     call("get", "news", *given, check=True)
     origin.reset()
-    again = call("resume", "--journal", tmp_path / "j", check=True)
+    refused = call("resume", "--journal", tmp_path / "j")
+    assert (refused.returncode, refused.stdout) == (errors.NOTHING_PENDING, "")
+    advice = f"`onoff resume --last --journal {tmp_path / 'j'}` writes the last message again, for 'news' in step 0"
+    assert advice in refused.stderr
+    again = call("resume", "--last", "--journal", tmp_path / "j", check=True)
     assert again.stdout == "latest of news"
     assert "nothing was pending; this is the last message again, and no server was asked" in again.stderr
     assert not any(origin.recording())
@@ -177,7 +181,7 @@ def test_resume_says_again_that_there_is_no_message(given, tmp_path):
         words = ["get", "news", "--urls", tmp_path / "urls.json", *given[:2], *given[4:]]
         assert call(*words).returncode == errors.NO_MESSAGE
         server.reset()
-        again = call("resume", "--journal", tmp_path / "j", "--json")
+        again = call("resume", "--last", "--journal", tmp_path / "j", "--json")
         assert not any(server.recording())
     assert (again.returncode, again.stdout) == (errors.NO_MESSAGE, "")
     assert "the server answered 410 for 'news'" in again.stderr
@@ -262,7 +266,7 @@ def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
 
 def test_the_exit_codes_are_documented_as_they_are():
     """In the reference, in `onoff --help` and in the classes of errors, which may not disagree."""
-    names = ("FOUND", "USAGE", "UNREACHABLE", "REFUSED", "NO_MESSAGE", "JOURNAL", "RULES", "STOPPED")
+    names = ("FOUND", "USAGE", "UNREACHABLE", "REFUSED", "NO_MESSAGE", "JOURNAL", "RULES", "NOTHING_PENDING", "STOPPED")
     known = {getattr(errors, name) for name in names}
     assert len(known) == len(names)
     page = (ROOT / "docs" / "reference" / "errors.md").read_text()

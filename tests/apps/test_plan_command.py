@@ -168,7 +168,7 @@ def test_a_terminal_sees_the_gap_going_down(chain_file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--scheme", "best"], "no scheme 'best'"),
+        (["--scheme", "best", "--lags", "1-3"], "lags 1, 2, 3: there is no scheme 'best': choose"),
         (["--lags", "9-1"], "list of lags"),
         (["--gap", "-1"], "the gap is -1"),
         (["--time-limit", "0"], "time limit is 0"),

@@ -231,9 +231,9 @@ def test_the_privacy_switch_decides_and_is_remembered(world):
     async def first(http, line):
         found = [(await http.get("/news")).headers["onoff-status"], (await http.get("/onoff/privacy")).text]
         put = await http.put("/onoff/privacy", content="off")
-        found += [put.status_code, (await http.get("/sports")).headers["onoff-status"]]
+        found += [put.text, (await http.get("/sports")).headers["onoff-status"]]
         for body in ('{"privacy": "on"}', '"off"', "ON", "off\n"):
-            assert (await http.put("/onoff/privacy", content=body)).status_code == 204
+            assert (await http.put("/onoff/privacy", content=body)).status_code == 200
             found.append(line.private)
         for body in ("", "maybe", "{", '{"privacy": 1}', "[" * 900, "x" * 2000):
             assert (await http.put("/onoff/privacy", content=body)).status_code == 400
@@ -242,7 +242,7 @@ def test_the_privacy_switch_decides_and_is_remembered(world):
     async def second(http, _):
         return (await http.get("/onoff/privacy")).text
 
-    assert through(world, first) == ["on", "on\n", 204, "off", True, False, True, False]
+    assert through(world, first) == ["on", "on\n", "privacy is OFF\n", "off", True, False, True, False]
     assert through(world, second) == "off\n"
 
 
@@ -285,6 +285,8 @@ def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted
     assert "While learning, the switch changes only what is noted." in page
     assert "the servers see when you switch" not in page
     assert "first query, and tells of them.</p>" in page  # the advice is not cut
+    assert "51, all made with everything" in page
+    assert "of them ON<" not in page
 
 
 def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
@@ -320,6 +322,9 @@ def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
     assert "DO NOT FOLLOW" not in quiet
     assert '<p class="loud">' in loud
     assert "DO NOT FOLLOW the chain" in loud
+    assert "Switch ON first" in loud
+    assert f"<code>onoff fit LEARNED {world.directory / 'journal'} -o new.json --open-only</code>" in loud
+    assert "onoff fit LEARNED" not in quiet
 
 
 def test_beyond_the_longest_line_requests_are_turned_away_without_a_step(world):

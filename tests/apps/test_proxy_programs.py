@@ -207,6 +207,16 @@ def test_who_starts_a_second_proxy_is_told_how_to_switch_the_first(origins, tmp_
     assert "`curl -X PUT -d off http://HOST:PORT/onoff/privacy`" in elsewhere.stderr
 
 
+def test_on_and_off_together_are_refused(origins, tmp_path):
+    chain, urls = tmp_path / "chain.json", tmp_path / "urls.json"
+    habits().save(chain)
+    urls.write_text(json.dumps(urls_at(origins)))
+    both = call("proxy", "--urls", urls, "--chain", chain, "--journal", tmp_path / "j", "--on", "--off")
+    assert both.returncode == 2
+    assert "give --on or --off, not both" in both.stderr
+    assert not (tmp_path / "j").exists()
+
+
 def test_a_start_says_that_a_step_is_pending_and_status_finds_the_journal_of_the_proxy(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "onoff").mkdir()
@@ -216,7 +226,12 @@ def test_a_start_says_that_a_step_is_pending_and_status_finds_the_journal_of_the
         assert "is pending since" not in proxy.stderr_file.read_text()
         proxy.stop()
         proxy.start()
-    assert proxy.stderr_file.read_text().count("a request is pending since the last time") == 1
+        said = proxy.stderr_file.read_text()
+        proxy.kill()
+        proxy.start()
+    assert said.count("a request is pending since the last time") == 1
+    again = proxy.stderr_file.read_text()[len(said) :]
+    assert "the proxy was killed, or a program got no message: the next request is made ON" in again
     assert "Of the proxy" not in call("status").stderr
     (tmp_path / "onoff" / "proxy").touch()
     assert f"`onoff status --journal {tmp_path}/onoff/proxy`" in call("status").stderr

@@ -15,7 +15,14 @@ from auditstreams import CHAIN, models, plans, steps_of
 from onoff.audit.models import Encoder
 from onoff.audit.transcript.draws import draws
 from onoff.audit.transcript.gambling import PARTS, Drawn, gamblers, racers
-from onoff.audit.transcript.mistakes import generators, mistakes
+from onoff.audit.transcript.mistakes import (
+    Shunned,
+    generators,
+    larger_of_two,
+    mistakes,
+    smaller_of_two,
+    without_previous,
+)
 from onoff.audit.transcript.reading import Step
 from onoff.errors import OnoffError
 
@@ -145,3 +152,25 @@ def test_steps_without_their_plan_are_counted_as_untested():
     assert (nothing.tested, nothing.p_value, nothing.rejected) == (0, 1.0, False)
     with pytest.raises(OnoffError, match="a probability between 0 and 1"):
         draws(steps, models(), false_alarm=0)
+
+
+def test_chances_of_a_second_draw_are_those_of_all_pairs_of_draws():
+    """Each set that may come first and second: which one such a client sends."""
+    sets = ((0,), (1,), (0, 1), (0, 1, 2))
+    weights = np.array([4, 3, 2, 1])
+    sizes = np.array([len(query) for query in sets])
+    step = Step(5, False, False, 1, "plan", sets[0], 0, None)
+    one = Drawn(step, 0, 1, sizes, weights, 1, 0, sets, 3, previous=1)
+    shunned = Shunned("the set of the step before")
+    shunned.bet(one)  # which was number 1
+    sent = {
+        "smaller": (smaller_of_two, lambda i, j: i if sizes[i] <= sizes[j] else j),
+        "larger": (larger_of_two, lambda i, j: i if sizes[i] >= sizes[j] else j),
+        "without the request before": (without_previous, lambda i, j: j if 1 in sets[i] else i),
+        "not the same": (shunned.chances, lambda i, j: j if i == 1 else i),
+    }
+    for name, (chances, which) in sent.items():
+        expected = np.zeros(len(sets))
+        for i, j in itertools.product(range(len(sets)), repeat=2):
+            expected[which(i, j)] += one.p[i] * one.p[j]
+        assert chances(one) == pytest.approx(expected), name

@@ -404,6 +404,19 @@ class Openly(Reader):
         return super().draw(step, request, context, below, t)
 
 
+class NeverTheSame(Reader):
+    """A set that came the step before is drawn again, once."""
+
+    last = None
+
+    def draw(self, step, request, context, below, t):
+        query = super().draw(step, request, context, below, t)
+        if query == self.last:
+            query = super().draw(step, request, context, below, t)
+        self.last = query
+        return query
+
+
 DRAWS = {
     SensitiveAlone: 100,
     SensitiveAsOpen: 200,
@@ -415,6 +428,7 @@ DRAWS = {
     Seeded: 60,
     SmallerOfTwo: 300,
     Openly: 300,
+    NeverTheSame: 500,
 }
 
 

@@ -394,6 +394,19 @@ def test_orders_with_the_same_transitions_are_drawn_alike():
     assert chi < 58  # of 23 degrees of freedom: beyond that with a chance of 1 in 10,000
 
 
+@pytest.mark.parametrize("ago", [1, 2])
+def test_going_on_because_of_an_earlier_request_is_found(ago):
+    asked = []
+
+    def on_after_one_source(private, request, following):
+        asked.append(request)
+        return private or (len(asked) > ago and asked[-1 - ago] == 1), following
+
+    found = choices(steps_of(150, 8, change=on_after_one_source), 3)
+    assert found.rejected
+    assert found.hint == ("going ON by the request before" if ago == 1 else "going ON by the request two before")
+
+
 def test_choices_that_do_not_follow_the_requests_raise_alarms_as_rarely_as_stated():
     """At a rate of 10 %: of 60 honest streams more than 16 alarm with a chance below 1e-4."""
     alarms = sum(choices(steps_of(60, seed), seed, false_alarm=0.1).rejected for seed in range(60))

@@ -138,7 +138,7 @@ def test_impossible_queries_are_an_error():
 # The model
 
 
-def test_runs_are_counted():
+def test_runs_of_requests_are_counted_as_by_a_plain_loop():
     rng = np.random.default_rng(5)
     paths = [rng.integers(3, size=length) for length in (1, 7, 2, 3, 0, 12)]
     for order in (1, 2, 3):

@@ -339,6 +339,18 @@ def test_a_damaged_journal_is_an_error_in_one_line(stream, tmp_path, change, wha
     assert what in done.stderr
 
 
+def test_a_journal_whose_damaged_words_are_no_text_is_an_error_for_the_audit_and_for_fit(stream, tmp_path):
+    files = changed_journal(stream, tmp_path, "lag = lag")
+    journal = tmp_path / "journal"
+    journal.write_bytes(journal.read_bytes().replace(b"CREATE TABLE steps", b"CREATE T\xffBLE steps"))
+    for done in (
+        call("audit", "transcript", stream / "log", *files),
+        call("fit", journal, "-o", tmp_path / "chain.json"),
+    ):
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "cannot be read as a journal" in done.stderr
+
+
 def test_a_journal_without_steps_or_with_damaged_notes_is_an_error(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "lag = lag")
     for change, what in (
@@ -469,6 +481,10 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     assert done.returncode == 1
     assert "this log: BETRAYS private requests" in done.stdout
     assert "naive client:" not in done.stdout
+    with common[2].open("a") as log:
+        log.write('{"time": 1.0, "stream": "aa')
+    number = len(common[2].read_text().splitlines())
+    assert f"line {number} is damaged, and what it recorded is not known" in call(*common, "--scheme", "naive").stdout
     known = json.loads(call(*common, "--scheme", "naive", "--truth", truth, "--json").stdout)
     assert known["log"] == {**known["naive"], "p_value": known["log"]["p_value"]}
     decoys = call(*common, "--scheme", "decoys")  # of which there were 2, it seems from the first query: all sources

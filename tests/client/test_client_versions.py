@@ -21,7 +21,8 @@ from onoff.client.message import member_of
 from onoff.client.snapshot import snapshot
 from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
-from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged, parse_query
+from onoff.server.received import parse_query
+from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged
 from recordingserver import Reply, VersionedOrigin, reply
 from sampling import in_turn
 
@@ -117,7 +118,7 @@ def test_a_newer_message_replaces_what_is_held_and_the_type_comes_with_it(web):
             first = await client.get("news")
             again = await client.get("news")
             web.origin.bodies = {**BODIES, "news": b"newer"}
-            return first, again, await client.get("news"), await client.get("news"), await client.resume()
+            return first, again, await client.get("news"), await client.get("news"), await client.resume(last=True)
 
     first, again, newer, last, delivered = asyncio.run(run())
     assert [(m.body, m.unchanged) for m in (first, again)] == [(BODIES["news"], False), (BODIES["news"], True)]
@@ -366,9 +367,9 @@ def test_validators_for_the_wanted_one_alone_are_seen(world):
 def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
     complete, kept, wanted = Client._complete, held.kept, []
 
-    async def told(self, pending):
+    async def told(self, pending, again=False):
         wanted[:] = [pending.request]
-        return await complete(self, pending)
+        return await complete(self, pending, again)
 
     def spared(entries, limit):
         return kept(entries, limit) | set(wanted)
@@ -380,14 +381,14 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
 def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
     complete = Client._complete
 
-    async def again(self, pending):
-        message = await complete(self, pending)
+    async def asked_again(self, pending, again=False):
+        message = await complete(self, pending, again)
         if message.status == 304:
             await self.transport.fetch(self.journal.stream, 0, (self._on_wire[pending.request],), (None,))
         return message
 
     web.server.respond = WEB_LIES["304 unasked"]
-    with planted((Client, "_complete", again)):
+    with planted((Client, "_complete", asked_again)):
         assert not alike(web, "j")
 
 

@@ -12,7 +12,7 @@ import pytest
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import connect, connect_sync
 from onoff.client.snapshot import snapshot
-from onoff.errors import ChainError, PendingRequest, SourceError, Unavailable
+from onoff.errors import ChainError, NothingPending, NotOpen, PendingRequest, SourceError, Unavailable
 from recordingserver import Reply, reply
 
 
@@ -49,6 +49,7 @@ def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
 
 def test_it_has_the_parameters_of_connect():
     assert inspect.signature(connect_sync).parameters == inspect.signature(connect).parameters
+    assert inspect.signature(connect_sync).return_annotation == "SyncClient"
     assert connect_sync.__name__ == "connect_sync"
     assert "without `async`" in connect_sync.__doc__
 
@@ -80,6 +81,9 @@ def test_errors_come_as_they_are_and_a_pending_request_is_resumed(world):
             client.get("sports")
         world.server.respond = honest
         assert client.resume().body == BODIES["news"]
+        with pytest.raises(NothingPending):
+            client.resume()
+        assert client.resume(last=True).body == BODIES["news"]
         world.server.respond = lambda _: reply(b"gone", 404)
         with pytest.raises(SourceError):
             client.get("sports")
@@ -110,20 +114,34 @@ def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(w
         asking = [pool.submit(client.get, "sports") for _ in range(6)]
         errors = [each.exception(timeout=60) for each in asking]
         assert [each.exception(timeout=60) for each in closing] == [None, None]
-    assert all(isinstance(error, RuntimeError | CancelledError | None) for error in errors)
+    assert all(isinstance(error, NotOpen | CancelledError | None) for error in errors)
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
 
 
 def test_outside_of_with_it_says_so_and_leaves_no_thread(world):
     client = client_of(world)
-    with pytest.raises(RuntimeError, match="in `with`"):
+    with pytest.raises(NotOpen, match="not open: use it in `with connect_sync"):
         client.get("news")
-    with client as opened, pytest.raises(RuntimeError, match="is open"):
+    with client as opened, pytest.raises(NotOpen, match="is open already"):
         opened.open()
     client.close()
-    with pytest.raises(RuntimeError, match="in `with`"):
-        client.get("news")
+    for call in (client.open, lambda: client.get("news"), client.resume, lambda: list(client.play([("news", True)]))):
+        with pytest.raises(NotOpen, match="is closed: make another one"):
+            call()
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
+
+
+def test_the_wrong_kind_of_with_names_the_right_front_door(world):
+    async def entered():
+        async with client_of(world):
+            pass
+
+    with pytest.raises(NotOpen, match=r"in `with`, or take connect\("):
+        asyncio.run(entered())
+    own = connect(CHAIN, urls=world.origin.urls(world.server), journal=world.directory / "k")
+    with pytest.raises(NotOpen, match=r"in `async with`, or take connect_sync\("), own:
+        pass
+    assert not any(world.server.recording())
 
 
 def test_what_fails_at_the_door_leaves_no_thread(tmp_path):

@@ -567,7 +567,7 @@ def test_it_cannot_be_made_where_nothing_can_be_written(tmp_path):
         snapshot(tmp_path / "journal")
 
 
-def test_notes_are_kept(path):
+def test_a_note_is_kept_and_the_last_of_its_name_counts(path):
     journal = opened(path)
     assert journal.recall("play") is None
     journal.note("play", json.dumps({"first": 3}))

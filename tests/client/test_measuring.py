@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import numpy as np
@@ -66,6 +67,20 @@ def test_a_file_of_others_is_not_overwritten(web, tmp_path, content, words):
     assert words in done.stderr
     assert (tmp_path / "lengths.json").read_text() == content
     assert server.requests == []
+
+
+def test_what_is_in_a_pipe_is_not_read_before_it_is_written(web, tmp_path):
+    """A device such as /dev/full can be read for ever."""
+    _, server = web
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = call("measure", tmp_path / "urls.json", "-o", tmp_path / "pipe")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(os.read(reader, 65536))["format"] == "onoff-measured"
+    finally:
+        os.close(reader)
+    assert server.requests
 
 
 @pytest.mark.parametrize(

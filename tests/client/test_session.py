@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import onoff
 from onoff import Chain, Client, plan
 from onoff.client.session import State, begin, finish, next_lag
-from onoff.errors import Announced, ContextError, PendingRequest, PlanError
+from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.everyday import Step
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
@@ -99,7 +99,7 @@ def test_while_a_request_is_pending_another_is_an_error(chain):
     state, _ = begin(FIRST, chain, 2, 1, True, None)
     with pytest.raises(PendingRequest, match="step 0, for '2', is still pending"):
         begin(state, chain, 1, 1, True, None)
-    with pytest.raises(PendingRequest, match="nothing is pending"):
+    with pytest.raises(NothingPending, match="nothing is pending"):
         finish(FIRST)
 
 

@@ -21,7 +21,7 @@ def world(tmp_path):
         yield found
 
 
-def test_traffic_by_hand(world):
+def test_bytes_downloaded_and_those_of_other_ways_are_as_counted_by_hand(world):
     """Ten requests, ON, for the first two sources in turn; news changes at each, the others never."""
     for step in range(10):
         world.origin.rounds = {"news": step + 1}
@@ -64,7 +64,7 @@ def test_a_source_that_was_seen_once_counts_as_changing():
     assert change_chances([(0, [1, 2], [1, 2]), (4, [2], [])]) == {1: 1.0, 2: 0.0}
 
 
-def test_status_prints_bytes(world):
+def test_status_prints_the_bytes_of_each_way_of_reading(world):
     CHAIN.save(world.directory / "chain.json")
     where = ["--journal", world.directory / "j", "--delay", "0.001"]
     given = ["--chain", world.directory / "chain.json", "--server", world.server.url]

@@ -103,7 +103,7 @@ def test_a_plain_list_has_names_after_its_urls_or_else_from_them(site, tmp_path,
         ("", "example-org-feed"),
     ],
 )
-def test_names_are_plain(title, name):
+def test_a_title_becomes_a_plain_name(title, name):
     assert plain_name(title, "https://www.example.org/feed") == name
 
 

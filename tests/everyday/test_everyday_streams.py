@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from everydaykit import Faithful, World, drawn, information
+from everydaykit import Faithful, World, drawn, follow, information
 from onoff import Chain
 from onoff.everyday import filter as filters
 from oracles import random_chain
@@ -286,7 +286,7 @@ class Twin:
                 if private:
                     moved = {}
                     for (hidden, _, x), p in readers.items():
-                        self._follow(moved, (*hidden, x), (x, t), x, p)
+                        follow(self.P, moved, (*hidden, x), (x, t), x, p)
                     after.append(({(i, t): self.P[i] for i in range(self.n)}, moved))
                     continue
                 law, encoders, inside = step = self.step(rows)
@@ -309,15 +309,9 @@ class Twin:
                 for R, found in branches.items():
                     moved = {}
                     for known, context, x, p in found:
-                        self._follow(moved, known, context, x, p)
+                        follow(self.P, moved, known, context, x, p)
                     after.append((self.advance(t, rows, step, R), moved))
             now = after
-
-    def _follow(self, readers, hidden, context, request, p):
-        for y, chance in enumerate(self.P[request]):
-            if chance:
-                key = hidden, context, y
-                readers[key] = readers.get(key, 0) + p * chance
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ import zipfile
 import pytest
 
 from onoff.errors import ChainError, LogError, OnoffError
-from onoff.files import only_member, read_bytes, read_json, read_regular, read_text, reading, write_atomically
+from onoff.files import (
+    check_file,
+    only_member,
+    read_bytes,
+    read_json,
+    read_regular,
+    read_text,
+    reading,
+    told,
+    write_atomically,
+)
 from onoff.logs.reading import unpacked
 from onoff.logs.sequences import read as read_sequences
 
@@ -89,6 +99,26 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError, match="missing") as caught:
         write_atomically(tmp_path / "missing" / "file", b"new")
     assert caught.value.filename == str(tmp_path / "missing" / "file")
+
+
+@pytest.mark.parametrize("through", ["pipe", "link"])
+def test_a_pipe_or_a_device_is_written_to_and_stays_what_it_is(tmp_path, through):
+    pipe, named = tmp_path / "pipe", tmp_path / through
+    os.mkfifo(pipe)
+    if named != pipe:
+        named.symlink_to(pipe)
+    check_file(named)
+    with pytest.raises(OSError, match=through) as caught:
+        write_atomically(named, b"nobody reads it")
+    assert "nobody reads from this pipe" in told(caught.value)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(named, b"message")
+        assert os.read(reader, 100) == b"message"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", through}
 
 
 def test_what_a_stranger_puts_in_the_place_of_a_file_is_not_read(tmp_path):

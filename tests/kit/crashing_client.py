@@ -13,6 +13,7 @@ action is dying right after the one before it: killing before each, and not at a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -39,7 +40,7 @@ from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
-from onoff.errors import JournalError, OnoffError
+from onoff.errors import JournalError, NothingPending, OnoffError
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
 
@@ -178,9 +179,8 @@ async def play(order) -> None:
 
     options = {"delay": 0.001, "attempts": 3, "backoff": 0.01, **kept}
     async with Client(chain, transport, order["journal"], planner, **options) as client:
-        found = await client.resume()
-        if found is not None:
-            deliver(found)
+        with contextlib.suppress(NothingPending):  # before the first step
+            deliver(await client.resume(last=True))
         for source, following, private in order["items"][client.journal.state.step :]:
             deliver(await client.get(source, following, private))
 

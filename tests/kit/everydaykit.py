@@ -114,7 +114,7 @@ class World:
                     moved = {}
                     for (hidden, _, x), p in readers.items():
                         context = client.context(self.start, x, None, True)
-                        self._follow(moved, (*hidden, x), context, x, p)
+                        follow(self.P, moved, (*hidden, x), context, x, p)
                     after[(*past, everything)] = (), self.start, before, moved
                     continue
                 step = self.step(since, state)
@@ -134,18 +134,20 @@ class World:
                     public = query if query in step.sets else step.sets[-1]  # (a mutant's query may be none)
                     new, moved = self.next(since, state, public), {}
                     for known, context, x, p in found:
-                        self._follow(moved, known, client.context(new, x, context, False), x, p)
+                        follow(self.P, moved, known, client.context(new, x, context, False), x, p)
                     after[(*past, query)] = (*since, public), new, so_far, moved
             now = after
 
-    def _follow(self, readers, hidden, context, request, p):
-        for y, chance in enumerate(self.P[request]):
-            if chance:
-                key = hidden, context, y
-                readers[key] = readers.get(key, 0) + p * chance
-
     def _stated(self, step):
         return {query: Decimal(mass) / step.denominator for query, mass in zip(step.sets, step.masses, strict=True)}
+
+
+def follow(P, readers, hidden, context, request, p):
+    """Let readers of probability `p` go on from a request by the chain. They are kept by (hidden, context, next)."""
+    for y, chance in enumerate(P[request]):
+        if chance:
+            key = hidden, context, y
+            readers[key] = readers.get(key, 0) + p * chance
 
 
 def _normalised(laws):

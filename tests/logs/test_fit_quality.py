@@ -63,7 +63,7 @@ def test_users_who_differ_widen_the_interval_which_transitions_alone_would_not()
     assert naive_hits < 70
 
 
-def test_intervals_by_hand():
+def test_an_interval_is_as_by_hand_and_widens_to_the_side_of_the_bias():
     estimate = np.array([1.0])
     [found] = intervals(estimate, np.array([[1.0], [1.2], [0.8]]), 11)
     half = 2.228138852 * 0.2 * math.sqrt(11 / 10)

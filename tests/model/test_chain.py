@@ -150,21 +150,21 @@ def test_rows_nearly_one_are_renormalised_and_rows_at_one_are_untouched():
 
 
 @given(chains())
-def test_validation_is_idempotent(chain):
+def test_a_chain_made_of_a_chain_is_the_same_chain(chain):
     again = Chain(chain.P, chain.names)
     assert (again.P == chain.P).all()
     assert again == chain
     assert hash(again) == hash(chain)
 
 
-def test_symmetric():
+def test_a_symmetric_chain_stays_with_alpha_and_divides_the_rest_alike():
     assert Chain.symmetric(3, 0.5).P.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     for n, alpha in ((1, 0.5), (3, -0.1), (3, 1.1), (3, float("nan"))):
         with pytest.raises(ChainError):
             Chain.symmetric(n, alpha)
 
 
-def test_from_counts():
+def test_counts_become_rows_with_one_added_to_each_unless_told_otherwise():
     chain = Chain.from_counts([[3, 0], [1, 1]], ["a", "b"])
     assert chain.P.tolist() == [[0.8, 0.2], [0.5, 0.5]]
     assert Chain.from_counts([[3, 0], [1, 1]], ["a", "b"], smoothing=0).P[0].tolist() == [1, 0]

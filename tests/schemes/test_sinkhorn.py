@@ -52,6 +52,20 @@ def test_the_screen_does_not_certify_a_law_that_falls_short(screen):
     assert not (passed & short).any()
 
 
+def test_a_compiled_screen_says_of_a_row_the_same_alone_and_after_rows_that_fail():
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    from onoff.schemes.realisation import lanes
+
+    posterior = Chain(np.random.default_rng(2).dirichlet(np.ones(60), 60)).posterior(1)
+    member, mass = comb(posterior.peaks, np.arange(60))
+    made = lanes.Screen(quantised(member, mass, DENOMINATOR), 1e-2)
+    rows = np.concatenate([posterior.group(0), posterior.group(1)])
+    alone = [bool(made.passes(row[None])[0]) for row in rows]
+    assert any(alone)
+    assert not all(alone)
+    assert made.passes(rows).tolist() == alone
+
+
 def test_the_screen_certifies_nearly_all_contexts_of_a_dense_chain_cold_and_from_a_near_row(screen):
     posterior = Chain(np.random.default_rng(77).dirichlet(np.full(60, 5.0), 60)).posterior(1)
     law = comb_law(posterior)

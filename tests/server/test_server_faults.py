@@ -267,6 +267,10 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             (["--store", tmp_path / "messages.db", "--length", "64", "--watch", tmp_path / "long"], "has 65 bytes"),
             (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
             (["--store", "unix:///x?password=secret", *two[2:]], "ONOFF_STORE"),
+            (["--store", "REDIS://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
+            (["--store", tmp_path / "none" / "new.db", *two[2:]], "there is no directory"),
+            (["--store", tmp_path, *two[2:]], "is a directory; name a file"),
+            (["--store", "http://127.0.0.1/secret", *two[2:]], "--store: name a file, or a URL that begins with redis"),
             (["--store", "redis://[::1", *two[2:]], "not the URL of a Redis database"),
             (["--store", tmp_path / "odd.db", *two[2:]], "is not a table of streams"),
             ([*store, "--watch", tmp_path / "none"], "cannot be watched"),
@@ -274,8 +278,8 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             ([*store, "--publishers", tmp_path / "text"], "onoff token"),
             ([*store, "--host", "no.such.host.invalid"], "not an address"),
             ([*store, "--transcript", tmp_path / "text"], "not a transcript"),
-            ([*store, "--transcript", tmp_path], "transcript cannot be written (Is a directory"),
-            ([*store, "--transcript", tmp_path / "none" / "transcript"], "transcript cannot be written (No such file"),
+            ([*store, "--transcript", tmp_path], f"transcript cannot be written: {tmp_path}: is a directory: name"),
+            ([*store, "--transcript", tmp_path / "none" / "transcript"], "transcript: no such file or directory: is"),
             (["--store", tmp_path / "new.db", *two[2:], "--port", server.port], "already in use"),
         ]:
             done = call("serve", "--port", 0, *arguments, cwd=tmp_path)

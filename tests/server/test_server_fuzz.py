@@ -10,7 +10,8 @@ from schemathesis.checks import positive_data_acceptance
 
 from onoff.errors import WireError
 from onoff.server.description import describe
-from onoff.wire import Catalogue, Query, decode_answer, parse_query
+from onoff.server.received import parse_query
+from onoff.wire import Catalogue, Query, decode_answer
 from sampling import examples
 from serverprocess import ServerProcess
 

@@ -183,6 +183,11 @@ def test_sqlite_refuses_a_file_of_another_program_and_leaves_it_alone(tmp_path):
     assert file.read_bytes() == before
     text = tmp_path / "text.db"
     text.write_text("not a database at all, but long enough to look like one" * 30)
+    named = tmp_path / "damaged.db"
+    open_store(str(named), CATALOGUE).close()
+    named.write_bytes(named.read_bytes().replace(b"CREATE TABLE", b"CREATE T\xffBLE", 1))
+    with pytest.raises(StoreError, match=r"damaged\.db: "):  # SQLite quotes it, and it is no text
+        open_store(str(named), CATALOGUE)
     with pytest.raises(StoreError, match="not a database"):
         open_store(str(text), CATALOGUE)
     with pytest.raises(StoreUnavailable, match="unable to open"):

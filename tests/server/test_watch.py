@@ -183,12 +183,75 @@ def test_a_link_swapped_in_between_the_look_and_the_reading_is_not_followed(dire
     assert messages(store) == {"sports": b"old sports"}
 
 
-def test_a_pipe_is_left_alone(directory, store):
+@pytest.mark.parametrize("swapped", ["feeds", "parent"])
+def test_a_link_in_place_of_the_directory_or_of_one_above_it_is_not_followed(store, tmp_path, caplog, swapped):
+    directory, secret = tmp_path / "parent" / "feeds", tmp_path / "secret"
+    for place in (directory, secret, secret / "feeds"):
+        place.mkdir(parents=True)
+        (place / "news").write_bytes(b"secret" if "secret" in place.parts else b"news")
+    watcher = Watcher(directory, store)
+    watcher.look()
+    watcher.look()
+    place = directory if swapped == "feeds" else directory.parent
+    place.rename(tmp_path / "away")
+    place.symlink_to(secret)
+    for _ in range(3):
+        with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+            watcher.look()
+    assert messages(store) == {"news": b"news"}
+    stop = threading.Event()
+    thread = threading.Thread(target=watcher.run, args=(stop,))
+    thread.start()
+    time.sleep(4 * watch.LOOK_SECONDS)
+    stop.set()
+    thread.join()
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [
+        f"{directory}: cannot be watched at the moment"
+    ]
+    assert messages(store) == {"news": b"news"}
+
+
+def test_a_path_through_a_link_is_watched_where_it_led_at_the_start(directory, store, tmp_path, caplog):
+    current, other = tmp_path / "current", tmp_path / "other"
+    current.symlink_to(directory)
+    other.mkdir()
+    (other / "news").write_bytes(b"other news")
+    watcher = Watcher(current, store)
+    stop = threading.Event()
+    thread = threading.Thread(target=watcher.run, args=(stop,))
+    current.unlink()
+    current.symlink_to(other)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while "leads elsewhere now" not in caplog.text or not messages(store):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    stop.set()
+    thread.join()
+    assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    assert caplog.text.count("leads elsewhere now") == 1
+
+
+def test_a_file_that_changes_once_beside_a_restless_one_is_not_called_restless(directory, store, monkeypatch, caplog):
+    watcher = Watcher(directory, store)
+    monkeypatch.setattr(watch, "PATIENCE_SECONDS", 0.2)
+    for size in range(1, 8):
+        (directory / "news").write_bytes(b"x" * size)
+        if size == 6:
+            (directory / "sports").write_bytes(b"once")
+        watcher.look()
+        time.sleep(0.05)
+    assert messages(store)["sports"] == b"once"
+    assert {record.message.split(":")[0] for record in caplog.records} == {str(directory / "news")}
+
+
+def test_a_pipe_is_left_alone_and_reported(directory, store, caplog):
     os.mkfifo(directory / "science")
     watcher = Watcher(directory, store)
     watcher.look()
     assert watcher.look() == 1
     assert messages(store) == {"news": b"old news", "sports": b"old sports"}
+    assert [r.message for r in caplog.records] == [f"{directory / 'science'}: not published, because it is not a file"]
 
 
 def test_a_file_that_is_replaced_before_every_look_is_published(directory, store):

@@ -6,9 +6,9 @@ import asyncio
 import json
 
 import pytest
-from test_client_hostile import ANY_FAULTS, OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch
 
 from clientkit import NAMES, TRANSPORTS, faulty, scene
+from hostilekit import ANY_FAULTS, OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch
 from onoff.errors import OnoffError, SourceError, Unavailable
 from onoff.wire import Frame
 from recordingserver import Reply, reply

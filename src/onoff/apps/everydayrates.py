@@ -139,7 +139,7 @@ def print_everyday_rates(found: EverydayRates) -> None:
         print("(the promise both hides no source that is asked for OFF)")
 
 
-def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
+def plot_everyday_rates(found: EverydayRates, file: Path, name: str = "") -> None:
     """Draw the cost over the steps since ON."""
     from matplotlib.figure import Figure
 
@@ -157,4 +157,5 @@ def plot_everyday_rates(found: EverydayRates, file: Path) -> None:
     if found.long_run is not None:
         axes.axhline(found.long_run[0], color="#228b22", alpha=0.4, linewidth=4, label="everyday, long run")
     axes.plot(steps, [row.openly for row in found.rows], color="black", linestyle="--", label="asking openly")
-    save_costs(figure, axes, file)
+    title = f"promise past, mean of {found.streams} streams (bars: ± 95 %)"
+    save_costs(figure, axes, file, f"{name}: {title}" if name else title)

@@ -54,9 +54,12 @@ def plot_rates(rows: Sequence[Rate], file: Path) -> None:
     save_costs(figure, axes, file)
 
 
-def save_costs(figure: Figure, axes: Axes, file: Path) -> None:
+def save_costs(figure: Figure, axes: Axes, file: Path, title: str = "") -> None:
     """Finish a plot of costs over lags."""
     from matplotlib.ticker import MaxNLocator
+
+    if title:
+        figure.suptitle(title, fontsize="medium")
 
     axes.set_xlabel("lag (steps since privacy was last ON)")
     axes.set_ylabel("cost (messages per request)")

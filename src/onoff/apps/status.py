@@ -1,4 +1,4 @@
-"""How a client stands, as one frozen result for programs. `onoff.apps.terminal.print_status` has it in words."""
+"""How a client stands, as one frozen result for programs. `onoff.apps.cli.showstatus.print_status` has it in words."""
 
 from __future__ import annotations
 

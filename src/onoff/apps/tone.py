@@ -12,7 +12,7 @@ from onoff.foreign import LONG, plain
 
 
 class Tone(Enum):
-    """Errors alone; notes and progress, too; and what was done, too."""
+    """How much is said: errors alone, notes and progress as well, or also what was done."""
 
     quiet = 0
     usual = 1

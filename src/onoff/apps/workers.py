@@ -94,7 +94,8 @@ def _in_processes(
     ):
         # A batch would come back as one, and cells that wait for a process make loky fail when it is stopped.
         parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    found = parallel(delayed(_numbered)(index, work, arguments) for index, arguments in enumerate(calls))
+    with _interrupts_held_back():
+        found = parallel(delayed(_numbered)(index, work, arguments) for index, arguments in enumerate(calls))
     try:
         for item in found:  # noqa: UP028 (`yield from` would close it with a warning)
             yield item
@@ -106,6 +107,22 @@ def _in_processes(
     finally:
         with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
             found.close()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Hold SIGINT back while processes start. They never see it: half started they would die with a traceback."""
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as of_joblib
+
+    for tracker in (resource_tracker, of_joblib):  # each would be started with the first of them, and lift the block
+        tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_dask(

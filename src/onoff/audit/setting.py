@@ -72,7 +72,7 @@ class Plans:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What a client's stream tells, at t = 1, 2, ...: `bits`, by `method`; an estimate is within +- `margin` (95 %).
+    """The `bits` that a client's stream tells at t = 1, 2, ..., by `method`. Estimates are within +- `margin` (95 %).
 
     `distance` is the total variation that was found (of the whole stream to an independent one) and `allowed` what the
     client's statement allows; None if it promises nothing. `whole` measures X_B at the end, `single` each private
@@ -114,7 +114,7 @@ def lags_of(statuses: Sequence[bool]) -> list[int]:
 
 
 def start_law(chain: Chain, uniform: bool = False) -> NDArray[np.float64]:
-    """The law of the first request: stationary; or uniform if asked for, or `stationary_start` is False."""
+    """The law of the first request: uniform if asked for or if `stationary_start` is False, else stationary."""
     law = np.full(chain.n, 1 / chain.n) if uniform or not stationary_start(chain) else chain.stationary()
     scaled: NDArray[np.float64] = law / law.sum()
     return scaled

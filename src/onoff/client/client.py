@@ -12,14 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from onoff.client import session
+from onoff.client.checking import (
+    check_flags,
+    check_item,
+    check_parts,
+    check_request,
+    check_seconds,
+    iterated,
+    nothing_pending,
+)
 from onoff.client.grid import Grid, now
 from onoff.client.held import CACHE, cache_size
 from onoff.client.journal import Journal
@@ -27,14 +35,26 @@ from onoff.client.learning import LEAVE, Learned, Learning, check_learning, lear
 from onoff.client.message import Message, delivered, member_of, message_of
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
+from onoff.client.snapshot import snapshot
 from onoff.client.stored import StepRow
 from onoff.client.transport import Answer, Transport
-from onoff.errors import ChainError, JournalError, OnoffError, PendingRequest, PlanError, Unavailable
+from onoff.errors import (
+    ChainError,
+    JournalError,
+    NotOpen,
+    OnoffError,
+    PendingRequest,
+    PlanError,
+    StaleStep,
+    TransportError,
+    Unavailable,
+)
+from onoff.files import path_of
 from onoff.foreign import plain
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, checked_chain
 from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
-from onoff.types import RandBelow
+from onoff.types import RandBelow, is_whole
 
 if TYPE_CHECKING:
     from onoff.client.settings import Settings
@@ -43,6 +63,7 @@ Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
 GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
+OPEN = "the client is not open: use it in `async with connect(...) as client`"
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
 
@@ -69,6 +90,13 @@ class Client:
     to remember. With `ends_planner` the planner is closed with the client.
 
     Without a chain it learns (`onoff.client.learning`): every request asks for everything, and the journal notes it.
+
+    Several tasks may ask at once. Their requests are made one after the other, in the order of the calls. If one of
+    them stays pending, those behind it get a `PendingRequest`, and nothing is drawn for them. If the client is closed
+    meanwhile, the request that is under way stays pending, and those behind it are turned away.
+
+    With `first_ever` a new journal is the first of this reader at these sources, ever: then its first request counts as
+    ON already. Otherwise the second does, since the first may repeat a request whose query went out before.
     """
 
     def __init__(
@@ -92,10 +120,15 @@ class Client:
         settings: Settings | None = None,
         ends_planner: bool = False,
     ) -> None:
+        if chain is not None:
+            checked_chain(chain)
+        check_parts(transport, planner, weighing)
         if planner is not None and not callable(planner) and planner.store.chain != chain:
             raise ChainError("the planner is for another chain than the client")
-        if not 0 <= delay < math.inf:
-            raise OnoffError(f"the delay is {delay}: seconds from 0 on are needed")
+        check_seconds(delay=delay, backoff=backoff)
+        check_flags(first_ever=first_ever, ahead=ahead, ends_planner=ends_planner)
+        if not is_whole(attempts, 1):
+            raise OnoffError(f"attempts is {attempts!r}: a whole number from 1 on is needed")
         self._chain, self.learns, self.transport = chain, chain is None, transport
         self.planner = None if callable(planner) else planner
         self._make_planner = planner if callable(planner) else None
@@ -104,22 +137,32 @@ class Client:
         self._promise, self._sensitive = (None, ()) if chain is None else checked_promise(chain, promise, sensitive)
         if self._promise is None and (planner is None or self._sensitive):
             self._promise = "past"
-        self._record, self._ahead = None if record is None else Path(record), ahead
+        self._record, self._ahead = None if record is None else path_of(record, "the record"), ahead
         self.delay, self.attempts, self.backoff = delay, attempts, backoff
-        self.path, self._first_ever, self._randbelow = Path(journal), first_ever, randbelow
+        self.path, self._first_ever, self._randbelow = path_of(journal, "the journal"), first_ever, randbelow
         self._cache, self._weighing = cache_size(cache), weighing
         self._settings, self._ends_planner = settings, ends_planner
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
         self._gap = False  # whether a request before the next one may be left out
         self._grid = Grid()
+        self._turn = asyncio.Lock()  # first come, first served
+        self._asking: asyncio.Task[object] | None = None  # whose turn it is
+        self._stage = "new"  # then "open", then "closed"
 
     async def __aenter__(self) -> Self:
         """Learn what the server offers and open the journal; both must fit the chain."""
+        if self._stage != "new":
+            raise NotOpen("a client is opened once: make another one")
+        self._stage = "closed"
         try:
             if self._make_planner is not None:
                 self.planner = self._make_planner()
-            await self._retried(self.transport.connect)
+            try:
+                await self._retried(self.transport.connect)
+            except TransportError as error:
+                error.pending = self._has_pending()
+                raise
             if self._chain is None:
                 self._chain = unknown_habits(self.transport.names)
             self._on_wire = self._places(self.transport.names)
@@ -137,17 +180,29 @@ class Client:
             await self._closed()
             raise
         self._grid.restart()
+        self._stage = "open"
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stage = "closed"
         try:
+            if self._asking is not None and self._asking is not asyncio.current_task():
+                self._asking.cancel()  # of another task, which nobody waits for: its request stays pending
+            async with self._turn:  # who waits in line is turned away
+                pass
             # At a point, or the end would show what the caller did with the last message. The journal, which moves its
             # log into its file, comes after: what takes long and varies would carry little things across points.
             await self._grid.next_point(self.delay)
         finally:
             await self._closed()
+
+    def __enter__(self) -> NoReturn:
+        raise NotOpen("use this client in `async with`, or take connect_sync(...), whose client works in `with`")
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: it was not entered."""
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
@@ -174,14 +229,14 @@ class Client:
     @property
     def journal(self) -> Journal:
         if self._opened is None:
-            raise RuntimeError("use the client in `async with`")
+            raise NotOpen(OPEN)
         return self._opened
 
     @property
     def chain(self) -> Chain:
         """The habits. While learning, a chain that has the names of the sources and nothing else to say."""
         if self._chain is None:
-            raise RuntimeError("a client that learns knows its sources once it is open")
+            raise NotOpen("a client that learns knows its sources once it is open")
         return self._chain
 
     @property
@@ -211,15 +266,23 @@ class Client:
         """
         return delivered(await self._ask(source, next, private))
 
-    async def resume(self) -> Message | None:
-        """Finish a pending request, if there is one, and return the latest message, from the disk if it had arrived."""
-        called = now()
-        pending = self.journal.state.pending
-        if pending is not None:
-            await self._grid.after_call(called, self.delay)
-            return delivered(await self._complete(pending, again=True))
-        found = self._last(self.journal)
-        return None if found is None else delivered(found[0])
+    async def resume(self, last: bool = False) -> Message:
+        """Finish the pending request, with the query that it already had, and return its message.
+
+        Raises `NothingPending` if there is none: then the last message is perhaps not the one that you wait for. With
+        `last` that one is returned, from the disk, if one has arrived. No server is asked.
+        """
+        check_flags(last=last)
+        async with self._in_turn():
+            called = now()
+            pending = self.journal.state.pending
+            if pending is not None:
+                await self._grid.after_call(called, self.delay)
+                return delivered(await self._complete(pending, again=True))
+            found = self._last(self.journal)
+            if found is None or not last:
+                raise nothing_pending(self.journal.state.step, None if found is None else found[0])
+            return delivered(found[0])
 
     def again(self) -> tuple[Message, StepRow] | None:
         """The last message, from the disk, with its step; None if none has arrived. For a client that is not open.
@@ -253,35 +316,63 @@ class Client:
         would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
         the rest of the items.
         """
-        upcoming = iter(items)
+        upcoming = iterated(items)
         current = next(upcoming, None)
         while current is not None:
+            check_item(current)
             following = next(upcoming, None)
+            if following is not None:
+                check_item(following)
             announced = following[0] if following is not None and self.journal.promise == "both" else None
             yield await self._ask(current[0], announced, current[1])
             current = following
 
     async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
         """Draw the query, put it on disk, and complete the step."""
-        assert self._drawing is not None
-        status = self._drawing.status(private) or self._gap
-        await self._drawing.ready(status)
-        called = now()  # after the wait for public things: the draw has a whole delay from here on
-        pending = self._drawing.begin(source, next, status)
-        if self.take_gap():
-            log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
-            with contextlib.suppress(JournalError):  # then the next one is ON, too
-                self.journal.note(GAP, "")
-        await self._grid.after_call(called, self.delay)
-        return await self._complete(pending)
+        check_request(source, next, private)
+        async with self._in_turn() as drawing:
+            status = drawing.status(None if private is None else bool(private)) or self._gap
+            await drawing.ready(status)
+            called = now()  # after the wait for public things: the draw has a whole delay from here on
+            pending = drawing.begin(source, next, status)
+            if self.take_gap():
+                log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
+                with contextlib.suppress(JournalError):  # then the next one is ON, too
+                    self.journal.note(GAP, "")
+            await self._grid.after_call(called, self.delay)
+            return await self._complete(pending)
+
+    @contextlib.asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[Drawing]:
+        """Wait until the calls before this one have ended. Raises `NotOpen` unless the client is open then."""
+        if self._stage == "new":
+            raise NotOpen(OPEN)
+        async with self._turn:
+            if self._stage != "open" or self._drawing is None:
+                raise NotOpen("the client is closed: make another one, with the same journal")
+            self._asking = asyncio.current_task()
+            try:
+                yield self._drawing
+            finally:
+                self._asking = None
+
+    def _has_pending(self) -> bool:
+        """Whether the journal, which is not open, has a request for `resume`."""
+        try:
+            found = snapshot(self.path) if self.path.exists() else None
+        except OnoffError:
+            found = None  # whoever opens it is told what is wrong
+        own = found is not None and (self._chain is None or found.chain == self._chain.fingerprint)
+        return own and found is not None and found.state.pending is not None
 
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""
         if sorted(names) != sorted(self.chain.names):
             theirs, ours = sorted(set(names) - set(self.chain.names)), sorted(set(self.chain.names) - set(names))
             raise ChainError(
-                "the sources that can be fetched are not those of the chain: only there "
-                f"{_few(theirs)}; only in the chain {_few(ours)}"
+                f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
+                f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
+                "one, or change the list (A new feed, A feed has died: docs/how-to/proxy.md)"
             )
         places = {name: i for i, name in enumerate(names)}
         return [places[name] for name in self.chain.names]
@@ -294,7 +385,7 @@ class Client:
         query = sorted(pending.query, key=lambda source: self._on_wire[source])
         on_wire = tuple(self._on_wire[source] for source in query)
         journal, drawing = self.journal, self._drawing
-        assert drawing is not None
+        assert drawing is not None, "the client is open"
         drawing.look_ahead()
         step, versions = journal.state.step, dict(zip(pending.query, pending.held, strict=True))
         named = tuple(versions[source] for source in query)
@@ -309,7 +400,11 @@ class Client:
             sendings += 1
             return await self.transport.fetch(journal.stream, step, on_wire, named)
 
-        answer, attempts = await self._retried(send)
+        try:
+            answer, attempts = await self._retried(send)
+        except TransportError as error:  # a journal that is stale cannot finish it
+            error.pending = None if isinstance(error, StaleStep) else True
+            raise
         members = [
             member_of(step, source, content, held.get(source))
             for source, content in zip(query, answer.contents, strict=True)
@@ -334,5 +429,8 @@ class Client:
         raise AssertionError("at least one attempt is made")
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(plain(name, 60) for name in names[:5]) + (", ..." if len(names) > 5 else "") if names else "none"
+def _missing(names: list[str], where: str) -> str:
+    """Which names a list lacks, in a sentence; nothing if it lacks none."""
+    if not names:
+        return ""
+    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

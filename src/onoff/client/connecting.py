@@ -7,10 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onoff.client.checking import check_flags
 from onoff.client.client import DELAY, Client
 from onoff.client.settings import Settings
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
+from onoff.errors import PlanError
+from onoff.files import path_of
 from onoff.model.chain import Chain
 from onoff.plans.planner import Planner
 
@@ -55,7 +58,7 @@ def connect(
     believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
     whether any is. They are fixed with the journal.
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
-    the next one.
+    the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 
     For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
     secret. A client that makes one request only does without `ahead`.
@@ -70,18 +73,26 @@ def connect(
     With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
     to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
 
-    `deadline` bounds the seconds that a whole answer may take, the same for every query. For the rest see `Client`.
+    `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
+    `attempts` times, always the same bytes, and leaves at points in time that are `delay` seconds apart. A new journal
+    makes its first two requests ON, since the first may repeat one whose query went out before. Say `first_ever` only
+    if this reader has never asked for these sources with another journal: then one is enough.
 
     A caller must be ready for these errors of `onoff.errors`:
 
-    - `TransportError`: the server could not be asked. The request stays pending, and `Client.resume` finishes it.
+    - `TransportError`: the server could not be asked. If its `pending` is True, the request is kept, and
+    `Client.resume` finishes it. If it is False, nothing was asked.
     - `SourceError`: the server has no message for the source. The step is finished.
-    - `SessionError`: a request is pending (`PendingRequest`), or another one was announced (`Announced`).
+    - `SessionError`: a request is pending (`PendingRequest`), another one was announced (`Announced`), or there was
+    nothing to finish (`NothingPending`).
     - `ContextError`: the chain calls the request impossible. Nothing was asked.
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
+    check_flags(background=background, lasting=lasting, learn=learn)
     settings = Settings.of(journal, chain, server, urls, lengths, promise, sensitive, cache, learn)
+    if not isinstance(plans, Planner | None):
+        path_of(plans, "the directory of plans", PlanError)
     planner: Planner | Callable[[], Planner] | None = None
     if settings.promise == "both":
         planner = plans if isinstance(plans, Planner) else partial(_planner, settings, plans, background)

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -335,7 +336,7 @@ class Journal:
             for key, value in (("chain", chain), ("catalogue", catalogue)):
                 if value is not None and meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
-                    raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+                    raise JournalError(f"{self.path}: {_elsewhere(self.path, what, meta)}")
             check_promise(self.path, promise_in(meta), promise, sensitive)
             return meta
 
@@ -365,3 +366,14 @@ def _pad(request: int, following: int | None) -> str:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
 
     return " " * (8 - needed(request) - needed(following))
+
+
+def _elsewhere(path: Path, what: str, meta: Mapping[str, str]) -> str:
+    """What is said of a journal that is for another chain or list. What one has learned is kept."""
+    if "note learning" not in meta:
+        return f"belongs to another {what}; {AFRESH}"
+    first, second = (shlex.quote(f"{path}{end}") for end in ("", "-2"))
+    return (
+        "has learned with another list of sources or URLs, and keeps to it. Nothing of it is lost: learn with another "
+        f"journal (--journal {second}), and then fit (`onoff fit {first} {second} -o habits.json --open-only`)"
+    )

@@ -21,8 +21,9 @@ from onoff.client.journal import Journal
 from onoff.client.session import Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.model.misfit import FEW, too_few
+from onoff.model.misfit import FEW, LASTING, lasting, too_few
 
+LONG = 300  # requests: a chain that lasts for as many need not be fitted again soon
 NOTE = "learning"  # the note that has the names of the sources
 LEAVE = "give no chain, promise, sensitive sources or lengths while learning: there is no chain that they could be for"
 
@@ -33,7 +34,8 @@ log = logging.getLogger("onoff.client")
 class Learned:
     """How many requests a journal has noted, for n sources, and how many of them were asked OFF.
 
-    A chain is fitted to pairs of neighbouring requests. `open_pairs` are those of which both were asked OFF.
+    A chain is fitted to pairs of neighbouring requests. `open_pairs` are those of which both were asked OFF. `enough`
+    means enough for a first, rough chain. How long that one lasts says `onoff.model.misfit.lasting`.
     """
 
     n: int
@@ -49,7 +51,7 @@ class Learned:
 
     @property
     def needed_pairs(self) -> int:
-        """The pairs of neighbouring requests from which on a chain can be fitted."""
+        """The pairs of neighbouring requests from which on a rough chain can be fitted."""
         return FEW * self.n
 
     @property
@@ -66,23 +68,49 @@ class Learned:
         """Whether those that were asked OFF are enough by themselves."""
         return not too_few(self.open_pairs, self.n)
 
+    @property
+    def lasts(self) -> int:
+        """For about how many requests a chain of all requests lasts."""
+        return lasting(max(0, self.requests - 1), self.n)
+
+    @property
+    def lasts_open(self) -> int:
+        """For about how many requests a chain of those that were asked OFF lasts."""
+        return lasting(self.open_pairs, self.n)
+
+    @property
+    def levels(self) -> tuple[bool, bool, bool, bool]:
+        """What is said once when it is reached: enough, and enough for long, of all and of those asked OFF."""
+        return self.enough, self.enough_open, self.lasts >= LONG, self.lasts_open >= LONG
+
     def words(self, journal: str | Path) -> str:
         """How far it has come and what to do with this journal, in a few sentences without the last full stop."""
         noted = f"learning: {self.requests} requests are noted, {self.open} of them asked OFF"
         if not self.enough:
-            return f"{noted}; a chain of {self.n} sources needs {self.needed}"
+            return f"{noted}. A first, rough chain of {self.n} sources takes {self.needed}"
         fit = f"`onoff fit {shlex.quote(str(journal))} -o habits.json"
         public = (
             f"{fit}` uses requests that were asked ON, too: such a chain becomes public with the first query, and "
             "tells of them"
         )
         if self.enough_open:
-            return f"{noted}. The ones asked OFF are ENOUGH for a chain: {fit} --open-only`. {public}"
+            given = _given("The ones asked OFF", self.lasts_open, self.n)
+            return f"{noted}. {given}. To fit it now: {fit} --open-only`. {public}"
         return (
-            f"{noted}. All together are ENOUGH for a chain. For one of those asked OFF, {self.needed_pairs} must come "
-            f"right after another one asked OFF, and {self.open_pairs} do. "
+            f"{noted}. {_given('All together', self.lasts, self.n)}. For a chain of those asked OFF, "
+            f"{self.needed_pairs} must come right after another one asked OFF, and {self.open_pairs} do. "
             f"Switch OFF for what need not be hidden until there are enough: {fit} --open-only`. {public}"
         )
+
+
+def _given(which: str, lasts: int, n: int) -> str:
+    """What such requests give, and how long it lasts."""
+    if lasts >= LONG:
+        return f"{which} give A CHAIN that lasts for about {lasts:,} requests"
+    return (
+        f"{which} give A FIRST, ROUGH CHAIN. After about {lasts} requests `onoff check` may call it wrong although "
+        f"your habits are the same. With {LONG * n // LASTING + 1:,} requests learned it is one that lasts for {LONG}"
+    )
 
 
 class Learning(NothingAhead):
@@ -116,7 +144,7 @@ class Learning(NothingAhead):
         return begun.pending
 
     def _count(self, private: bool) -> None:
-        """Count the request that was begun, and say it when there are enough of all, and of those asked OFF."""
+        """Count the request that was begun, and say it when a level is reached."""
         before, is_open = self._learned, not private
         if before is None:
             *earlier, _ = _statuses(self._journal)
@@ -128,7 +156,7 @@ class Learning(NothingAhead):
             open_pairs=before.open_pairs + (is_open and self._was_open),
         )
         self._learned, self._was_open = found, is_open
-        if (found.enough, found.enough_open) != (before.enough, before.enough_open):
+        if found.levels != before.levels:
             log.warning("%s", found.words(self._journal.path))
 
 

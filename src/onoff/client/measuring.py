@@ -74,8 +74,11 @@ async def measure(transport: HttpTransport, before: Measured | None = None) -> M
 
 
 def measured_before(file: Path, names: tuple[str, ...]) -> Measured | None:
-    """What the file says; None if there is none. Raises `OnoffError` if it is another file, or for other sources."""
-    if not file.exists():
+    """What the file says; None if there is none, or a device.
+
+    Raises `OnoffError` if it is another file, or for other sources.
+    """
+    if not file.is_file():
         return None
     data = read_json(file)
     if not isinstance(data, dict) or data.get("format") != MEASURED or data.get("version") != VERSION:

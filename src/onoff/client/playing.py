@@ -36,7 +36,7 @@ async def play_file(
     state = client.journal.state
     if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
         # Finish what is pending; a message that had arrived may not have been written before the end.
-        await delivery.take(client.resume())
+        await delivery.take(client.resume(last=True))
     left = items[begun:]
     with bar(len(items)) as advance:
         for _ in range(begun):

@@ -188,7 +188,7 @@ def checked_promise(
     chain: Chain, promise: str | None, sensitive: Sequence[int | str]
 ) -> tuple[str | None, tuple[int, ...]]:
     """The promise and the sensitive sources (as indices) that a caller gave. Raises an error if they make no sense."""
-    if promise is not None and promise not in PROMISES:
+    if promise is not None and not (isinstance(promise, str) and promise in PROMISES):
         raise OnoffError(f"the promise is {promise!r}: choose {' or '.join(map(repr, PROMISES))}")
     found = sensitive_sources(chain, sensitive)
     if found and promise == "both":

@@ -13,7 +13,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onoff.errors import Announced, ContextError, PendingRequest, PlanError
+from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.model.chain import Chain
 from onoff.model.rounding import sum_up
 from onoff.plans.base import Plan
@@ -127,7 +127,7 @@ def finish(state: State) -> State:
     """The state after the pending step was answered."""
     done = state.pending
     if done is None:
-        raise PendingRequest("nothing is pending: there is no step to finish", step=state.step)
+        raise NothingPending("nothing is pending: there is no step to finish", step=state.step)
     settled = done.private and state.unsettled == 0
     return State(
         step=state.step + 1,

@@ -19,9 +19,11 @@ from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, refuse_learning
 from onoff.client.promises import checked_promise
 from onoff.client.snapshot import check_promise, snapshot
-from onoff.errors import OnoffError, PlanError
+from onoff.errors import ChainError, OnoffError, PlanError
+from onoff.files import path_of
 from onoff.foreign import plain
 from onoff.model.chain import Chain
+from onoff.plans.base import checked_lengths
 from onoff.plans.lengths import Weighing, read_weighing, weighing_of
 from onoff.types import is_whole
 
@@ -66,7 +68,7 @@ class Settings:
     ) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
         given = None if cache is None else cache_size(cache)
-        path = default_journal() if journal is None else Path(journal)
+        path = default_journal() if journal is None else path_of(journal, "the journal")
         if journal is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
@@ -78,14 +80,10 @@ class Settings:
             refuse_learning(path, notes)
         elif chain is not None or sensitive or lengths is not None or promise == "both":
             raise OnoffError(LEAVE)
-        if chain is None and "chain" not in notes and not learn:
-            raise OnoffError(f"{path}: this journal knows no chain yet: --chain is needed, then it is remembered")
         if server is None and urls is None:
             server, urls = notes.get("server") or None, notes.get("urls") or None
-            if server is None and urls is None:
-                raise OnoffError(
-                    f"{path}: this journal knows no server yet: --server or --urls is needed, then it is remembered"
-                )
+        knows_chain = learn or chain is not None or "chain" in notes
+        _check_known(path, knows_chain, server is not None or urls is not None)
         if learn:
             return cls(path, None, server, _absolute(urls), None, "past", (), limit)
         habits = chain_from(notes["chain"]) if chain is None else loaded(chain)
@@ -122,6 +120,20 @@ class Settings:
             journal.note_all(unknown)
 
 
+def _check_known(path: Path, chain: bool, server: bool) -> None:
+    """Raise an error that names all that is missing at once, in words of commands and of Python."""
+    if chain and server:
+        return
+    missing = " and ".join(["no chain"] * (not chain) + ["no server"] * (not server))
+    needed = " and ".join(
+        ["--chain (chain=...)"] * (not chain) + ["--server or --urls (server=... or urls=...)"] * (not server)
+    )
+    words = f"{path}: this journal knows {missing} yet: give {needed}, then it is remembered"
+    if not chain:
+        words += ". If you have no chain yet, learn one: `onoff proxy --learn --urls FILE` (learn=True)"
+    raise OnoffError(words)
+
+
 def default_journal() -> Path:
     """Where the journal is unless told otherwise: with the user's state."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
@@ -131,7 +143,9 @@ def remembered_chain(notes: Mapping[str, str], path: Path) -> Chain:
     """The chain of a journal's notes."""
     refuse_learning(path, notes)
     if "chain" not in notes:
-        raise OnoffError(f"{path}: no command has noted its chain here: give --chain (`onoff get` or `play` notes it)")
+        raise OnoffError(
+            f"{path}: no command has noted its chain here: give --chain (chain=...), which `onoff get` or `play` notes"
+        )
     return chain_from(notes["chain"])
 
 
@@ -146,7 +160,9 @@ def chain_from(text: str) -> Chain:
     try:
         return Chain.from_dict(data)
     except (KeyError, TypeError, ValueError) as error:
-        raise OnoffError("the chain that the journal remembers cannot be read: give --chain again") from error
+        raise OnoffError(
+            "the chain that the journal remembers cannot be read: give --chain (chain=...) again"
+        ) from error
 
 
 def weighing_from(notes: Mapping[str, str]) -> Weighing | None:
@@ -161,7 +177,9 @@ def weighing_from(notes: Mapping[str, str]) -> Weighing | None:
         chances = parts["chances"]
         return Weighing(_numbers(parts["lengths"]), None if chances is None else _numbers(chances))
     except (PlanError, ValueError):
-        raise OnoffError("the lengths that the journal remembers cannot be read: give --lengths again") from None
+        raise OnoffError(
+            "the lengths that the journal remembers cannot be read: give --lengths (lengths=...) again"
+        ) from None
 
 
 def _numbers(found: Any) -> tuple[float, ...]:
@@ -211,22 +229,27 @@ def parsed(text: str) -> Any:
 
 def loaded(chain: Chain | str | Path) -> Chain:
     """The chain, read if it is a file."""
-    return chain if isinstance(chain, Chain) else Chain.load(chain)
+    if isinstance(chain, Chain):
+        return chain
+    return Chain.load(path_of(chain, "the chain", ChainError))
 
 
 def _weighing(given: Mapping[str, Any] | Sequence[float] | str | Path, chain: Chain) -> Weighing:
     if isinstance(given, str | Path):
-        return read_weighing(Path(given), chain.names)
-    named = given if isinstance(given, Mapping) else dict(zip(chain.names, given, strict=False))
-    return weighing_of(named, chain.names)
+        return read_weighing(path_of(given, "the file of lengths", PlanError), chain.names)
+    if isinstance(given, Mapping):
+        return weighing_of(given, chain.names)
+    checked_lengths(given, chain.n)
+    return weighing_of(dict(zip(chain.names, given, strict=True)), chain.names)
 
 
 def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:
     """A file by its whole name, since it is noted in the journal and the directory may change."""
     if urls is None or isinstance(urls, Mapping):
         return urls
+    file = path_of(urls, "the file of URLs")
     try:
         str(urls).encode()
     except UnicodeEncodeError:
         raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it") from None
-    return Path(urls).absolute()
+    return file.absolute()

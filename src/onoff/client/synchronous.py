@@ -10,18 +10,22 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from functools import update_wrapper
+from inspect import signature
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from onoff.client.client import Client
 from onoff.client.connecting import connect
 from onoff.client.learning import Learned
 from onoff.client.message import Message
-from onoff.errors import OnoffError
+from onoff.errors import NotOpen, OnoffError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+NOT_YET = "the client is not open: use it in `with connect_sync(...) as client`, or call its `open` first"
+OVER = "the client is closed: make another one, with the same journal"
+OWN_THREAD = "the client was called from its own thread, which would wait for itself: call it from another one"
 
 
 class SyncClient:
@@ -35,11 +39,14 @@ class SyncClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closing, self._gate = threading.Lock(), threading.Lock()
+        self._is_over = False
 
     def open(self) -> Self:
         """Learn what the server offers and open the journal."""
         if self._loop is not None:
-            raise RuntimeError("the client is open")
+            raise NotOpen("the client is open already: use it, or make another one with another journal")
+        if self._is_over:
+            raise NotOpen(OVER)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
@@ -69,13 +76,19 @@ class SyncClient:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> NoReturn:
+        raise NotOpen("use this client in `with`, or take connect(...), whose client works in `async with`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing: it was not entered."""
+
     def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """As `Client.get`."""
         return self._in_turn(lambda: self._client.get(source, next, private))
 
-    def resume(self) -> Message | None:
+    def resume(self, last: bool = False) -> Message:
         """As `Client.resume`."""
-        return self._in_turn(self._client.resume)
+        return self._in_turn(lambda: self._client.resume(last))
 
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
@@ -87,7 +100,7 @@ class SyncClient:
                     return
                 yield message
         finally:
-            with contextlib.suppress(OnoffError, RuntimeError):
+            with contextlib.suppress(OnoffError):
                 self._wait(_closed(played))
 
     @property
@@ -108,7 +121,7 @@ class SyncClient:
         async def made() -> Result:
             async with self._turn:
                 if self._left:
-                    raise RuntimeError("the client is closed")
+                    raise NotOpen(OVER)
                 return await call()
 
         return self._wait(made())
@@ -118,7 +131,7 @@ class SyncClient:
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
             if self._loop is None or threading.current_thread() is self._thread:
                 work.close()
-                raise RuntimeError("use the client in `with`, and not in its own thread")
+                raise NotOpen(OWN_THREAD if self._loop is not None else OVER if self._is_over else NOT_YET)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -139,7 +152,7 @@ class SyncClient:
         assert loop is not None
         assert thread is not None
         with self._gate:
-            self._loop = None
+            self._loop, self._is_over = None, True
         asyncio.run_coroutine_threadsafe(_cancelled(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -170,8 +183,13 @@ async def _closed(played: Any) -> None:
 def _like(
     original: Callable[Parameters, Client],
 ) -> Callable[[Callable[..., SyncClient]], Callable[Parameters, SyncClient]]:
-    """Give a function the parameters of another one."""
-    return lambda function: update_wrapper(function, original, assigned=(), updated=())
+    """Give a function the parameters of another one; what it returns stays its own."""
+
+    def shown(function: Callable[..., SyncClient]) -> Callable[Parameters, SyncClient]:
+        function.__signature__ = signature(original).replace(return_annotation="SyncClient")  # type: ignore[attr-defined]
+        return function
+
+    return shown
 
 
 @_like(connect)

@@ -222,7 +222,7 @@ def checked_weights(weights: Lengths, n: int) -> Lengths:
 
 def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:
     """Sources by index or by name, sorted. Raises `ChainError` for one that the chain does not have."""
-    if isinstance(sources, str):
+    if isinstance(sources, str) or not isinstance(sources, Iterable):
         raise ChainError(f"the sensitive sources are {sources!r}: give a list of names", value=sources)
     found = set()
     for source in sources:

@@ -43,7 +43,7 @@ class Sources:
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Counts for each bucket of users. `pairs[b, i, j]`: j right after i; `starts[b, j]`: j begins a sequence.
+    """Counts for each bucket of users: `pairs[b, i, j]` of j right after i, `starts[b, j]` of sequences that j begins.
 
     `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
     indices (i n + j) n + k and counts.
@@ -87,43 +87,54 @@ def count_sources(log: Any, held: Collection[int], top: int, least: int) -> Sour
         first_user=log.user.min(where=placed),
         last_user=log.user.max(where=placed),
     )
-    total = dict.fromkeys(("rows", "missing_user", "missing_time", "dropped"), 0)
-    missing_source = distinct = seen = seen_events = unseen = unseen_events = 0
-    best: list[tuple[int, str]] = []
-    users: set[object] = set()
+    tally = _SourceTally(top, least)
     for batch in expression.to_pyarrow_batches():
-        table = pa.Table.from_batches([batch]).to_pydict()
+        tally.add(pa.Table.from_batches([batch]).to_pydict())
+    return tally.sources()
+
+
+class _SourceTally:
+    """Adds up what a log has of each source, batch by batch. Of all sources only the best so far are kept by name."""
+
+    def __init__(self, top: int, least: int) -> None:
+        self._top, self._least = top, max(1, least)
+        self._total = dict.fromkeys(("rows", "missing_user", "missing_time", "dropped"), 0)
+        self._missing_source = self._seen = self._seen_events = self._unseen = self._unseen_events = 0
+        self._best: list[tuple[int, str]] = []
+        self._users: set[object] = set()
+
+    def add(self, table: dict[str, list[Any]]) -> None:
         for key in ("missing_user", "missing_time", "dropped", "train", "held"):
             table[key] = [int(value) for value in table[key]]  # sums of DuckDB have 128 bits and come as decimals
-        for key in total:
-            total[key] += sum(table[key])
-        if len(users) < 2:
-            users |= {user for name in ("first_user", "last_user") for user in table[name] if user is not None}
-        for source, rows, train, events in zip(
-            table["source"], table["rows"], table["train"], table["held"], strict=True
-        ):
+        for key in self._total:
+            self._total[key] += sum(table[key])
+        if len(self._users) < 2:
+            self._users |= {user for name in ("first_user", "last_user") for user in table[name] if user is not None}
+        columns = (table[key] for key in ("source", "rows", "train", "held"))
+        for source, rows, train, held in zip(*columns, strict=True):
             if source is None:
-                missing_source += rows
-                continue
-            distinct += bool(train or events)
-            if train:
-                seen, seen_events = seen + 1, seen_events + train
-            elif events:
-                unseen, unseen_events = unseen + 1, unseen_events + events
-            if train >= max(1, least):
-                best.append((-train, source))
-        best = sorted(best)[:top]
-    return Sources(
-        kept=tuple(sorted((source for _, source in best), key=_natural)),
-        missing_source=missing_source,
-        distinct=distinct,
-        merged=seen - len(best),
-        merged_events=seen_events + sum(train for train, _ in best),
-        unseen=unseen,
-        unseen_events=unseen_events,
-        one_user=len(users) == 1,
-        **total,
-    )
+                self._missing_source += rows
+            elif train:
+                self._seen, self._seen_events = self._seen + 1, self._seen_events + train
+                if train >= self._least:
+                    self._best.append((-train, source))
+            elif held:
+                self._unseen, self._unseen_events = self._unseen + 1, self._unseen_events + held
+        self._best = sorted(self._best)[: self._top]
+
+    def sources(self) -> Sources:
+        """What was found, with the sources that are kept in the order of their names."""
+        return Sources(
+            kept=tuple(sorted((source for _, source in self._best), key=_natural)),
+            missing_source=self._missing_source,
+            distinct=self._seen + self._unseen,
+            merged=self._seen - len(self._best),
+            merged_events=self._seen_events + sum(train for train, _ in self._best),
+            unseen=self._unseen,
+            unseen_events=self._unseen_events,
+            one_user=len(self._users) == 1,
+            **self._total,
+        )
 
 
 def _natural(name: str) -> tuple[int, int, str]:

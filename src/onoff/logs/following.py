@@ -10,9 +10,10 @@ predictor is better than the chain, and its logarithm is the number of bits that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
 from onoff.logs.predictors import LONG, Indices, Piece, Predictors, predictors
-from onoff.model.chain import Chain
-from onoff.types import Floats
+from onoff.model.chain import Chain, checked_chain
+from onoff.types import Floats, is_number, is_whole
 
 FALSE_ALARMS = 0.01
 FAITH = 0.5  # what is laid on the chain itself: the capital never falls far below it
@@ -62,7 +63,7 @@ class Following:
         what = f"look at {self.hint}; a better model gains {self.bits:.2f} bits a request"
         if self.impossible:
             what = f"the chain calls {self.impossible} of them impossible"
-        verdict = f"they DO NOT FOLLOW the chain, as {self.found_at} of them show"
+        verdict = f"they DO NOT FOLLOW the chain, as the first {self.found_at} requests show"
         return f"{self.tested} requests tested: {verdict}: {what} ({about})"
 
 
@@ -92,56 +93,86 @@ def bet(
     Before each request a share 1 / (t + 64) of all capital is laid out anew as at the start. So habits that change
     after t requests cost about log2 t bits more to find, not the losses of t requests.
     """
-    if not 0 < false_alarms < 1:
+    if not (is_number(false_alarms) and 0 < false_alarms < 1):
         raise OnoffError(f"the rate of false alarms is {false_alarms!r}: it lies between 0 and 1")
     path = _checked(chain, requests)
     new = np.zeros(len(path), bool)
-    new[[place for place in begins if place < len(path)]] = True
-    capital, most, found_at, hint = 0.0, 0.0, None, ""  # capitals as logarithms
+    new[_places(begins, len(path))] = True
+    capital = _Capital(-log(false_alarms))
     tested = impossible = 0
     first: int | None = None
-    state: Floats | None = None
     for start in range(0, len(path) - 1, LONG):
-        x, last = path[start + 1 : start + LONG + 1], path[start : start + LONG][: len(path) - 1 - start]
-        p = chain.P[last, x]
-        linked = ~new[start + 1 : start + len(x) + 1]
-        piece = Piece(chain.P, path[start : start + len(x) + 1], linked & (p > 0))
+        walked = path[start : start + LONG + 1]
+        p = chain.P[walked[:-1], walked[1:]]
+        linked = ~new[start + 1 : start + len(walked)]
         tested += int(linked.sum())
         barred = np.flatnonzero(linked & (p == 0))
         impossible += len(barred)
         if len(barred) and first is None:
             first = start + int(barred[0]) + 2
-        names, weights, ratios = zip(*against(piece), strict=True)
-        prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
-        table = np.minimum(np.column_stack([np.ones(len(x)), *ratios]), MOST)
-        held = prior if state is None else state
-        for t, row in enumerate(table, start):
-            held = held * row
-            gain = float(held.sum())
-            capital += log(gain)
-            if capital > most:
-                most = capital
-                hint = names[int(held[1:].argmax())] if found_at is None else hint
-            if found_at is None and most >= -log(false_alarms):
-                found_at = t + 2
-            share = 1 / (t + 64)
-            held = (1 - share) / gain * held + share * prior
-        state = held
+        capital.lay(start, against(Piece(chain.P, walked, linked & (p > 0))))
+    found_at, most = capital.found_at, capital.most
     if first is not None:
         found_at, most = min(first, found_at or first), inf
     return Following(
         tested=tested,
-        bits=max(0.0, capital / log(2) / tested) if tested else 0.0,
+        bits=max(0.0, capital.now / log(2) / tested) if tested else 0.0,
         p_value=exp(-most),
         false_alarms=false_alarms,
         found_at=found_at,
         impossible=impossible,
-        hint=hint if found_at is not None else "",
+        hint=capital.hint if found_at is not None else "",
     )
 
 
+class _Capital:
+    """The capital of a bet, as a logarithm: `now`, and the `most` that it was.
+
+    `found_at` is the number of the request at which it reached `enough`, and `hint` who had most of it at its peak
+    before that.
+    """
+
+    def __init__(self, enough: float) -> None:
+        self.now = self.most = 0.0
+        self.found_at: int | None = None
+        self.hint = ""
+        self._enough = enough
+        self._shares: Floats | None = None
+
+    def lay(self, start: int, bets: Iterator[tuple[str, float, Floats]]) -> None:
+        """Lay it on a piece of the path, which begins at `start`."""
+        names, weights, ratios = zip(*bets, strict=True)
+        prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
+        table = np.minimum(np.column_stack([np.ones(len(ratios[0])), *ratios]), MOST)
+        shares = prior if self._shares is None else self._shares
+        for t, row in enumerate(table, start):
+            shares = shares * row
+            gain = float(shares.sum())
+            self.now += log(gain)
+            if self.now > self.most:
+                self.most = self.now
+                self.hint = names[int(shares[1:].argmax())] if self.found_at is None else self.hint
+            if self.found_at is None and self.most >= self._enough:
+                self.found_at = t + 2
+            anew = 1 / (t + 64)
+            shares = (1 - anew) / gain * shares + anew * prior
+        self._shares = shares
+
+
+def _places(begins: Collection[int], length: int) -> list[int]:
+    """The places within the requests."""
+    if isinstance(begins, str) or not isinstance(begins, Iterable) or not all(is_whole(place) for place in begins):
+        raise OnoffError(f"begins is {short(begins)}: places among the requests are needed, whole numbers from 0 on")
+    return [int(place) for place in begins if place < length]
+
+
 def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Indices:
-    path = np.asarray(requests, dtype=np.int64) if len(requests) else np.zeros(0, np.int64)
-    if path.ndim != 1 or ((path < 0) | (path >= chain.n)).any():
-        raise OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1}")
-    return path
+    checked_chain(chain)
+    wrong = OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1} (Chain.index gives that of a name)")
+    try:
+        given = np.asarray(requests if len(requests) else np.zeros(0, np.int64))
+    except (TypeError, ValueError):
+        raise wrong from None
+    if given.ndim != 1 or given.dtype.kind not in "iu" or ((given < 0) | (given >= chain.n)).any():
+        raise wrong
+    return given.astype(np.int64)

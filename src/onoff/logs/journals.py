@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +32,14 @@ class Noted:
     """The requests of all steps, as positions in `names`, and which were asked ON.
 
     `chain` is the fingerprint of the journal's chain, and None if it was made while learning. Names are None if no
-    command has noted them.
+    command has noted them. `sensitive` sources are hidden whatever the status is.
     """
 
     names: tuple[str, ...] | None
     chain: str | None
     requests: tuple[int, ...]
     private: tuple[bool, ...]
+    sensitive: frozenset[int] = frozenset()
 
 
 def is_journal(file: Path) -> bool:
@@ -52,7 +54,7 @@ def noted(file: Path) -> Noted:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
             rows = database.execute("SELECT request, asked_private FROM steps ORDER BY step").fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise LogError(f"{file}: cannot be read as a journal ({error})") from None
     learning = meta.get("note learning")
     names = _names(file, learning, meta.get("note chain"))
@@ -60,7 +62,18 @@ def noted(file: Path) -> Noted:
     if not all(is_whole(request) and (names is None or request < len(names)) for request in requests):
         raise LogError(f"{file}: the journal is damaged: it has requests for no source")
     chain = meta.get("chain") if learning is None else None
-    return Noted(names, chain, requests, tuple(bool(private) for _, private in rows))
+    hidden = _sensitive(file, meta.get("sensitive", "[]"))
+    return Noted(names, chain, requests, tuple(bool(private) for _, private in rows), hidden)
+
+
+def _sensitive(file: Path, text: str) -> frozenset[int]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(map(is_whole, found)):
+        raise LogError(f"{file}: the journal is damaged: its sensitive sources cannot be read")
+    return frozenset(found)
 
 
 def _names(file: Path, learning: str | None, chain: str | None) -> tuple[str, ...] | None:
@@ -76,26 +89,43 @@ def _names(file: Path, learning: str | None, chain: str | None) -> tuple[str, ..
     return tuple(found)
 
 
-def write_events(file: Path, target: Path, open_only: bool) -> tuple[tuple[str, ...], str]:
-    """Write the requests as a Parquet file of events; the names of all sources, and a note.
+def write_events(files: Sequence[Path], target: Path, open_only: bool) -> tuple[tuple[str, ...], list[str]]:
+    """Write the requests of journals, one after the other, as a Parquet file of events; all sources, and notes.
 
-    With `open_only` a request that was asked ON has no source there: it ends a sequence, and nothing is counted across.
+    With `open_only` a request that was asked ON, or for a sensitive source, has no source there: it ends a sequence,
+    and nothing is counted across. So does a row between two journals.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    found = noted(file)
-    if found.names is None:
-        raise LogError(f"{file}: this journal was made in Python and does not know the names of its sources")
-    sources = [
-        None if open_only and private else found.names[request]
-        for request, private in zip(found.requests, found.private, strict=True)
-    ]
-    if not any(source is not None for source in sources):
-        if open_only and sources:
-            raise LogError(f"{file}: no request was asked OFF yet: there is nothing to fit. {SWITCH}")
-        raise LogError(f"{file}: no request yet: there is nothing to fit")
-    events = {"user": ["me"] * len(sources), "time": range(len(sources)), "source": pa.array(sources, pa.string())}
-    parquet.write_table(pa.table(events), target)
-    left_out = sum(source is None for source in sources)
-    return found.names, f"{left_out} requests that were asked ON are left out" if open_only else PUBLIC
+    names: dict[str, None] = {}
+    events: list[str | None] = []
+    left_out = hidden = 0
+    for file in files:
+        found = noted(file)
+        if found.names is None:
+            raise LogError(f"{file}: this journal was made in Python and does not know the names of its sources")
+        names |= dict.fromkeys(found.names)
+        events += [None] * bool(events)
+        for request, private in zip(found.requests, found.private, strict=True):
+            sensitive = request in found.sensitive and not private
+            left_out, hidden = left_out + private, hidden + sensitive
+            events.append(None if open_only and (private or sensitive) else found.names[request])
+    _check_events(files, events, open_only)
+    table = {"user": ["me"] * len(events), "time": range(len(events)), "source": pa.array(events, pa.string())}
+    parquet.write_table(pa.table(table), target)
+    notes = [f"{left_out} requests that were asked ON are left out"] if open_only else [PUBLIC]
+    if open_only and hidden:
+        notes.append(f"{hidden} requests for sensitive sources are left out: a chain is public, and would tell of them")
+    if len(files) > 1:
+        notes.append(f"{len(files)} journals are read one after the other, with a row without a source between them")
+    return tuple(names), notes
+
+
+def _check_events(files: Sequence[Path], events: Sequence[str | None], open_only: bool) -> None:
+    if any(source is not None for source in events):
+        return
+    which = ", ".join(map(str, files))
+    if open_only and events:
+        raise LogError(f"{which}: no request was asked OFF yet: there is nothing to fit. {SWITCH}")
+    raise LogError(f"{which}: no request yet: there is nothing to fit")

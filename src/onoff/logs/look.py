@@ -16,6 +16,7 @@ ENDS, BEGINS = ".,;:!?)]}\"'>*", "([{\"'<#*"
 PROSE = 0.05  # share of words with such letters: prose has more, lists of sources hardly any
 NEVER_AGAIN = 0.5  # share of words that come once, among at least `SOME` words
 SOME = 40
+LARGE = 2**26  # bytes: no chain file of ours that is read by people is as large, and logs are
 
 
 def by_look(file: Path) -> str:
@@ -42,6 +43,25 @@ def by_look(file: Path) -> str:
         return "csv"
     _refuse_other_texts(file, whole)
     return "text"
+
+
+def refuse_own_files(file: Path) -> None:
+    """Raise an error if the file is one of ours that has no requests in it: a chain, or {name: URL}."""
+    if file.stat().st_size > LARGE:
+        return
+    try:
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return
+    if not isinstance(found, dict):
+        return
+    if "names" in found and "matrix" in found:
+        raise LogError(f"{file}: is a chain already. `onoff fit` makes one from a log or a journal: give that")
+    if found and all(isinstance(url, str) and url.startswith(("http://", "https://")) for url in found.values()):
+        raise LogError(
+            f"{file}: is a file of URLs, and says nothing about habits. `onoff proxy --learn --urls {file}` notes what "
+            "you read, and `onoff fit` makes a chain from its journal"
+        )
 
 
 def _is_object(line: str) -> bool:

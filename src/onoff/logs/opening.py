@@ -9,7 +9,7 @@ from pathlib import Path
 from onoff.errors import LogError, OnoffError
 from onoff.logs import access, journals
 from onoff.logs.engines import Engine
-from onoff.logs.look import by_look
+from onoff.logs.look import by_look, refuse_own_files
 from onoff.logs.reading import Columns, choose, kind_of, refuse_unreadable_times, unpacked, write_sequences
 
 EVENTS = Columns("user", "time", "source")
@@ -31,19 +31,26 @@ class Opened:
     names: tuple[str, ...] | None = None
 
 
-def opened(file: Path, kind: str | None, directory: Path, open_only: bool = False) -> Opened:
-    """Open a log of this kind, or of the one that its name or look says.
+def opened(file: Path, kind: str | None, directory: Path, open_only: bool = False, more: Sequence[Path] = ()) -> Opened:
+    """Open a log of this kind, or of the one that its name or look says. A journal may be read with `more` of them.
 
     Text, access logs and journals become a table first. `open_only` leaves out what was asked ON, as journals know it.
     """
     plain = unpacked(file, directory)
     if kind is None and journals.is_journal(plain):
+        for other in more:
+            if not journals.is_journal(other):
+                raise LogError(f"{other}: is no journal, and only journals are read together: leave it out")
         table = directory / "requests.parquet"
-        names, note = journals.write_events(plain, table, open_only)
-        return Opened(table, "journal", "parquet", EVENTS, (note,), names)
+        names, notes = journals.write_events([plain, *more], table, open_only)
+        return Opened(table, "journal", "parquet", EVENTS, tuple(notes), names)
+    if more:
+        raise LogError(f"{file}: is no journal, and only journals are read together: join logs into one file first")
     if open_only:
         raise LogError(f"{file}: only a journal says which requests were asked OFF: leave --open-only out")
     named = kind or kind_of(plain)
+    if kind is None and named in (None, "json", "text"):
+        refuse_own_files(plain)
     found = by_look(plain) if kind is None and named in (None, "text") else named or "text"
     notes = []
     if found != named:

@@ -63,7 +63,7 @@ def predictors(piece: Piece) -> Iterator[tuple[str, float, Floats]]:
 
 
 def _by_counts(piece: Piece) -> Iterator[tuple[str, Floats]]:
-    """Frequencies of requests; after the last one; after the last two."""
+    """How often each request came: at all, after the last request, and after the last two."""
     n, size = piece.n, len(piece.x)
     before = np.where(np.append(False, piece.tested[:-1]), np.append(-1, piece.path[:-2]), -1)[:size]
     contexts = {

@@ -153,44 +153,49 @@ def choose(
 
     Where nothing says which column is the user, all rows are taken to be one user's.
     """
-    names = list(samples)
-    found: dict[str, str] = {}
-    for role, name in wanted.items():
-        if name is not None:
-            if name not in names:
-                raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(names)}")
-            found[role] = name
-    notes = []
+    found = {role: name for role, name in wanted.items() if name is not None}
+    for role, name in found.items():
+        if name not in samples:
+            raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(samples)}")
     if one_user and "user" in found:
         raise LogError("one user, or users told apart by a column? Give --one-user or --user, not both")
-    hints = {"user": "" if one_user else f"{USER} {SESSION}", "time": TIME, "source": SOURCE}
-    for role, hint in hints.items():
-        free = [name for name in names if name not in found.values()]
-        if role not in found and free:
-            plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(free)}
-            likely = [plain[word] for word in hint.split() if word in plain]
-            if role == "time" and not likely:
-                likely = [name for name in free if _is_time(samples[name])]
-            if likely:
-                found[role] = likely[0]
-                notes.append(f"{role} is taken to be the column {likely[0]!r}; --{role} NAME says otherwise")
-    free = [name for name in names if name not in found.values()]
+    guessed: list[str] = []
+    for role, hint in {"user": "" if one_user else f"{USER} {SESSION}", "time": TIME, "source": SOURCE}.items():
+        if role not in found and (likely := _likely(role, hint, samples, found)) is not None:
+            found[role] = likely
+            guessed.append(role)
+    free = [name for name in samples if name not in found.values()]
     if "source" not in found:
         if len(free) != 1:
-            raise LogError(f"which column is the source? Say --source NAME: there are {', '.join(names)}")
+            raise LogError(f"which column is the source? Say --source NAME: there are {', '.join(samples)}")
         found["source"] = free.pop()
-        notes.append(f"source is taken to be the column {found['source']!r}; --source NAME says otherwise")
-    if "user" not in found and not one_user:
-        if len(free) == 1 and _tells_who(samples[free[0]], samples[found["source"]]):
-            found["user"] = free.pop()
-            notes.append(f"user is taken to be the column {found['user']!r}; --user NAME says otherwise")
-        else:
-            notes.append("no column says who asked: all rows are taken to be one user's; --user NAME says otherwise")
-    if "time" not in found:
-        notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
+        guessed.append("source")
+    if (
+        "user" not in found
+        and not one_user
+        and len(free) == 1
+        and _tells_who(samples[free[0]], samples[found["source"]])
+    ):
+        found["user"] = free.pop()
+        guessed.append("user")
     if len(set(found.values())) < len(found):
         raise LogError("one column cannot be two things: give different names to --user, --time and --source")
+    notes = [f"{role} is taken to be the column {found[role]!r}; --{role} NAME says otherwise" for role in guessed]
+    if "user" not in found and not one_user:
+        notes.append("no column says who asked: all rows are taken to be one user's; --user NAME says otherwise")
+    if "time" not in found:
+        notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
     return Columns(found.get("user"), found.get("time"), found["source"]), notes
+
+
+def _likely(role: str, hint: str, samples: Mapping[str, Sequence[object]], found: Mapping[str, str]) -> str | None:
+    """A column that is not taken yet and is called as the words of the hint; for times, one that looks like them."""
+    free = [name for name in samples if name not in found.values()]
+    plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(free)}
+    likely = [plain[word] for word in hint.split() if word in plain]
+    if role == "time" and not likely:
+        likely = [name for name in free if _is_time(samples[name])]
+    return likely[0] if likely else None
 
 
 def refuse_unreadable_times(name: str, values: Sequence[object]) -> None:

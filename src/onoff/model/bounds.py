@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onoff.errors import ChainError
 from onoff.model import powers as products
+from onoff.model.chain import Chain
 from onoff.model.posterior import ExactPosterior, Posterior
 from onoff.model.rows import Rows
 
@@ -44,8 +46,17 @@ class Bounds:
         return 1 / self.outer
 
 
-def bounds(posterior: Posterior | ExactPosterior) -> Bounds:
-    """Both bounds, streaming over the rows: O(n^2) memory. Fractions in, fractions out."""
+def bounds(posterior: Posterior | ExactPosterior | Chain, lag: int | None = None) -> Bounds:
+    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Fractions in, fractions out.
+
+        bounds(chain, 3).outer == bounds(chain.posterior(3)).outer
+
+    Rows are looked at one after the other, in O(n^2) memory.
+    """
+    if isinstance(posterior, Chain) and lag is not None:
+        posterior = Posterior(posterior, lag)
+    elif not isinstance(posterior, Posterior | ExactPosterior) or lag is not None:
+        raise ChainError("bounds are those of a posterior, or of a chain and a lag: bounds(chain, 3)")
     n = posterior.n
     smallest: list[NDArray[Any]] = []
     waiting: list[NDArray[Any]] = []

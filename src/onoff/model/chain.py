@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
@@ -19,12 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from onoff.errors import ChainError, NotUnique
 from onoff.model import powers as products
+from onoff.model.checking import checked_matrix, checked_names, normalised
 from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
     from onoff.model.posterior import ExactPosterior, Posterior
-
-ROW_SUM_TOLERANCE = 1e-9
 
 
 class Chain:
@@ -39,8 +37,8 @@ class Chain:
     names: tuple[str, ...]
 
     def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
-        matrix = _checked_matrix(P, what="the transition matrix")
-        labels = _checked_names(names, len(matrix))
+        matrix = checked_matrix(P, what="the transition matrix")
+        labels = checked_names(names, len(matrix))
         if (matrix < 0).any():
             row, column = map(int, np.argwhere(matrix < 0)[0])
             raise ChainError(
@@ -50,7 +48,7 @@ class Chain:
                 value=float(matrix[row, column]),
             )
         for row in range(len(matrix)):
-            matrix[row] = _normalised(matrix[row], row, labels[row])
+            matrix[row] = normalised(matrix[row], row, labels[row])
         self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
         self.__dict__["names"] = labels
 
@@ -77,8 +75,8 @@ class Chain:
 
         Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
-        matrix = _checked_matrix(counts, what="the count matrix")
-        labels = _checked_names(names, len(matrix))
+        matrix = checked_matrix(counts, what="the count matrix")
+        labels = checked_names(names, len(matrix))
         if not (isinstance(smoothing, Real) and 0 <= smoothing <= sys.float_info.max):
             raise ChainError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed", value=smoothing)
         if (matrix < 0).any():
@@ -183,6 +181,8 @@ class Chain:
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
+        if not isinstance(rng, np.random.Generator):
+            raise ChainError(f"rng is {short(rng)}: numpy.random.default_rng(seed) gives what is needed", value=rng)
         if start is not None and not (is_whole(start) and start < self.n):
             raise ChainError(f"start is {start!r}: the sources are 0 to {self.n - 1}", value=start)
         path = np.empty(steps, dtype=np.intp)
@@ -226,12 +226,14 @@ class Chain:
         write(path, self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Names and matrix as values of JSON: how every file holds a chain; `from_dict` gives it back bit for bit."""
+        """Names and matrix as values of JSON, as every file holds them. `from_dict` gives it back bit for bit."""
         return {"names": list(self.names), "matrix": self.P.tolist()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
+        if not (isinstance(data, Mapping) and "matrix" in data and "names" in data):
+            raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
         return cls(data["matrix"], data["names"])
 
     def __eq__(self, other: object) -> bool:
@@ -247,68 +249,11 @@ class Chain:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
 
 
-def _checked_matrix(values: ArrayLike, what: str) -> Floats:
-    """A fresh square float64 matrix of at least 2 finite rows; negative zeros become zeros."""
-    if np.ma.isMaskedArray(values):
-        raise ChainError(f"{what} is a masked array: fill in what is masked")
-    try:
-        matrix = np.asarray(values)
-        kind = matrix.dtype.kind
-        if kind not in "biufO" or (kind == "O" and any(isinstance(v, str | bytes | complex) for v in matrix.flat)):
-            raise TypeError("real numbers are needed")
-        matrix = matrix.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ChainError(f"{what} is not a rectangle of numbers: {error}") from None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ChainError(f"{what} has the shape {matrix.shape}: a square one is needed", value=matrix.shape)
-    if len(matrix) < 2:
-        raise ChainError(f"{what} has {len(matrix)} source: at least 2 are needed", value=len(matrix))
-    if not np.isfinite(matrix).all():
-        row, column = map(int, np.argwhere(~np.isfinite(matrix))[0])
-        raise ChainError(
-            f"row {row} of {what} has {float(matrix[row, column])!r} in column {column}: finite numbers are needed",
-            row=row,
-            value=float(matrix[row, column]),
-        )
-    return matrix + 0.0
-
-
-def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(map(str, range(n)))
-    if isinstance(names, str):
-        raise ChainError(f"names is the string {names!r}: give a list of {n} names", value=names)
-    try:
-        labels = tuple(names)
-    except TypeError:
-        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names) from None
-    if len(labels) != n:
-        raise ChainError(f"{len(labels)} names were given for {n} sources", value=len(labels))
-    seen: dict[str, int] = {}
-    for row, name in enumerate(labels):
-        if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
-            raise ChainError(
-                f"the name of source {row} is {short(name)}: a printable string without spaces at its ends is needed",
-                row=row,
-                value=name,
-            )
-        if name in seen:
-            raise ChainError(f"sources {seen[name]} and {row} are both called {name!r}: names are unique",
-                             row=row, value=name)  # fmt: skip
-        seen[name] = row
-    return tuple(map(str.__str__, labels))
-
-
-def _normalised(row: Floats, index: int, name: str) -> Floats:
-    total = math.fsum(row)
-    if abs(total - 1) > ROW_SUM_TOLERANCE:
-        raise ChainError(
-            f"row {index} ({name!r}) sums to {total!r}, not to 1: if its digits were rounded, `onoff normalise` "
-            "divides each row by its sum; if these are counts, use Chain.from_counts",
-            row=index,
-            value=total,
-        )
-    return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
+def checked_chain(given: object) -> Chain:
+    """The chain that a caller gave. Raises `ChainError` if it is something else."""
+    if not isinstance(given, Chain):
+        raise ChainError(f"the chain is {short(given)}: a Chain is needed (Chain.load reads a file)", value=given)
+    return given
 
 
 def _eliminated(P: NDArray[Any]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.errors import ChainError
-from onoff.files import read_regular, read_text, write_atomically
+from onoff.files import path_of, read_regular, read_text, write_atomically
 from onoff.types import Units, is_whole
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FORMAT, VERSION = "onoff-chain", 1
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
     """The matrix and the names in a file, and what else JSON has; their values are checked by `Chain`."""
-    file = Path(path)
+    file = path_of(path, "the file of a chain", ChainError)
     parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
     if file.suffix.lower() == ".chain":
         return _parse_content(read_regular(file, MOST_BYTES, ChainError), file)
@@ -49,7 +49,7 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
 
 def write(path: str | PathLike[str], chain: Chain, more: Mapping[str, object] = MappingProxyType({})) -> None:
     """Write atomically: a reader sees the old file or the new one, whole. JSON also takes `more` entries."""
-    file = Path(path)
+    file = path_of(path, "the file of a chain", ChainError)
     if file.suffix.lower() == ".json":
         text = json.dumps({"format": FORMAT, "version": VERSION, **chain.as_dict(), **more}) + "\n"
     elif file.suffix.lower() == ".csv":

@@ -1,7 +1,7 @@
 """What the request may be, given what must stay hidden: p(x | u) for the context u = (last, next).
 
-`Posterior` has it in floats with a proved error; `ExactPosterior` in fractions, slow and exact, for small n: the oracle
-that the floats are tested against.
+`Posterior` has it in floats with a proved error. `ExactPosterior` has it in fractions, slow and exact, for small n. It
+is the oracle that the floats are tested against.
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import ChainError, ContextError
 from onoff.model import powers as products
+from onoff.model.chain import Chain, checked_chain
 from onoff.types import Floats, Mask, is_whole
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 SAFE = 2.0**-900  # products above this neither underflow nor lose a term that matters
 
@@ -31,6 +29,7 @@ class Support:
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
+        checked_chain(chain)
         if not is_whole(lag):
             raise ChainError(f"the lag is {lag!r}: a whole number of at least 0 is needed", value=lag)
         self.chain = chain
@@ -150,6 +149,8 @@ class Posterior(Support):
 
     def group(self, index: int) -> Floats:
         """The rows of all possible contexts whose `next` is `index`, in the order of `last`."""
+        if not (is_whole(index) and index < self.n):
+            raise ChainError(f"the group is {index!r}: the sources are 0 to {self.n - 1}", value=index)
         joined = self.joined[:, index]
         return self._normalised(slice(None) if joined.all() else np.flatnonzero(joined), slice(index, index + 1))
 

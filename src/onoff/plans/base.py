@@ -76,7 +76,7 @@ class Plan(ABC):
 
     @property
     def law(self) -> Law | None:
-        """The table: sets with their masses; None if there is none."""
+        """The table, which is sets with their masses; None if there is none."""
         return None
 
     @property

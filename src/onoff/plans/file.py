@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.errors import OnoffError, PlanError
-from onoff.files import read_regular, write_atomically
+from onoff.files import path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans.base import Plan, checked_lengths
@@ -60,7 +60,7 @@ FIELDS = {  # of each kind of plan, beside those of every plan
 
 def write(path: str | PathLike[str], plan: Plan) -> None:
     """Write the plan atomically, and its chain beside it if that is not there."""
-    file = Path(path)
+    file = path_of(path, "the file of a plan", PlanError)
     keep(file.parent, plan.chain)
     data = {
         "format": FORMAT,
@@ -84,7 +84,7 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
 
     If it is for `chain`, that is not read again.
     """
-    file = Path(path)
+    file = path_of(path, "the file of a plan", PlanError)
     content = read_regular(file, LARGEST, PlanError)
     try:
         data = json.loads(content.decode("utf-8"))
@@ -93,7 +93,7 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
     if type(data.get("version")) is not int or data["version"] not in (VERSION, WITH_MATRIX):
-        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here")
+        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here; upgrade onoff")
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
@@ -121,7 +121,7 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
         return Chain.from_dict(data)
     fingerprint = data["chain"]
     if not (isinstance(fingerprint, str) and re.fullmatch("[0-9a-f]{64}", fingerprint)):  # it becomes a path
-        raise PlanError("the fingerprint of its chain is none")
+        raise PlanError("what names its chain is no fingerprint; make the plan anew")
     if known is not None and known.fingerprint == fingerprint:
         return known
     return kept(file.parent, fingerprint)

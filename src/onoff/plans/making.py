@@ -12,7 +12,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from onoff.errors import PlanError
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, checked_chain
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
 from onoff.plans.base import Plan, cheapest, check_lag, checked_lengths
@@ -48,12 +48,17 @@ def plan(
     `lengths` are message lengths: the cost is then in their unit. `progress(cost, lower_bound)` is called as they
     improve. `spread` says who does the parts of the work (`onoff.schemes.Task`): else all cores of this machine.
     """
-    if scheme not in (AUTO, *SCHEMES):
+    if not isinstance(scheme, str) or scheme not in (AUTO, *SCHEMES):
         raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")
     if not (isinstance(gap, Real) and math.isfinite(gap) and gap >= 0):
         raise PlanError(f"the gap is {gap!r}: a number of at least 0 is needed")
     if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
         raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
+    if progress is not None and not callable(progress):
+        raise PlanError(f"progress is {progress!r}: a function of cost and lower bound is needed")
+    if spread is not None and not callable(spread):
+        raise PlanError(f"spread is {spread!r}: a function that does the parts of the work is needed")
+    checked_chain(chain)
     check_lag(lag)
     checked = checked_lengths(lengths, chain.n)
     tell = progress or (lambda cost, bound: None)

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from onoff.errors import OnoffError, PlanError, Unverified
+from onoff.files import path_of
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
@@ -29,7 +30,7 @@ from onoff.plans.base import MAX_LAG, Plan, cheapest
 from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
 from onoff.plans.race import FIRST_DRAWS, race_plan
 from onoff.plans.store import PlanStore
-from onoff.types import Lengths, is_whole
+from onoff.types import Lengths, is_flag, is_number, is_whole
 
 VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
@@ -65,7 +66,12 @@ class Planner:
 
         Only `usable` plans are given out, unless there is none.
         """
-        self.store = PlanStore(chain, None if directory is None else Path(directory), lengths, make=False)
+        if not is_flag(background):
+            raise PlanError(f"background is {background!r}: True or False is needed")
+        if not (is_number(limit) and limit >= 0):
+            raise PlanError(f"the limit is {limit!r}: seconds from 0 on are needed")
+        place = None if directory is None else path_of(directory, "the directory of plans", PlanError)
+        self.store = PlanStore(chain, place, lengths, make=False)
         self.trouble: str | None = None
         self._background, self._limit, self._usable = background, limit, usable
         if background:
@@ -83,8 +89,7 @@ class Planner:
 
     def best(self, lag: int) -> Plan:
         """The cheapest available plan whose lag is at most this one."""
-        if not is_whole(lag, 1):
-            raise PlanError(f"the lag is {lag}: plans are for lags of at least 1 (while ON, ask for everything)")
+        _check_lag(lag)
         self._refresh()
         self._compute(lag)
         fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
@@ -92,10 +97,13 @@ class Planner:
 
     def finished(self, lag: int) -> bool:
         """Whether nothing is left to be done for this lag, as far as `best` has noticed, or nothing can be done."""
+        _check_lag(lag)
         return self._reach >= lag or not self._background
 
     def wait(self, lag: int, timeout: float) -> Plan:
         """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
+        if not is_number(timeout):
+            raise PlanError(f"the timeout is {timeout!r}: seconds are needed")
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.best(lag)
@@ -195,6 +203,11 @@ class Planner:
     def _do_without(self, trouble: str) -> None:
         """Compute nothing any more, and use the plans that can be read."""
         self.trouble, self._background = trouble, False
+
+
+def _check_lag(lag: int) -> None:
+    if not is_whole(lag, 1):
+        raise PlanError(f"the lag is {lag!r}: plans are for lags of at least 1 (while ON, ask for everything)")
 
 
 def grid(bound: Callable[[int], float]) -> Iterator[int]:

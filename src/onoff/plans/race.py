@@ -74,10 +74,11 @@ class RacePlan(Plan):
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.
 
-        The sum of: the law of the clocks (`clocks.total_variation`); a clock that rounding carries across a point of
-        the grid; a request that is not among the winners because its lead vanished on the grid; the relative error of
-        the posterior row, and at a larger lag of the weights of j; contexts too unlikely to be looked at. The last is
-        a bound on the joint law of context and query; the others hold in every context.
+        It is a sum of five parts. The clocks have nearly their law (`clocks.total_variation`). Rounding may carry a
+        clock across a point of the grid. A request may miss the winners because its lead vanished on the grid. The
+        posterior row has a relative error, and at a larger lag so have the weights of j. Contexts that are too
+        unlikely are not looked at. The last part bounds the joint law of context and query; the others hold in every
+        context.
         """
         lag = self.served_lag(lag)
         n = self.n

@@ -3,8 +3,8 @@
     in every possible context u at the lag of the plan, of the D - n flowing units at most 2n are left over,
     and no set but the full one misses all possible requests of a context
 
-Then no draw at this lag or a larger one can fail, whatever was asked for: a row at a larger lag mixes rows at this one,
-which leaves no more of them over, and rounding it leaves at most n more, which is what `TablePlan` accepts.
+Then no draw at this lag or a larger one can fail, whatever was asked for. A row at a larger lag mixes rows at this one,
+which leaves no more of them over. Rounding it leaves at most n more, which is what `TablePlan` accepts.
 """
 
 from __future__ import annotations

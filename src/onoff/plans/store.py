@@ -18,7 +18,7 @@ from pathlib import Path
 
 from onoff.errors import ChainError, PlanError, Unverified
 from onoff.files import cache_directory, read_json, write_atomically
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, checked_chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans import file as planfile
 from onoff.plans import verified
@@ -45,7 +45,7 @@ class PlanStore:
         make: bool = True,
     ) -> None:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
-        self.chain = chain
+        self.chain = checked_chain(chain)
         self.lengths = checked_lengths(lengths, chain.n)
         parent = Path(directory or default_directory()).absolute()
         self.directory = parent / _name(chain.fingerprint, self.lengths)

@@ -111,9 +111,9 @@ class TablePlan(Plan):
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation between the rows of an encoder and the exact posterior.
 
-        Of the mass of the law n units are held out, at most n are lost by rounding supplies down, n more where a row
-        mixes rounded rows or slack was used, and n because a row of floats does not quite sum to 1; beyond that, only
-        the errors of the rows count.
+        Of the mass of the law n units are held out, and at most n are lost by rounding supplies down. Where a row mixes
+        rounded rows, or slack was used, n more are lost, and another n because a row of floats does not quite sum to 1.
+        Beyond that, only the errors of the rows count.
         """
         own = self._posterior(self.lag)
         lag = self.served_lag(lag)

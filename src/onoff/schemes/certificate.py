@@ -38,9 +38,9 @@ TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
 class Certificate:
     """A lower bound and what proves it.
 
-    `kind` is "outer" (the paper's outer bound: singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
-    the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources), in units of
-    2^-SHIFT times the power of two not above the longest length.
+    `kind` is "outer" (the paper's outer bound, singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
+    the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources). The unit of
+    weights is 2^-SHIFT times the power of two not above the longest length.
     """
 
     kind: str

@@ -44,7 +44,7 @@ def exponentials(count: int, randbelow: RandBelow) -> list[int]:
 def total_variation(count: int) -> float:
     """A bound on the total variation between `exponentials(count)` and the true law.
 
-    Each of the 64 thresholds is off by at most 2^-65; a fair digit of 2^-k in place of a biased one by at most
-    2^-k / 4, together 2^-60; and a clock of 64 or more is never drawn.
+    Each of the 64 thresholds is off by at most 2^-65. A fair digit of 2^-k in place of a biased one is off by at most
+    2^-k / 4, and all of them together by 2^-60. A clock of 64 or more is never drawn.
     """
     return count * (2.0**-59 + 2.0**-60 + math.exp(-64)) * (1 + 2.0**-40)

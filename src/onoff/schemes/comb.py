@@ -19,7 +19,7 @@ from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.exchange import Exchange
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quantised
 from onoff.schemes.orders import Rivals, end_to_end
-from onoff.schemes.realisation.looking import Spread
+from onoff.schemes.realisation.looking import Short, Spread
 from onoff.schemes.realisation.network import Network, supplies
 from onoff.schemes.realisation.realise import FIRST, Realising, Survey, realised, survey
 from onoff.schemes.realisation.repair import in_time
@@ -33,7 +33,8 @@ ORDERS = 3, 20  # at least to begin with, and at most; twice as many as to begin
 FAR = 1e-2  # shortfall in the hard contexts, as a share of the outer bound, beyond which combs are not repaired
 NEAR = 5e-3  # above the outer bound, as a share of it: near enough
 LONG = 5e7  # contexts that fall short times memberships at which repair waits
-ROUNDS = 4  # of exchanges, at most
+ROUNDS = 6  # of exchanges, at most
+WORST = 10  # contexts of a group that a further round has in mind, at most
 HARD = 300  # contexts in which a mixture of orders is tried
 
 
@@ -86,10 +87,9 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
             member, mass = cells.law()
             under = Realising(rows, member, mass, seen, deadline)
             short = under.look(spread)
-            worst = {each.group: each for each in reversed(short)}
-            again = list(under.rows_of(list(worst.values())))
+            again = np.array(list(under.rows_of(_worst(short)))).reshape(-1, rows.n)
             if left and len(short) * np.count_nonzero(member) > LONG:
-                cells.add(np.array(again).reshape(-1, rows.n))
+                cells.add(again)
                 continue
             under.fix(seen.hard[:FIRST])  # the hardest first: what mends them mends most of the others
             law = under.finished(short)
@@ -97,11 +97,21 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
             if best is None:
                 raise
             return best
-        best = law if best is None or law.cost() < best.cost() else best
-        if best.cost() <= (1 + NEAR) * outer or not left:
+        gained = float(best.cost() - law.cost()) if best else math.inf
+        best = law if gained > 0 else best
+        assert best is not None
+        if best.cost() <= (1 + NEAR) * outer or gained < NEAR * outer or not left:
             return best
-        cells.add(np.array(again).reshape(-1, rows.n))
+        cells.add(again)
     raise AssertionError("the last round ends with a law")
+
+
+def _worst(short: list[Short]) -> list[Short]:
+    """Of contexts, the worst first, the first few of each group."""
+    few: dict[int, list[Short]] = {}
+    for each in short:
+        few.setdefault(each.group, []).append(each)
+    return [each for group in few.values() for each in group[:WORST]]
 
 
 def at_peaks(rows: Rows) -> Floats:

@@ -5,12 +5,12 @@ whichever these are: the cost is sum_x M_x, the outer bound. Most choices are no
 chains are nearly alike for each `next`, every set must meet the support of every context, and sets of sources that
 happen to come together miss many.
 
-So sources change cells. A context u scales its sources by weights a_x (Sinkhorn, as in `realisation.sinkhorn`): cell t
-gives the share a_x / S_t of its mass to its member x, S_t the sum of a over the members and over a dummy that stands
-for mass without a taker. Weights are high for sources that u cannot place, and S is low in cells that u cannot fill.
-The value of x in a cell is the sum of such shares over the contexts. What is lost with a member is more, above all if
-its share is nearly all of the cell. A source moves from the cell where it is missed least to where its value is most.
-The scaling goes on while sources move.
+So sources change cells. A context u scales its sources by weights a_x (Sinkhorn, as in `realisation.sinkhorn`). Cell t
+gives the share a_x / S_t of its mass to its member x. S_t is the sum of a over the members, and over a dummy that
+stands for mass without a taker. Weights are high for sources that u cannot place, and S is low in cells that u cannot
+fill. The value of x in a cell is the sum of such shares over the contexts. What is lost with a member is more, above
+all if its share is nearly all of the cell. A source moves from the cell where it is missed least to where its value is
+most. The scaling goes on while sources move.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from onoff.schemes.orders import end_to_end
 from onoff.schemes.realisation.repair import in_time
 from onoff.types import Floats
 
-STEPS = 100  # with each number of cells: after that hardly anything changes
+STEPS = 200  # with each number of cells: after that hardly anything changes
 CELLS = 320  # at least; two for each source if that is more
 SCALINGS = 2  # of each context in a step
-DUMMY = 0.1  # weight of the dummy, as a share of the mean S
+DUMMY = 0.02  # weight of the dummy, as a share of the mean S
 ALONE = 5.0  # what the fourth power of a share counts in a loss: a member that is alone is needed
 MOVING = 0.5  # share of the sources that may move in a step: if all may, they move to and fro
 HIGHEST = 12.0  # logarithm of the highest weight of a source

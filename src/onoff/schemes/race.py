@@ -4,9 +4,9 @@ With clocks E_y ~ Exp(1), sigma(u) = argmin_y E_y / p(y | u) couples the posteri
 of sigma is a query that holds the request. Since p(y | i, k) is proportional to P^lag[i, y] P[y, k], the winner of the
 context (i, k) is the y with the largest score left[i, y] right[y, k] / E_y.
 
-Privacy needs no exact ties. The clocks, averaged over the request, have the same law in every context; the winners
-are computed from the clocks alone, never from the context; so their law is the same in every context, however sloppy
-the arithmetic. Only the request must be among them, and a source within SLACK of the lead counts as a winner too, far
+Privacy needs no exact ties. The clocks, averaged over the request, have the same law in every context. The winners are
+computed from the clocks alone, never from the context. So their law is the same in every context, however sloppy the
+arithmetic. Only the request must be among them, and a source within SLACK of the lead counts as a winner too, far
 more than any rounding.
 """
 

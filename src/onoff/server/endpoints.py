@@ -19,11 +19,12 @@ from onoff.server.body import BodyReader
 from onoff.server.description import describe
 from onoff.server.metrics import Metrics
 from onoff.server.problems import Problem, ProblemResponses, log, unavailable
+from onoff.server.received import parse_publication, parse_query
 from onoff.server.settings import Settings
 from onoff.server.store.streams import Streams
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.wire import Query, parse_publication, parse_query
+from onoff.wire import Query
 
 _STALE = (
     "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from onoff.errors import CatalogueMismatch, StoreError, WireError
+from onoff.files import told
 from onoff.server.metrics import Metrics
 
 MEDIA_TYPE = "application/problem+json"
@@ -35,7 +36,7 @@ class Problem(Exception):
 
 def unavailable(error: StoreError | OSError, reason: str = "store-unavailable") -> Problem:
     """503: the same request may succeed in a moment. The cause is for the operator's log, not for strangers."""
-    log.warning("%s: %s", reason, error)
+    log.warning("%s: %s", reason, told(error) if isinstance(error, OSError) else error)
     detail = "The messages cannot be reached or kept at the moment; try again in a while."
     return Problem(503, reason, detail, {"Retry-After": str(RETRY_SECONDS)})
 

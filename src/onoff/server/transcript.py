@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onoff.errors import OnoffError
+from onoff.files import told
 from onoff.wire import Query
 
 _BEGINNINGS = (b'{"time": ', b'{"catalogue": ')
@@ -32,7 +33,7 @@ class Transcript:
         try:
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise OnoffError(f"{file}: the transcript cannot be written ({error.strerror})") from error
+            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
         self._file, self._regular = file, stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -49,7 +50,7 @@ class Transcript:
         try:
             self._append({"catalogue": names})
         except OSError as error:
-            raise OnoffError(f"{self._file}: the transcript cannot be written ({error.strerror})") from error
+            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
 
     def record(self, query: Query, client: str | None) -> None:
         """Append the line of a query. Raises `OSError` if it could not be written."""
@@ -67,9 +68,11 @@ class Transcript:
             try:
                 if os.write(self._descriptor, data) != len(data):
                     raise OSError(errno.ENOSPC, "only a part of the line was written")
-            except BaseException:
+            except BaseException as error:
                 if self._regular:
                     os.ftruncate(self._descriptor, end)
+                if isinstance(error, OSError):
+                    error.filename = str(self._file)
                 raise
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)

@@ -1,7 +1,9 @@
 """Publishing from a directory: one file for each source. The directory is polled, which works on every file system.
 
 Only files of the directory itself are published. A symbolic link could lead to any file of the machine that the server
-may read: one that is there at the start is an error, one that is put there later is reported and left alone.
+may read: one that is there at the start is an error, one that is put there later is reported and left alone. The path
+of the directory may lead through links when the server starts. A link that takes the place of any part of it later is
+not followed either.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 2.0
 # Files that have changed are kept open from one look to the next, this many of them.
 HELD_OPEN = 256
+
+# To pass through a directory one need not be able to list it; systems without O_PATH ask for that.
+_THROUGH = getattr(os, "O_PATH", os.O_RDONLY)
 
 log = logging.getLogger("onoff.watch")
 
@@ -69,23 +74,26 @@ def _a_link(file: Path) -> OnoffError:
 class Watcher:
     """Publishes, as one round, the files that differ from what the store has, once the directory has come to rest.
 
-    At rest means: no file has changed between two looks. A file that is being written is thus left alone; a file put
-    in place by renaming is never seen half-written at all, and is published even if the next one replaces it before the
-    next look: it is kept open, and at rest once it has not changed itself. A file that is gone, too long or a link
-    leaves its source's message as it was, and is reported.
+    It is at rest if no file has changed between two looks. So a file that is being written is left alone. A file put
+    in place by renaming is never seen half-written at all. It is kept open, and is published even if another one takes
+    its name before the next look, once it has not changed itself. A file that is gone, too long or a link leaves its
+    source's message as it was, and is reported.
     """
 
     def __init__(self, directory: Path, store: Store) -> None:
         self._directory, self._store = directory, store
+        self._place = Path(os.path.realpath(directory))
+        self._trouble: str | None = None  # of the directory, as it was reported
         self._before: dict[int, Stamp] = {}
         self._settled: dict[int, Stamp] = {}  # files that need no look: published, or reported as unusable
         self._held: dict[int, tuple[int, Stamp]] = {}  # open files, as they were at the last look
         self._waiting_since: float | None = None
+        self._restless_since: dict[int, float] = {}
         self._reported: dict[int, object] = {}
 
     def look(self) -> int | None:
         """Look once, publish what is ready, and return the round if anything was."""
-        with _opened(self._directory) as directory:
+        with _opened(self._place) as directory:
             now = self._stamps(directory)
             changed = {source for source, stamp in now.items() if self._settled.get(source) != stamp}
             ready = {source: now[source] for source in changed if self._before.get(source) == now[source]}
@@ -108,23 +116,38 @@ class Watcher:
         while not stop.wait(LOOK_SECONDS):
             try:
                 self.look()
+                self._say_of_directory(self._moved())
             except StoreError as error:
                 log.warning("not published yet: %s", error)
             except OSError as error:
-                log.warning("%s: %s", self._directory, error)
+                self._say_of_directory(f"cannot be watched at the moment ({error.strerror})")
         self.close()
+
+    def _moved(self) -> str | None:
+        """That the path leads elsewhere by now, if it does."""
+        if Path(os.path.realpath(self._directory)) == self._place:
+            return None
+        return f"leads elsewhere now; {self._place} is watched until the server is started again"
+
+    def _say_of_directory(self, words: str | None) -> None:
+        """Report what is wrong with the directory, once."""
+        if words is not None and words != self._trouble:
+            log.warning("%s: %s", self._directory, words)
+        self._trouble = words
 
     def _when_rested(self, directory: int, changed: set[int], ready: dict[int, Stamp]) -> int | None:
         if not changed:
-            self._waiting_since = None
+            self._waiting_since, self._restless_since = None, {}
             return None
+        now = time.monotonic()
         if self._waiting_since is None:
-            self._waiting_since = time.monotonic()
+            self._waiting_since = now
         restless = changed - ready.keys()
+        self._restless_since = {source: self._restless_since.get(source, now) for source in restless}
         if restless:
-            if time.monotonic() - self._waiting_since < PATIENCE_SECONDS:
+            if now - self._waiting_since < PATIENCE_SECONDS:
                 return None
-            for source in restless:
+            for source in (s for s, since in self._restless_since.items() if now - since >= PATIENCE_SECONDS):
                 self._report(source, "restless", "not published, because it is written to again and again; rename it")
         return self._publish(directory, ready)
 
@@ -185,8 +208,9 @@ class Watcher:
                     continue
                 if stat.S_ISREG(found.st_mode):
                     stamps[source] = _stamp(found)
-                elif stat.S_ISLNK(found.st_mode):
-                    self._report(source, found.st_ino, "not published, because it is a symbolic link")
+                else:
+                    what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a file"
+                    self._report(source, (found.st_ino, what), f"not published, because it is {what}")
         return stamps
 
     def _report(self, source: int, what: object, words: str) -> None:
@@ -197,10 +221,18 @@ class Watcher:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[int]:
-    """A descriptor of the directory: all that is looked at and read in one look is in the same one."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _opened(place: Path) -> Iterator[int]:
+    """A descriptor of the directory at this absolute path: all that one look looks at and reads is in the same one.
+
+    No part of the path may be a link: each is opened in the one before. `O_NOFOLLOW` alone looks at the last part.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(place.anchor, _THROUGH | flags)
     try:
+        for number, part in enumerate(place.parts[1:], 2):
+            how = os.O_RDONLY if number == len(place.parts) else _THROUGH
+            above, descriptor = descriptor, os.open(part, how | flags, dir_fd=descriptor)
+            os.close(above)
         yield descriptor
     finally:
         os.close(descriptor)

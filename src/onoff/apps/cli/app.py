@@ -37,7 +37,7 @@ app = App(
     help="ON-OFF privacy: fetch from an untrusted server with perfect privacy that you switch ON and OFF.",
     epilog="onoff COMMAND -h explains a command. Exit codes: 0 done, 1 a check or audit failed, 2 usage, 3 server "
     "unreachable, 4 refused by the server, 5 no message of the source, 6 journal refused, 7 against the client's "
-    "rules, 130 stopped.",
+    "rules, 8 nothing is pending, 130 stopped.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,

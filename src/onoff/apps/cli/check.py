@@ -54,6 +54,7 @@ def check(
         raise OnoffError("give one file: FILE or --journal FILE")
     requests = requests or journal or default_journal()
     if is_journal(requests):
+        _tell_learned(requests, chain)
         known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
         found = of_journal(requests, known)
     elif chain is None:
@@ -73,5 +74,20 @@ def check(
         print(result.words())
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
+            print(
+                "A chain learned from N requests for n sources lasts for about 4 N / n of the same habits, no longer."
+            )
     if result.refuted:
         raise typer.Exit(FOUND)
+
+
+def _tell_learned(journal: Path, chain: Path | None) -> None:
+    """Raise an error if a journal that has learned comes without a chain, and say what it cannot test with one."""
+    from onoff.logs.journals import noted
+
+    found = noted(journal)
+    if found.chain is not None or found.names is None:
+        return
+    if chain is None:
+        raise OnoffError(f"{journal}: was made while learning and has no chain: give the one to test, --chain FILE")
+    note("if the chain was fitted to this journal, this is no test: it knows these requests. Test it on later ones")

@@ -32,9 +32,9 @@ from onoff.apps.cli.options import (
 )
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
-from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner
+from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner, with_journal
 from onoff.apps.tone import note
-from onoff.errors import ChainError, JournalError, OnoffError, SourceError
+from onoff.errors import ChainError, JournalError, NothingPending, SourceError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
@@ -168,6 +168,9 @@ def _last_step(client: Client) -> StepRow:
 
 
 def resume(
+    last: Annotated[
+        bool, typer.Option("--last", help="If nothing is pending, write the last message again; no server is asked.")
+    ] = False,
     out: Out = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
@@ -177,7 +180,10 @@ def resume(
     deadline: Deadline = None,
     as_json: AsJson = False,
 ) -> None:
-    """Finish a pending request, with the query it already had; write its message, or the last one again."""
+    """Finish the pending request, with the query it already had, and write its message.
+
+    If nothing is pending that is an error: the last message may be the answer to another request. --last writes it.
+    """
     import asyncio
 
     from onoff.client.connecting import connect
@@ -198,19 +204,23 @@ def resume(
     with explained(client, RESUME):
         found = client.again() if kept.state.pending is None else asyncio.run(_resume(client))
     if found is None:
-        raise OnoffError("nothing is pending, and no message has arrived yet")
+        raise NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
     message, row = found
     if kept.state.pending is None:
+        if not last:
+            again = with_journal("`onoff resume --last`", path)
+            about = f"{again} writes the last message again, for {client.chain.names[row.request]!r} in step {row.step}"
+            raise NothingPending(f"nothing is pending: ask for what you want. {about}", step=kept.state.step)
         note("nothing was pending; this is the last message again, and no server was asked")
     announced = row.next is not None or kept.promise == "past"
     deliver(message, row, client.chain.names, announced, out, as_json)
 
 
-async def _resume(asked: Client) -> tuple[Message | SourceError, StepRow] | None:
+async def _resume(asked: Client) -> tuple[Message | SourceError, StepRow]:
     """The message of the pending request, or that there is none, with its step."""
     async with asked as client:
         message = await _or_its_error(client.resume())
-        return None if message is None else (message, _last_step(client))
+        return message, _last_step(client)
 
 
 def status(
@@ -220,8 +230,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff.apps.cli.showstatus import print_status
     from onoff.apps.status import status_of
-    from onoff.apps.terminal import print_status
     from onoff.client.learning import NOTE, Learned
     from onoff.client.settings import default_journal
     from onoff.client.snapshot import snapshot

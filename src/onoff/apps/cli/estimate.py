@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
 
 def estimate(
     file: Annotated[Path, typer.Argument(metavar="CHAIN|LOG", help="A chain file, or a log with --log.")],
-    log: Annotated[bool, typer.Option("--log", help="FILE is a log as for `fit`, to which a chain is fitted.")] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="The file is a log as for `fit`; a chain is fitted to it.")
+    ] = False,
     requests: Annotated[int, typer.Option(min=1, max=10**6, metavar="N", help="Requests a day.")] = 100,
     private: Annotated[float, typer.Option(metavar="SHARE", help="The share that is private, 0.01 to 0.99.")] = 0.2,
     run: Annotated[float, typer.Option(min=1, help="How many private requests come in a row, on average.")] = 3.0,
@@ -55,8 +57,10 @@ def estimate(
     mirrored: Annotated[
         int, typer.Option("--mirror", min=1, metavar="N", help="How often a day a mirror fetches all.")
     ] = 24,
-    streams: Annotated[int, typer.Option(min=2, help="How many are simulated for each way.")] = 12,
-    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="For the plans of `both`.")] = 10.0,
+    streams: Annotated[int, typer.Option(min=2, help="How many streams are simulated for each way.")] = 12,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Time to make the plans of `both`.")
+    ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what a day of requests costs by each way of asking, and for whom each way is right."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from onoff.apps.cli.options import (
 )
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside, note
 from onoff.errors import LogError
 
@@ -33,14 +35,15 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=PLAN,
         epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m",
-    )(fit)
+    )(ended_in_order()(fit))
 
 
 def fit(
     log: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            metavar="LOG", help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too; or a journal."
+            metavar="LOG...",
+            help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too; or one or more journals.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
@@ -53,6 +56,10 @@ def fit(
     open_only: Annotated[
         bool, typer.Option("--open-only", help="Of a journal: use requests that were asked OFF alone.")
     ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Leave this source out of the chain; may be given several times."),
+    ] = None,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
     min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
@@ -78,7 +85,7 @@ def fit(
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
     _check_files(log, out, report, plot, force)
     result = fitting.fit(
-        log,
+        *log,
         user=user,
         time=time,
         source=source,
@@ -86,6 +93,7 @@ def fit(
         time_format=time_format,
         kind=kind,
         open_only=open_only,
+        without=without or (),
         gap=pause,
         top=top,
         min_count=min_count,
@@ -102,7 +110,7 @@ def fit(
     _deliver(result, out, report, plot, open_only, as_json)
 
 
-def _check_files(log: Path, out: Path, report: Path | None, plot: Path | None, force: bool) -> None:
+def _check_files(logs: list[Path], out: Path, report: Path | None, plot: Path | None, force: bool) -> None:
     """Refuse files that cannot be written, or that would overwrite one another, before the log is read."""
     from onoff.apps.plots import check_picture
     from onoff.files import check_file
@@ -115,9 +123,11 @@ def _check_files(log: Path, out: Path, report: Path | None, plot: Path | None, f
             raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
     if plot is not None:
         check_picture(plot)
-    files = [file.resolve() for file in (log, out, report, plot) if file is not None]
+    files = [os.path.realpath(file) for file in (*logs, out, report, plot) if file is not None]
     if len(set(files)) < len(files):
-        raise LogError("one would overwrite the other: LOG, --out, --report and --plot are different files")
+        raise LogError(
+            "the same file twice, or one would overwrite the other: LOG, --out, --report and --plot are different files"
+        )
 
 
 def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, open_only: bool, as_json: bool) -> None:
@@ -135,7 +145,7 @@ def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, ope
     else:
         showing.print_fit(result.report, out, open_only)
     if plot is not None:
-        showing.plot_costs(result.report, plot)
+        showing.plot_costs(result.report, plot, out)
         aside(f"drawn: {plot}")
 
 

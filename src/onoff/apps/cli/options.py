@@ -32,12 +32,18 @@ Dask = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")]
 # What the commands of the client share.
 JournalFile = Annotated[
-    Path | None, typer.Option("--journal", metavar="FILE", help="The client's state; made if it is not there.")
+    Path | None,
+    typer.Option(
+        "--journal", metavar="FILE", help="The client's memory; made if it is not there (~/.local/state/onoff/journal)."
+    ),
 ]
-ChainFile = Annotated[Path | None, typer.Option("--chain", metavar="FILE", help="Needed once; then it is remembered.")]
+ChainFile = Annotated[
+    Path | None,
+    typer.Option("--chain", metavar="FILE", help="The habits, .json or .csv; needed once, then remembered."),
+]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
-Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept.")]
+Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff by default).")]
 Lengths = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import PLAN
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
@@ -26,7 +28,9 @@ DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers o
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(plan)
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(
+        ended_in_order()(plan)
+    )
 
 
 def plan(
@@ -35,7 +39,7 @@ def plan(
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each lag.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each lag.")] = None,
     lengths: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
     ] = None,
@@ -46,7 +50,8 @@ def plan(
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
     from contextlib import closing
 
-    from onoff.apps.terminal import plan_progress, print_plans
+    from onoff.apps.planprogress import plan_progress
+    from onoff.apps.terminal import print_plans
     from onoff.apps.workers import Failed, compute
     from onoff.model.chain import Chain
     from onoff.plans.lengths import read_lengths
@@ -87,7 +92,14 @@ def plan(
         print_plans(made_plans)
         print(store.directory)
     if failed:
-        raise PlanError("; ".join(f"lag {lag}: {error}" for lag, error in sorted(failed.items())))
+        raise PlanError("; ".join(_failures(failed)))
+
+
+def _failures(failed: Mapping[int, str]) -> Iterator[str]:
+    """Each error once, with the lags at which it came."""
+    for error in dict.fromkeys(failed[lag] for lag in sorted(failed)):
+        lags = [str(lag) for lag in sorted(failed) if failed[lag] == error]
+        yield f"lag{'s' * (len(lags) > 1)} {', '.join(lags)}: {error}"
 
 
 @dataclass(frozen=True)

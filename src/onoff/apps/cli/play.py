@@ -80,7 +80,7 @@ def play(
     import asyncio
     import os
 
-    from onoff.apps import terminal
+    from onoff.apps.cli.showstatus import print_totals
     from onoff.client.connecting import connect
     from onoff.client.playing import Delivery, parse_items, read_items
 
@@ -108,7 +108,7 @@ def play(
     if as_json:
         print_json(played)
     else:
-        terminal.print_totals(played.totals, client.chain, client.lengths, played.since, client.journal.promise)
+        print_totals(played.totals, client.chain, client.lengths, played.since, client.journal.promise)
     delivery.check()
 
 
@@ -139,13 +139,13 @@ async def _play(
     asked: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
 ) -> tuple[Played, list[StepRow]]:
     """What was played, and the steps that were made for it now."""
-    from onoff.apps import terminal
+    from onoff.apps.terminal import progress
     from onoff.client.playing import play_file
     from onoff.client.settings import SINCE, since_from
 
     async with asked as client:
         before = client.journal.state.step
-        words = await play_file(client, file, items, delivery, restart, terminal.progress("requests"))
+        words = await play_file(client, file, items, delivery, restart, progress("requests"))
         note_new(client)
         since = since_from(client.journal.recall(SINCE))
         steps = [row for row in client.journal.steps(since=before) if row.bytes is not None]

@@ -40,12 +40,15 @@ def proxy(
     learn: Annotated[
         bool, typer.Option("--learn", help="Without a chain: ask for everything, and note requests to fit a chain to.")
     ] = False,
-    private: Annotated[
-        bool | None, typer.Option("--on/--off", help="The privacy switch at the start; otherwise it is as it was left.")
-    ] = None,
+    switch_on: Annotated[
+        bool, typer.Option("--on", help="Start with privacy ON; without --on and --off the switch is as it was left.")
+    ] = False,
+    switch_off: Annotated[bool, typer.Option("--off", help="Start with privacy OFF.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Count, for Prometheus, at /onoff/metrics.")] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Serve counters for Prometheus at /onoff/metrics.")
+    ] = False,
     record: Record = None,
     cache: Cache = None,
     delay: Delay = 0.05,
@@ -64,6 +67,8 @@ def proxy(
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
 
+    if switch_on and switch_off:
+        raise OnoffError("privacy is ON or OFF: give --on or --off, not both")
     logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
     path = journal or default_journal().with_name("learning" if learn else "proxy")
     _refuse_announced(path)
@@ -81,12 +86,14 @@ def proxy(
     def opened(line: Line) -> None:
         if not client.learns:
             note_new(client)
-        if private is not None:
-            line.switch(private)
+        if switch_on or switch_off:
+            line.switch(switch_on)
         if client.learned is not None:
             note(client.learned.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
+        if line.owed:
+            note("the proxy was killed, or a program got no message: the next request is made ON for that")
 
     def ready(url: str) -> None:
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)

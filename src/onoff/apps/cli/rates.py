@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -28,14 +29,16 @@ def rates(
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
     as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="For the optimum of each lag.")] = 60.0,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time to look for the optimum of each lag.")
+    ] = 60.0,
     promise: Annotated[
         str, typer.Option(metavar="both|past", help="past: the everyday mode, which needs no next request; simulated.")
     ] = "both",
     sensitive: Annotated[
         str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
     ] = None,
-    streams: Annotated[int, typer.Option(min=2, help="With --promise past: how many are simulated.")] = 40,
+    streams: Annotated[int, typer.Option(min=2, help="With --promise past: how many streams are simulated.")] = 40,
 ) -> None:
     """Show what a request costs at each lag: everything, the paper's scheme, the optimum, its gap, the outer bound.
 
@@ -55,7 +58,8 @@ def rates(
             Chain.load(chain), wanted, parse_sources(sensitive), streams=streams, time_limit=time_limit,
             bar=report.progress("simulating"),
         )  # fmt: skip
-        _present(found, everydayrates.print_everyday_rates, everydayrates.plot_everyday_rates, as_json, plot)
+        draw = partial(everydayrates.plot_everyday_rates, name=chain.name)
+        _present(found, everydayrates.print_everyday_rates, draw, as_json, plot)
         return
     if promise != "both" or sensitive is not None:
         raise OnoffError("choose --promise both or past; --sensitive needs --promise past")

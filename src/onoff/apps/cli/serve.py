@@ -13,7 +13,7 @@ import typer
 from onoff.apps.cli.shape import SERVE
 from onoff.apps.tone import note
 from onoff.errors import OnoffError, StoreUnavailable
-from onoff.files import read_text
+from onoff.files import check_file, read_text
 from onoff.wire import Catalogue
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
 FILE = "onoff.db"
+REDIS = ("redis", "rediss", "unix")
 LENGTH = 4096
 
 
@@ -50,7 +51,8 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help=f"Hashes of publishers' tokens (or in ${PUBLISHERS}).")
     ] = None,
     readers: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); none: open.")
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); without them all may read."),
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
     body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
@@ -165,18 +167,22 @@ def _is_row(line: str) -> bool:
 
 def _target(given: str | None) -> str:
     """The store; a password comes from the environment, since everybody on the machine sees command lines."""
-    if given is None:
-        return os.environ.get(STORE) or FILE
-    if given.startswith(("redis://", "rediss://", "unix://")):
-        try:
-            parts = urlsplit(given)
-        except ValueError as error:
-            raise OnoffError(f"--store: not the URL of a Redis database ({error})") from None
-        if parts.password or "password" in parse_qs(parts.query):
-            raise OnoffError(
-                f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
-            )
-    return given
+    target = given if given is not None else os.environ.get(STORE) or FILE
+    if "://" not in target:
+        check_file(Path(target))
+        return target
+    where = "--store" if given is not None else f"${STORE}"
+    try:
+        parts = urlsplit(target)
+    except ValueError as error:
+        raise OnoffError(f"{where}: not the URL of a Redis database ({error})") from None
+    if given is not None and (parts.password or "password" in parse_qs(parts.query)):
+        raise OnoffError(
+            f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
+        )
+    if not target.startswith(tuple(f"{scheme}://" for scheme in REDIS)):  # it is not shown: it may have a password
+        raise OnoffError(f"{where}: name a file, or a URL that begins with redis://, rediss:// or unix://")
+    return target
 
 
 def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:

@@ -10,10 +10,12 @@ from onoff.apps.plots import save_costs
 from onoff.apps.terminal import counted, print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
-from onoff.model.misfit import too_few
+from onoff.model.misfit import lasting, too_few
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
+NEARLY = 0.9995  # what would be printed as 1: sums over steps end there
+NO_ESTIMATE = "not possible with so few transitions (the sum over the steps reaches 1)"
 
 
 def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
@@ -35,6 +37,11 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
         return
     rates = f"`onoff rates {shlex.quote(str(chain))} --promise past`"
     print(f"The promise past usually costs less: {rates} says how much.")
+    if report.users == 1:
+        print(
+            f"A chain of so many transitions lasts for about {lasting(report.transitions, report.n):,} requests: after "
+            "that `onoff check` may call it wrong although habits are the same. Then fit again, to these requests too."
+        )
     if any(max(row.bound, row.everyday) >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "
@@ -43,9 +50,15 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
 
 
 def _print_counts(report: Report, open_only: bool) -> None:
-    missing, breaks = "rows without a source", "rows without a source of the chain: each ends a sequence"
+    missing, breaks = (
+        "rows without a source, or of one that is left out",
+        "rows without a source of the chain: each ends a sequence",
+    )
     if open_only:
-        missing, breaks = "private rows, which --open-only leaves out", "rows left out: each ends a sequence"
+        missing, breaks = (
+            "rows left out: asked ON, by --without, or between journals",
+            "all rows left out: each ends a sequence",
+        )
     lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
@@ -116,10 +129,12 @@ def _print_misfit(report: Report) -> None:
 def _within(bound: float, estimate: float | None) -> str:
     """How far from private, in words; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
-    return proved if estimate is None else f"{proved}; estimated: within {estimate:.3f}"
+    if estimate is None:
+        return proved
+    return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
 
 
-def plot_costs(report: Report, file: Path) -> None:
+def plot_costs(report: Report, file: Path, chain: Path) -> None:
     """Draw the outer bound over the lag with its intervals, beside n."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
@@ -133,4 +148,4 @@ def plot_costs(report: Report, file: Path) -> None:
     if ranges:
         where, low, high = zip(*ranges, strict=True)
         axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
-    save_costs(figure, axes, file)
+    save_costs(figure, axes, file, f"{chain.name}, promise both: no scheme costs less than the outer bound")

@@ -9,13 +9,14 @@ import typer
 
 from onoff.apps.cli.options import AsJson
 from onoff.apps.cli.shape import STUDY
+from onoff.apps.ending import ended_in_order
 from onoff.errors import FOUND
 
 SEED = 10  # of a reader of whom a naive client betrays what it does in the long run: 41 % before, 73 % after
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(demo)
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(ended_in_order()(demo))
     app.command(rich_help_panel=STUDY, epilog="Example: onoff reproduce --out figures")(reproduce)
 
 

@@ -11,6 +11,7 @@ import typer
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import STUDY
+from onoff.apps.ending import ended_in_order
 from onoff.apps.tone import aside
 from onoff.errors import FOUND, ClusterError, OnoffError
 from onoff.extras import need
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=STUDY,
         epilog="Example: onoff sweep chain.csv --symmetric 30:0.1,0.5 --lags 1-10 --out sweep.parquet",
-    )(sweep)
+    )(ended_in_order()(sweep))
 
 
 def sweep(
@@ -45,7 +46,7 @@ def sweep(
     scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(AUTO, *SCHEMES)}; once for each.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For each cell.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each cell.")] = None,
     jobs: Jobs = None,
     dask: Dask = None,
     as_json: AsJson = False,

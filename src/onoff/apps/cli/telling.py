@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onoff.client.client import Client
 
 RESUME = "`onoff resume` finishes it"
-COMMANDS = re.compile("`onoff (resume|get [^`]+)`")  # those that an error may advise
+COMMANDS = re.compile("`onoff (resume( --last)?|get [^`]+)`")  # those that an error may advise
 
 
 @contextmanager
@@ -33,9 +33,9 @@ def explained(client: Client, advice: str) -> Iterator[None]:
     try:
         yield
     except PendingRequest as error:
-        raise PendingRequest(_with_journal(str(error), client.path), step=error.step) from None
+        raise PendingRequest(with_journal(str(error), client.path), step=error.step) from None
     except Announced as error:
-        raise Announced(_with_journal(str(error), client.path), announced=error.announced) from None
+        raise Announced(with_journal(str(error), client.path), announced=error.announced) from None
     except (TransportError, JournalError, OSError) as error:
         if isinstance(error, StaleStep):
             raise
@@ -49,15 +49,17 @@ def explained(client: Client, advice: str) -> Iterator[None]:
         if found is None or pending is None or found.chain != client.chain.fingerprint:
             raise
         words = told(error) if isinstance(error, OSError) else str(error)
+        if isinstance(error, TransportError):
+            words = error.happened  # what follows is for Python
         kind = OnoffError if isinstance(error, OSError) else type(error)
-        advice = _with_journal(advice, client.path)
+        advice = with_journal(advice, client.path)
         if isinstance(error, RefusedByServer):
             advice = f"once the server takes it, {advice}"
         wanted = client.chain.names[pending.request]
         raise kind(f"{_sentence(words)} The request for {wanted!r} stays pending: {advice}.") from None
 
 
-def _with_journal(text: str, journal: Path) -> str:
+def with_journal(text: str, journal: Path) -> str:
     """The words with the commands that finish or make a request as they must be typed for this journal."""
     from onoff.client.settings import default_journal
 

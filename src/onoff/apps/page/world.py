@@ -25,7 +25,7 @@ import numpy as np
 from onoff.apps.demo import LENGTH, SWITCHING, news
 from onoff.apps.page.steps import Made, made_steps
 from onoff.client.client import Client
-from onoff.errors import ChainError, ContextError, OnoffError, SessionError
+from onoff.errors import ChainError, ContextError, OnoffError, SessionError, TransportError
 from onoff.model.chain import Chain
 from onoff.server.local import LocalServer
 
@@ -252,7 +252,7 @@ class World(ABC):
                     await self.client.resume()
                 return
             except OnoffError as error:
-                self.failure = str(error)
+                self.failure = error.happened if isinstance(error, TransportError) else str(error)
                 self.record()
                 self.tell()
                 await asyncio.sleep(RETRY)

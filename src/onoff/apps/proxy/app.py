@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -89,8 +90,9 @@ class Application:
                 pass
 
         leaving = asyncio.create_task(gone())
+        either: set[asyncio.Future[Any]] = {answer, leaving}
         try:
-            await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
             self._line.leave(answer)
@@ -107,7 +109,9 @@ class Application:
                 return Response("on\n" if self._line.private else "off\n", 200, page.HEADERS, "text/plain")
             case "PUT":
                 self._line.switch(wanted(await _body(request)))
-                return Response(status_code=204)
+                return Response(
+                    f"privacy is {'ON' if self._line.private else 'OFF'}\n", 200, page.HEADERS, "text/plain"
+                )
             case "POST":
                 form = parse_qs((await _body(request)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):

@@ -117,6 +117,11 @@ class Line:
         self._private = private
 
     @property
+    def owed(self) -> int:
+        """How many of the requests to come are made ON although the switch is OFF."""
+        return self._owed
+
+    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
@@ -241,5 +246,7 @@ class Line:
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
         return told(error)
+    if isinstance(error, TransportError):
+        return error.happened  # the line itself finishes what is pending
     own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
     return str(error) if isinstance(error, OnoffError) else own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from datetime import datetime
 from html import escape
 
@@ -101,8 +102,21 @@ def _following(facts: Facts) -> list[str]:
     if found is None:
         return []
     kind = ' class="loud"' if found.refuted else ""
-    more = " What is promised does not hold for such requests: see <i>check</i> in the manual." if found.refuted else ""
-    return [f"<h2>Do requests follow the chain?</h2><p{kind}>{_safe(found.words())}.{more}</p>"]
+    said = f"<h2>Do requests follow the chain?</h2><p{kind}>{_safe(found.words())}.</p>"
+    return [said, _remedy(facts)] if found.refuted else [said]
+
+
+def _remedy(facts: Facts) -> str:
+    """What to do if the requests do not follow the chain."""
+    journal = shlex.quote(str(facts.path))
+    return (
+        "<p>What is promised does not hold for such requests. Switch ON first: then every request asks for everything, "
+        "and tells nothing whatever the chain is. If you reload all feeds at once, stay ON. If not, your "
+        "habits have changed, or the chain was learned from few requests. Then fit another one to what was asked "
+        "OFF, those of the journal it was learned with and those of this one, and begin a new journal with it: "
+        f"<code>onoff fit LEARNED {escape(journal)} -o new.json --open-only</code>. "
+        "<i>When the chain no longer fits</i> in docs/how-to/proxy.md has the steps.</p>"
+    )
 
 
 def _source(name: str, path: str | None, sensitive: bool) -> str:
@@ -114,8 +128,9 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
 def _numbers(facts: Facts) -> list[str]:
     journal, n = facts.journal, len(facts.names)
     totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
+    made = f"{totals.private:,} of them ON" if facts.learned is None else "all made with everything"
     rows = {
-        "requests": f"{totals.steps:,}, {totals.private:,} of them ON",
+        "requests": f"{totals.steps:,}, {made}",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
         f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
         "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",

@@ -83,57 +83,79 @@ def attack(
     advance: Callable[[], None] = lambda: None,
 ) -> Beliefs:
     """The beliefs of a server that saw these steps, the first of them private; `advance` is called twice a step."""
-    steps, n = len(seen), chain.n
-    hidden = tuple(sorted(sensitive))
-    closed = np.zeros(n, dtype=bool)
-    closed[list(hidden)] = True
-    priors, before, at, after = (np.empty((steps, n)) for _ in range(4))
-    some = np.empty((3, steps))
-    marginal = start_law(chain) if prior is None else prior / prior.sum()
-    none_yet = marginal
-    laws = _known(seen)
-    silent = {t for t, step in enumerate(seen) if laws[t] is None and not step.private}
+    pass_over = _Pass(chain, tuple(sorted(sensitive)), seen, advance)
+    pass_over.forward(start_law(chain) if prior is None else prior / prior.sum())
+    pass_over.back()
+    return pass_over.beliefs()
 
-    # forward[0] is M; forward[1] its part in which no sensitive source was asked for before
-    forward: Floats = np.stack([marginal[None], marginal[None]])
-    kept: list[Floats] = []
-    for t in range(steps):
-        if t % BLOCK == 0:
-            kept.append(forward)
-        priors[t], before[t] = marginal, forward[0].sum(axis=0)
-        marginal, none_yet = times(marginal, chain.P), np.where(closed, 0.0, none_yet)
-        some[0, t], none_yet = 1 - none_yet.sum(), times(none_yet, chain.P)
-        some[1, t] = 1 - forward[1][:, ~closed].sum()
-        link = _link(seen, laws, t, n, hidden)
-        if not (forward[0] * link.chances).sum() > 0:
-            laws, silent = _without(seen, laws, t), silent | _until_full(seen, t)
-            link = _link(seen, laws, t, n, hidden)
-            forward = forward.sum(axis=1, keepdims=True)  # contexts do not matter here any more
+
+class _Pass:
+    """The way forward over a stream, which is kept every `BLOCK` steps, and the way back."""
+
+    def __init__(
+        self, chain: Chain, hidden: tuple[int, ...], seen: Sequence[Seen], advance: Callable[[], None]
+    ) -> None:
+        self._P, self._hidden, self._seen, self._advance = chain.P, hidden, seen, advance
+        self._laws = _known(seen)
+        self._silent = {t for t, step in enumerate(seen) if self._laws[t] is None and not step.private}
+        self._kept: list[Floats] = []
+        self._prior, self._before, self._at, self._after = (np.empty((len(seen), chain.n)) for _ in range(4))
+        self._some_prior, self._some_before, self._some_at = (np.empty(len(seen)) for _ in range(3))
+
+    def forward(self, marginal: Floats) -> None:
+        """Fill all beliefs but those after the stream, from the law of the first request on."""
+        closed = np.zeros(len(marginal), dtype=bool)
+        closed[list(self._hidden)] = True
+        none_yet = marginal
+        # ways[0] is M; ways[1] its part in which no sensitive source was asked for before
+        ways: Floats = np.stack([marginal[None], marginal[None]])
+        for t in range(len(self._seen)):
+            self._prior[t], self._before[t] = marginal, ways[0].sum(axis=0)
+            marginal, none_yet = times(marginal, self._P), np.where(closed, 0.0, none_yet)
+            self._some_prior[t], none_yet = 1 - none_yet.sum(), times(none_yet, self._P)
+            self._some_before[t] = 1 - ways[1][:, ~closed].sum()
+            link = self._link(t)
+            if not (ways[0] * link.chances).sum() > 0:
+                gone = _until_full(self._seen, t)
+                self._laws = [None if s in gone else law for s, law in enumerate(self._laws)]
+                self._silent |= gone
+                link = self._link(t)
+                ways = ways.sum(axis=1, keepdims=True)  # contexts do not matter here any more
             if t % BLOCK == 0:
-                kept[-1] = forward
-        asked = forward * link.chances
-        asked /= asked[0].sum()
-        at[t] = asked[0].sum(axis=0)
-        asked[1][:, closed] = 0.0
-        some[2, t] = 1 - asked[1].sum()
-        forward = _forward(asked, link, chain.P)
-        advance()
+                self._kept.append(ways)
+            asked = ways * link.chances
+            asked /= asked[0].sum()
+            self._at[t] = asked[0].sum(axis=0)
+            asked[1][:, closed] = 0.0
+            self._some_at[t] = 1 - asked[1].sum()
+            ways = _forward(asked, link, self._P)
+            self._advance()
 
-    backward: Floats = np.ones((1, n))
-    for block in range(len(kept) - 1, -1, -1):
-        first = block * BLOCK
-        ways, links = [kept[block][0]], []
-        for t in range(first, min(first + BLOCK, steps)):
-            links.append(_link(seen, laws, t, n, hidden))
-            asked = ways[-1] * links[-1].chances
-            ways.append(_forward((asked / asked.sum())[None], links[-1], chain.P)[0])
-        for t in range(first + len(links) - 1, first - 1, -1):
-            backward = _backward(backward, links[t - first], chain.P)
-            both = ways[t - first] * backward
-            after[t] = both.sum(axis=0) / both.sum()
-            advance()
-    private = tuple(step.private for step in seen)
-    return Beliefs(hidden, private, priors, before, at, after, some[0], some[1], some[2], tuple(sorted(silent)))
+    def back(self) -> None:
+        """Fill the beliefs after the stream. The way forward is computed again, block by block."""
+        backward: Floats = np.ones((1, len(self._P)))
+        for block in range(len(self._kept) - 1, -1, -1):
+            first = block * BLOCK
+            ways, links = [self._kept[block][0]], []
+            for t in range(first, min(first + BLOCK, len(self._seen))):
+                links.append(self._link(t))
+                asked = ways[-1] * links[-1].chances
+                ways.append(_forward((asked / asked.sum())[None], links[-1], self._P)[0])
+            for t in range(first + len(links) - 1, first - 1, -1):
+                backward = _backward(backward, links[t - first], self._P)
+                both = ways[t - first] * backward
+                self._after[t] = both.sum(axis=0) / both.sum()
+                self._advance()
+
+    def beliefs(self) -> Beliefs:
+        """What was found."""
+        private = tuple(step.private for step in self._seen)
+        by_step = self._prior, self._before, self._at, self._after
+        some = self._some_prior, self._some_before, self._some_at
+        return Beliefs(self._hidden, private, *by_step, *some, tuple(sorted(self._silent)))
+
+    def _link(self, t: int) -> _Link:
+        return _link(self._seen, self._laws, t, len(self._P), self._hidden)
 
 
 def divergence(belief: Floats, before: Floats) -> float:
@@ -161,11 +183,6 @@ def _until_full(seen: Sequence[Seen], t: int) -> set[int]:
     """The steps from t to the next full set."""
     end = next((s for s in range(t, len(seen)) if seen[s].private), len(seen))
     return set(range(t, end))
-
-
-def _without(seen: Sequence[Seen], laws: list[Law | None], t: int) -> list[Law | None]:
-    gone = _until_full(seen, t)
-    return [None if s in gone else law for s, law in enumerate(laws)]
 
 
 def _link(seen: Sequence[Seen], laws: Sequence[Law | None], t: int, n: int, hidden: tuple[int, ...]) -> _Link:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from onoff.types import Query
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+Key = TypeVar("Key")
 MOST = 150_000  # entries (past, hidden, memory, request) at one step
 Past = tuple[Query, ...]
 Readers = dict[tuple[tuple[Any, ...], Any, int], int]
@@ -72,8 +73,7 @@ def by_enumeration(
     start: NDArray[np.float64],
 ) -> Streams:
     """Every step exactly. Raises `TooLarge` if there are more than MOST entries."""
-    tree, P = _Tree(client), fixed_matrix(chain)
-    moves = [[(y, int(p)) for y, p in enumerate(row) if p] for row in P]
+    walk = _Walk(chain, client, sensitive)
     total = sum(map(Fraction, start.tolist()))
     first = {((), None, x): int(ONE * Fraction(p) / total) for x, p in enumerate(start.tolist()) if p}
     now: dict[Past, _Node] = {(): _Node((), None, first)}
@@ -85,37 +85,16 @@ def by_enumeration(
         entries = 0
         for past, node in now.items():
             ready = None if private else client.ready(node.public)
-            law = None if ready is None else ready.law
-            laws: Laws = {}
-            branches: dict[Query, dict[tuple[tuple[Any, ...], Any, int], int]] = {}
-            for (hidden, memory, x), p in node.readers.items():
-                known = (x,) if private else (*hidden, x if x in sensitive else None)
-                weights = client.on(x) if private else client.off(ready, x, memory)
-                units = sum(weights.values())
-                for query, weight in weights.items():
-                    mass = p * weight // units
-                    here = laws.setdefault(known, {})
-                    here[query] = here.get(query, 0) + mass
-                    branch = branches.setdefault(query, {})
-                    key = known, memory, x
-                    branch[key] = branch.get(key, 0) + mass
-            found.add(node, laws, law, slack * (len(node.since) + 1))
+            asked = walk.ask(node, ready, private)
+            found.add(node, asked.laws, None if ready is None else ready.law, slack * (len(node.since) + 1))
             if t + 1 == len(statuses):
                 continue
-            stated, charged = (0.0, 0.0) if law is None else (node.stated + law.rounding, node.charged + law.charge)
-            for query, readers in branches.items():
-                public = tree.start if private else _public(tree, node, ready, query)
-                moved: Readers = {}
-                for (known, memory, x), p in readers.items():
-                    keeps = client.remembered(public, x, None if private else memory, private)
-                    for y, chance in moves[x]:
-                        key = known, keeps, y
-                        moved[key] = moved.get(key, 0) + (p * chance >> BITS)
-                entries += len(moved)
+            for query, readers in asked.readers.items():
+                child = walk.move(node, ready, private, query, readers)
+                entries += len(child.readers)
                 if entries > MOST:
                     raise TooLarge(f"{client.name}: more than {MOST} entries")
-                since = () if private else (*node.since, query)
-                after[(*past, query)] = _Node(since, public, moved, stated, charged)
+                after[(*past, query)] = child
         steps.append(found.told(t))
         holds &= found.holds
         faults += [fault for fault in found.faults if fault not in faults]
@@ -126,11 +105,55 @@ def by_enumeration(
     return Streams(client.name, "exact (enumeration)", tuple(steps), holds and not faults, tuple(faults))
 
 
-def _public(tree: _Tree, node: _Node, ready: Any, query: Query) -> Any:
-    """The next public state. (A client that is wrong may send what its law does not have: it goes on all the same.)"""
-    law: Law | None = getattr(ready, "law", None)
-    known = query if law is None or query in law.sets else law.sets[-1]
-    return tree.state(node.since, node.public, known)
+class _Asked(NamedTuple):
+    """What is asked for after a past: the law of the query given what is hidden, and the readers behind each query."""
+
+    laws: Laws
+    readers: dict[Query, Readers]
+
+
+class _Walk:
+    """How readers ask and go on, from one past to those that follow it. Steps are ON if they are `private`."""
+
+    def __init__(self, chain: Chain, client: Client, sensitive: tuple[int, ...]) -> None:
+        self._client, self._sensitive, self._tree = client, sensitive, _Tree(client)
+        self._moves = [[(y, int(p)) for y, p in enumerate(row) if p] for row in fixed_matrix(chain)]
+
+    def ask(self, node: _Node, ready: Any, private: bool) -> _Asked:
+        """Let all readers ask. `ready` is what the client has prepared if the step is OFF."""
+        asked = _Asked({}, {})
+        for (hidden, memory, x), p in node.readers.items():
+            known = (x,) if private else (*hidden, x if x in self._sensitive else None)
+            weights = self._client.on(x) if private else self._client.off(ready, x, memory)
+            units = sum(weights.values())
+            for query, weight in weights.items():
+                mass = p * weight // units
+                _add(asked.laws.setdefault(known, {}), query, mass)
+                _add(asked.readers.setdefault(query, {}), (known, memory, x), mass)
+        return asked
+
+    def move(self, node: _Node, ready: Any, private: bool, query: Query, readers: Readers) -> _Node:
+        """The node after a query of these readers: they remember it, and go on to their next requests."""
+        public = self._tree.start if private else self._public(node, ready, query)
+        moved: Readers = {}
+        for (known, memory, x), p in readers.items():
+            keeps = self._client.remembered(public, x, None if private else memory, private)
+            for y, chance in self._moves[x]:
+                _add(moved, (known, keeps, y), p * chance >> BITS)
+        since = () if private else (*node.since, query)
+        if ready is None:
+            return _Node(since, public, moved)
+        return _Node(since, public, moved, node.stated + ready.law.rounding, node.charged + ready.law.charge)
+
+    def _public(self, node: _Node, ready: Any, query: Query) -> Any:
+        """The next public state. A client that is wrong may send what its law does not have: it goes on, too."""
+        law: Law | None = getattr(ready, "law", None)
+        known = query if law is None or query in law.sets else law.sets[-1]
+        return self._tree.state(node.since, node.public, known)
+
+
+def _add(sums: dict[Key, int], key: Key, mass: int) -> None:
+    sums[key] = sums.get(key, 0) + mass
 
 
 class _Found:

@@ -38,20 +38,20 @@ def sampled_exhibit(
 ) -> Streams:
     """Sampled pasts, each step after them exact up to floats."""
     rng = Random(seed)
-    steps, n = len(statuses), chain.n
-    bits, before, sizes = (np.zeros((streams, steps)) for _ in range(3))
+    steps = len(statuses)
+    numbers, priors = _Numbers(streams, steps), _priors(chain, start, steps)
     distance, average, stated = (np.zeros((streams, steps)) for _ in range(3))
-    priors = _priors(chain, start, steps)
     faults: list[str] = []
     for number in range(streams):
         pasts = Pasts.begin(chain, sensitive, start)
         request, public, memory, charged, so_far = -1, None, None, 0.0, 0.0
         for t, private in enumerate(statuses):
-            request = rng.choices(range(n), (start if request < 0 else chain.P[request]).tolist())[0]
-            before[number, t] = divergence(*(_hidden(law, private, sensitive) for law in (pasts.believed, priors[t])))
+            here = number, t
+            request = rng.choices(range(chain.n), (start if request < 0 else chain.P[request]).tolist())[0]
+            numbers.before[here] = _gained(pasts.believed, priors[t], private, sensitive)
             if private:
                 pasts, public, charged, so_far = pasts.on(), client.started(), 0.0, 0.0
-                sizes[number, t] = n
+                numbers.sizes[here] = chain.n
                 memory = client.remembered(public, request, None, True)
                 continue
             ready = client.ready(public)
@@ -59,8 +59,8 @@ def sampled_exhibit(
             found = check(pasts, law, charged)
             faults += [text for fault in found.faults if (text := f"{fault.rule}: {fault.message}") not in faults]
             so_far, charged = so_far + law.rounding, max(charged, law.charge)
-            bits[number, t], distance[number, t], average[number, t] = found.bits, found.distance, found.average
-            stated[number, t], sizes[number, t] = so_far, law.cost
+            numbers.bits[here], numbers.sizes[here] = found.bits, law.cost
+            distance[here], average[here], stated[here] = found.distance, found.average, so_far
             weights = client.off(ready, request, memory)
             if not weights:
                 faults.append("query: a request that happens is given no query")
@@ -71,17 +71,16 @@ def sampled_exhibit(
         advance()
     own = [f"{fault.rule}: {fault.message}" for fault in client.faults]
     faults = [*own, *(fault for fault in faults if fault not in own)]
-    told = []
+    told = [numbers.told(t, private, sensitive) for t, private in enumerate(statuses)]
     for t, private in enumerate(statuses):
-        margins = _margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])
-        step = Told(
-            t + 1, private, float(bits[:, t].mean()), _mean(before[:, t], private, sensitive), float(sizes[:, t].mean())
-        )
         if not private:
-            apart = float(distance[:, t].max()), float(average[:, t].mean()), float(stated[:, t].mean())
-            most = float(stated[:, t].max())
-            step = replace(step, distance=apart[0], average=apart[1], stated=apart[2], stated_most=most)
-        told.append(replace(step, margins=margins))
+            told[t] = replace(
+                told[t],
+                distance=float(distance[:, t].max()),
+                average=float(average[:, t].mean()),
+                stated=float(stated[:, t].mean()),
+                stated_most=float(stated[:, t].max()),
+            )
     return Streams(client.name, f"exact after {streams} sampled pasts", tuple(told), not faults, tuple(faults))
 
 
@@ -98,15 +97,14 @@ def sampled_leaky(
     """An estimate for a client that keeps nothing in mind."""
     rng = np.random.default_rng(seed)
     steps, n = len(statuses), chain.n
-    bits, before, sizes = (np.zeros((streams, steps)) for _ in range(3))
-    priors = _priors(chain, start, steps)
+    numbers, priors = _Numbers(streams, steps), _priors(chain, start, steps)
     closed = np.isin(np.arange(n), sensitive)
     for number in range(streams):
         believed = start / start.sum()  # p(X_t | queries before)
         given = believed  # the same given also what is hidden of this stream so far
         request = int(rng.choice(n, p=believed))
         for t, private in enumerate(statuses):
-            before[number, t] = divergence(*(_hidden(law, private, sensitive) for law in (believed, priors[t])))
+            numbers.before[number, t] = _gained(believed, priors[t], private, sensitive)
             query = client.draw(request, private, rng)
             chances = client.chances(query, private)
             if private or request in sensitive:
@@ -115,19 +113,29 @@ def sampled_leaky(
                 given = np.where(closed, 0.0, given)
                 given = given / given.sum()
             here, overall = float((given * chances).sum()), float((believed * chances).sum())
-            bits[number, t], sizes[number, t] = np.log2(here / overall), len(query)
+            numbers.bits[number, t], numbers.sizes[number, t] = np.log2(here / overall), len(query)
             believed, given = (
                 times(law * chances / mass, chain.P) for law, mass in ((believed, overall), (given, here))
             )
             request = int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
         advance()
-    told = tuple(
-        Told(t + 1, private, max(0.0, float(bits[:, t].mean())), _mean(before[:, t], private, sensitive),
-             float(sizes[:, t].mean()),
-             margins=(_margin(bits[:, t]), _margin(before[:, t]), _margin(sizes[:, t])))
-        for t, private in enumerate(statuses)
-    )  # fmt: skip
-    return Streams(client.name, f"estimate from {streams} sampled streams", told, None)
+    told = (numbers.told(t, private, sensitive) for t, private in enumerate(statuses))
+    not_negative = tuple(replace(step, bits=max(0.0, step.bits)) for step in told)
+    return Streams(client.name, f"estimate from {streams} sampled streams", not_negative, None)
+
+
+class _Numbers:
+    """What every stream (row) tells at every step (column), before it and by its query, and the size of the query."""
+
+    def __init__(self, streams: int, steps: int) -> None:
+        self.bits, self.before, self.sizes = (np.zeros((streams, steps)) for _ in range(3))
+
+    def told(self, t: int, private: bool, sensitive: tuple[int, ...]) -> Told:
+        """Step t, on average over the streams. Where nothing is hidden, nothing can be told before it."""
+        bits, before, sizes = self.bits[:, t], self.before[:, t], self.sizes[:, t]
+        margins = _margin(bits), _margin(before), _margin(sizes)
+        gained = float(before.mean()) if private or sensitive else None
+        return Told(t + 1, private, float(bits.mean()), gained, float(sizes.mean()), margins=margins)
 
 
 def _priors(chain: Chain, start: Floats, steps: int) -> list[Floats]:
@@ -135,6 +143,11 @@ def _priors(chain: Chain, start: Floats, steps: int) -> list[Floats]:
     for _ in range(steps - 1):
         laws.append(times(laws[-1], chain.P))
     return laws
+
+
+def _gained(believed: Floats, prior: Floats, private: bool, sensitive: tuple[int, ...]) -> float:
+    """Bits by which a belief about a request differs from its prior, in what is hidden of the step."""
+    return divergence(_hidden(believed, private, sensitive), _hidden(prior, private, sensitive))
 
 
 def _hidden(law: Floats, private: bool, sensitive: tuple[int, ...]) -> Floats:
@@ -145,10 +158,6 @@ def _hidden(law: Floats, private: bool, sensitive: tuple[int, ...]) -> Floats:
     if private:
         return law
     return np.append(law[list(sensitive)], np.delete(law, list(sensitive)).sum())
-
-
-def _mean(values: Floats, private: bool, sensitive: tuple[int, ...]) -> float | None:
-    return float(values.mean()) if private or sensitive else None
 
 
 def _margin(values: Floats) -> float:

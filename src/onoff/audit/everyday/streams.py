@@ -29,10 +29,10 @@ class Told:
 
     `bits` is what its query tells about all that is hidden, given the queries before. `before` is what the queries
     before it tell about its own hidden part; None where it has none. `messages` is the expected size of the query.
-    `distance` is the largest total variation, over pasts, between the law of the query and the stated one, `average`
-    its mean, `stated` the mean of all roundings stated since the last ON step and `stated_most` the most of them; None
-    for clients that state nothing. `margins` are those of `bits`, `before` and `messages` (95 %), 0 where streams were
-    enumerated. Steps count from 1.
+    `distance` is the largest total variation, over pasts, between the law of the query and the stated one, and
+    `average` its mean. `stated` is the mean of all roundings stated since the last ON step, and `stated_most` the most
+    of them. These four are None for clients that state nothing. `margins` are those of `bits`, `before` and `messages`
+    (95 %), 0 where streams were enumerated. Steps count from 1.
     """
 
     step: int

@@ -1,8 +1,8 @@
 """A certified upper bound where the streams are too many to enumerate.
 
-If in every context of every step s the law of the query is within d_s of one fixed law (total variation, on average
-over `next`), then the stream is within d = d_1 + ... + d_t of one whose queries are independent of X_B, and
-I(X_B; Q_1..Q_t) <= h(d) + d log2 |X_B| for d <= 1/2; docs/explanation/audit-streams.md has the proof.
+In every context of every step s, let the law of the query be within d_s of one fixed law (total variation, on average
+over `next`). Then the stream is within d = d_1 + ... + d_t of one whose queries are independent of X_B, and
+I(X_B; Q_1..Q_t) <= h(d) + d log2 |X_B| for d <= 1/2. docs/explanation/audit-streams.md has the proof.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def by_enumeration(
 def enumerate_streams(
     chain: Chain, statuses: Sequence[bool], model: Model, start: NDArray[np.float64]
 ) -> Iterator[tuple[Joint, list[int]]]:
-    """After every step: Pr[queries so far; X_B] as integers, a row for each stream of queries; and the steps in B.
+    """After every step Pr[queries so far; X_B] as integers, a row for each stream of queries, with the steps in B.
 
     The columns run over X_B in lexicographic order. `TooLarge` if there are more than PAIRS pairs.
     """

@@ -35,8 +35,8 @@ def audit(
 ) -> Leakage:
     """The information at every t by the strongest method that fits.
 
-    Enumeration if the streams are few. Beyond: for clients with roundings, a certified bound; for others, which ignore
-    the last private request, dynamic programming if beliefs repeat and an estimate from sampled streams if they do not.
+    That is enumeration if the streams are few. Beyond, clients with roundings get a certified bound. Others ignore the
+    last private request: they get dynamic programming if beliefs repeat, else an estimate from sampled streams.
     `advance` is called after each of the slow parts.
     """
     try:

@@ -166,21 +166,16 @@ def audit_transcript(
     sets = [[step.query for step in steps] for steps in other_journals]
     models = planned(exhibits.plans).values()
     beside = others(found, stream, len(evidence.steps), chain.n, models, sets)
-    if ours:
+    requests = announced_requests(chain, evidence.steps, due(evidence.steps)) if ours and evidence.noted else None
+    again = repeats(stream, evidence.steps, requests)
+    if ours:  # of other clients nothing is known that other streams, versions or repeats could break
         used = uses(evidence.steps)
         for model in (step.model for step in expected if step.model is not None):  # without a journal
             used.setdefault(model.name, set())
         bad = uncertified(chain, exhibits, used, tried, progress("certifying plans"), Random(seed).randrange)
-        steps, requests = evidence.steps, None
-        if evidence.noted:
-            requests = announced_requests(chain, steps, due(steps))
-            findings += tuple(naming_findings(stream, steps, requests, chain.n))
-        again = repeats(stream, steps, requests)
-        found_before = (*evidence.log.damaged, *findings, *again.findings)
-        audit = replace(audit, findings=(*found_before, *audit.findings, *beside.findings, *bad))
-    else:
-        again = repeats(stream, evidence.steps, None)
-        audit = replace(audit, findings=(*findings, *audit.findings))
+        named = () if requests is None else naming_findings(stream, evidence.steps, requests, chain.n)
+        findings += (*named, *again.findings, *beside.findings, *bad)
+    audit = replace(audit, findings=(*evidence.log.damaged, *findings, *audit.findings))
     return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again)
 
 

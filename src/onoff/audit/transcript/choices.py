@@ -125,6 +125,8 @@ def _tables(steps: Sequence[Step], dues: Sequence[Due]) -> list[Table]:
         "the request": (0, lambda path, t: path[t]),
         "the next request": (1, lambda path, t: path[t + 1]),
         "whether the next request is the same": (1, lambda path, t: path[t] == path[t + 1]),
+        "the request before": (0, lambda path, t: path[t - 1] if t else None),
+        "the request two before": (0, lambda path, t: path[t - 2] if t > 1 else None),
         "the last private request": (0, lambda path, t: path[lasts[t]]),
     }
     kinds: dict[str, dict[int, Choice]] = {

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from onoff.audit.transcript.gambling import Drawn
-from onoff.types import Floats, Query
+from onoff.types import Floats, Mask, Query
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 0.95)
 UNLIKELY = 0.1  # times 1/n: a request below this is unlikely in its context
@@ -58,7 +58,9 @@ def mistakes(journals: Sequence[Mapping[int, Drawn]] = ()) -> list[Suspicion]:
         Suspicion("sets drawn for a last request that was made OFF", lambda d: _elsewhere(d, d.previous, d.step.next)),
         Suspicion("sets drawn for one lag more", lambda d: _elsewhere(d, d.last, d.step.next, d.lag + 1)),
         Suspicion("the smaller of two draws", smaller_of_two),
-        Suspicion("sets of one source drawn again", _single_redrawn),
+        Suspicion("sets of one source drawn again", lambda drawn: drawn_again(drawn, drawn.sizes == 1)),
+        Suspicion("sets with the request before drawn again", without_previous),
+        Shunned("sets that came the step before drawn again"),
         Memory(
             "a draw remembered for its context", lambda d: (d.step.plan, d.step.request, d.last, d.step.next, d.lag)
         ),
@@ -156,6 +158,21 @@ class Memory(Suspicion):
         )
 
 
+class Shunned(Suspicion):
+    """The set that came the step before is drawn again, once."""
+
+    def __init__(self, hint: str) -> None:
+        self._last: Query | None = None
+        super().__init__(hint, self._redrawn, self._keep)
+
+    def _redrawn(self, drawn: Drawn) -> Floats | None:
+        place = None if self._last is None else drawn.places.get(self._last)
+        return None if place is None else drawn_again(drawn, np.arange(len(drawn.weights)) == place)
+
+    def _keep(self, drawn: Drawn) -> None:
+        self._last = drawn.sets[drawn.index]
+
+
 class Number(Suspicion):
     """The random number of the last draw in the same situation, as far as its set tells it; of tables only."""
 
@@ -214,11 +231,26 @@ def smaller_of_two(drawn: Drawn) -> Floats:
     return chances
 
 
-def _single_redrawn(drawn: Drawn) -> Floats:
-    single = drawn.sizes == 1
-    again = float(drawn.p[single].sum())
-    chances: Floats = np.where(single, drawn.p * again, drawn.p * (1 + again))
+def larger_of_two(drawn: Drawn) -> Floats:
+    """Two draws, of which the larger set is sent."""
+    by_size = np.bincount(drawn.sizes, drawn.p)
+    smaller = np.cumsum(by_size) - by_size
+    chances: Floats = drawn.p * (by_size + 2 * smaller)[drawn.sizes]
     return chances
+
+
+def drawn_again(drawn: Drawn, unwanted: Mask) -> Floats:
+    """A set that is unwanted is drawn again, once."""
+    again = float(drawn.p[unwanted].sum())
+    chances: Floats = np.where(unwanted, drawn.p * again, drawn.p * (1 + again))
+    return chances
+
+
+def without_previous(drawn: Drawn) -> Floats | None:
+    """A set that holds the request before is drawn again, once, unless that is wanted again."""
+    if drawn.previous < 0 or drawn.previous == drawn.step.request:
+        return None
+    return drawn_again(drawn, drawn.member[:, drawn.previous])
 
 
 def _as_in(other: Mapping[int, Drawn], drawn: Drawn, bits: bool = False, same: bool = False) -> Floats | None:

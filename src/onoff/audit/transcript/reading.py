@@ -234,7 +234,7 @@ def _rows(file: Path, *queries: str) -> list[list[Any]]:
             return [database.execute(query).fetchall() for query in queries]
         finally:
             database.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from reprlib import repr as short
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -21,6 +22,8 @@ def checked_server(url: str) -> str:
 
 def checked_url(url: str, needed: str = "http(s)://host/path is needed") -> SplitResult:
     """The parts of a URL that can be asked for; `needed` says what it should look like."""
+    if not isinstance(url, str):
+        raise CatalogueError(f"{short(url)} is not an address: {needed}")
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
@@ -48,7 +51,7 @@ def request_of(url: str) -> str:
 
 def checked_token(token: str) -> str:
     """A token that fits into a header; the error does not repeat it."""
-    if not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):
+    if not isinstance(token, str) or not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):
         raise CatalogueError("the reader's token has a character that no token has: was all of ONOFF_TOKEN copied?")
     return token
 

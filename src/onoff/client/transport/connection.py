@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ import httpx
 
 from onoff.errors import OnoffError, Unavailable
 from onoff.foreign import plain
+from onoff.types import is_number, is_whole
 
 HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "onoff"}
 DEADLINE = 120.0  # seconds for a whole answer, beside what its size adds
@@ -37,7 +39,7 @@ def open_connections(
     return httpx.AsyncClient(
         base_url=origins[0],
         headers={**HEADERS, **(headers or {})},
-        timeout=timeout,
+        timeout=checked_timeout(timeout),
         limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
         follow_redirects=False,
         event_hooks={"response": [_stay]},
@@ -62,9 +64,23 @@ async def _stay(response: httpx.Response) -> None:
 
 def checked_deadline(seconds: float) -> float:
     """A deadline that ends every answer. Raises `OnoffError` if it is not a positive number."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise OnoffError(f"a deadline is a number of seconds above 0, not {seconds:g}")
+    if not (is_number(seconds) and math.isfinite(seconds) and seconds > 0):
+        raise OnoffError(f"a deadline is a number of seconds above 0, not {seconds!r}")
     return seconds
+
+
+def checked_timeout(seconds: float) -> float:
+    """Seconds for one read. Raises `OnoffError` if it is not a positive number."""
+    if not (is_number(seconds) and math.isfinite(seconds) and seconds > 0):
+        raise OnoffError(f"a timeout is a number of seconds above 0, not {seconds!r}")
+    return seconds
+
+
+def checked_limit(most: int) -> int:
+    """How many bytes may come. Raises `OnoffError` if it is not a whole number."""
+    if not is_whole(most, 1):
+        raise OnoffError(f"a limit is a whole number of bytes above 0, not {most!r}")
+    return most
 
 
 @asynccontextmanager
@@ -109,7 +125,8 @@ def _what_happened(error: httpx.HTTPError) -> str:
 
     What came is called broken HTTP, except where httpx means that the connection ended, before the answer or within it.
     """
-    reason = f"({type(error).__name__}: {plain(str(error))})"
+    words = re.sub(r"\[Errno -?[0-9]+\] ", "", plain(str(error)))  # a number of the system tells nobody anything
+    reason = f"({type(error).__name__}: {words})"
     ended = "disconnected" in str(error) or "closed connection" in str(error)
     if isinstance(error, httpx.RemoteProtocolError) and not ended:
         return f"sent something that is not HTTP {reason}: is it the address of a web server?"

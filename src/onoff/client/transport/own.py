@@ -10,7 +10,7 @@ import httpx
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_server, checked_token
 from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
-from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, StaleStep, Unavailable
+from onoff.errors import AFRESH, AnswerError, CatalogueError, NotOpen, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, Query, Unchanged, decode_answer
 
@@ -40,7 +40,7 @@ class OnoffTransport:
     @property
     def catalogue(self) -> Catalogue:
         if self._catalogue is None:
-            raise RuntimeError("connect first")
+            raise NotOpen("the transport knows nothing of its server yet: a client connects it when it is opened")
         return self._catalogue
 
     @property

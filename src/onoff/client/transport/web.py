@@ -10,16 +10,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from reprlib import repr as short
 
 import httpx
 
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_url, masked, origin_of, request_of
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
+from onoff.client.transport.connection import (
+    ANSWER_LIMIT,
+    DEADLINE,
+    checked_deadline,
+    checked_limit,
+    open_connections,
+    read,
+    within,
+)
 from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import CatalogueError, SourceError
-from onoff.files import told
+from onoff.files import path_of, told
 from onoff.foreign import plain
 
 BODY_LIMIT = 64 * 2**20
@@ -42,8 +52,8 @@ class HttpTransport:
         deadline: float | None = None,
         answer_limit: int = ANSWER_LIMIT,
     ) -> None:
-        self._sources = dict(sources)
-        self._limit, self._answer_limit = body_limit, answer_limit
+        self._sources = _checked(sources)
+        self._limit, self._answer_limit = checked_limit(body_limit), checked_limit(answer_limit)
         self._deadline = (
             DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else checked_deadline(deadline)
         )
@@ -53,7 +63,7 @@ class HttpTransport:
     def load(cls, file: str | Path, deadline: float | None = None) -> HttpTransport:
         """Read the catalogue from a file."""
         try:
-            data = json.loads(Path(file).read_text(encoding="utf-8"))
+            data = json.loads(path_of(file, "the file of URLs", CatalogueError).read_text(encoding="utf-8"))
         except OSError as error:
             raise CatalogueError(told(error)) from None
         except (ValueError, RecursionError) as error:
@@ -120,6 +130,13 @@ def _content(status: int, body: bytes, headers: httpx.Headers, held: str | None)
         return Content(200, b"", unchanged=True)
     version = version_of(headers) if status == 200 else None
     return Content(status, body, None, type_of(headers), version, size=len(body))
+
+
+def _checked(sources: object) -> dict[str, str]:
+    """{name: URL}, as far as types go."""
+    if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
+        raise CatalogueError(f"the sources are {short(sources)}: a URL for each name is needed")
+    return dict(sources)
 
 
 def _origins(sources: dict[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoundUrls:
-    """The sources {name: URL}, sorted by name; the URLs in the list of those that were redirected; how many servers."""
+    """The sources {name: URL}, sorted by name, the URLs that redirected ones had in the list, and how many servers."""
 
     urls: Mapping[str, str]
     redirected: Mapping[str, str]

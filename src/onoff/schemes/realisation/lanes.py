@@ -7,15 +7,18 @@ The iteration is v <- 1 / T with a = p v: that of `sinkhorn` without logarithms,
 double precision. Sums run along neighbouring sets (`onoff.schemes.realisation.sums`) and begin anew every few sets, so
 that no sum meets many roundings.
 
+Every array ends with the lanes. The innermost loops run over them, and the compiler does several lanes at once.
+
 What a compiler may do to NaN must not certify anything: every test of a certificate is one that NaN fails.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from onoff.model.powers import gamma, times
 from onoff.schemes.law import Law
@@ -25,25 +28,49 @@ from onoff.types import Floats, Mask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
 LANES = 32
 ANEW = 64  # sets after which the running sums begin anew
 KEPT = 0.1  # the least share of a factor that a step leaves: factors stay positive
+
+
+class _Sets(NamedTuple):
+    """A law, each set by what it changes of the one before: `source[first[q] : first[q + 1]]`, with a `sign` each.
+
+    At a set that begins `anew` sums are 0 before it. `entries` counts the changes of each source, and `error` bounds
+    the relative error of a sum.
+    """
+
+    mass: Floats
+    first: NDArray[np.uint64]  # unsigned: the compiler need not think of negative indices
+    source: NDArray[np.uint64]
+    sign: Floats
+    anew: Mask
+    entries: Floats
+    error: float
+
+
+class _Lanes(NamedTuple):
+    """The numbers of all lanes: of each source (p, v, those `before`, a and T), of each set (b), and of each lane."""
+
+    p: Floats
+    v: Floats
+    before: Floats
+    a: Floats
+    T: Floats
+    b: Floats
+    least: Floats  # the smallest sum of a over the members of a set
+    total: Floats  # the sum of b
+    row: NDArray[np.int64]  # -1 if the lane has no work
+    step: NDArray[np.int64]
+    rho: Floats
 
 
 class Screen:
     """Certifies rows for one law, as `onoff.schemes.realisation.sinkhorn.Screen` does. `slack` is s there."""
 
     def __init__(self, law: Law, slack: float) -> None:
-        mass = law.mass / law.total
-        first, source, sign, anew = _changes(law.member)
-        entries = np.bincount(source.astype(np.intp), minlength=law.member.shape[1]).astype(np.float64)
-        # Of members, a sum meets the changes since it began; of sets, those, and the changes of its source.
-        longest = np.diff(first[np.append(np.flatnonzero(anew), len(mass))]).max() + entries.max()
-        self._law = first, source, sign, anew, mass, entries, gamma(float(longest) + ANEW + 8)
-        self._slack = slack
-        hit = times(mass, law.member)
+        self._sets, self._slack = _changes(law.member, law.mass / law.total), slack
+        hit = times(self._sets.mass, law.member)
         self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
 
     def start(self, row: Floats) -> Floats | None:
@@ -57,16 +84,17 @@ class Screen:
 
     def _scaled(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
         passed, factors = np.zeros(len(rows), dtype=np.bool_), np.zeros(rows.shape)
-        _scale(*self._law, np.ascontiguousarray(rows), start, self._slack, LANES, rounds, passed, factors)
+        _scale(self._sets, np.ascontiguousarray(rows), start, self._slack, LANES, rounds, passed, factors)
         return passed, factors
 
 
-def _changes(member: Mask) -> tuple[NDArray[Any], ...]:
-    """What each set adds to the one before, and takes away: `source[first[q] : first[q + 1]]` and their signs.
+def _changes(member: Mask, mass: Floats) -> _Sets:
+    """What each set adds to the one before, and takes away.
 
     Where that is more than its members, and every few sets, sums begin anew: a set adds all its members.
     """
-    before = np.zeros(member.shape[1], dtype=bool)
+    n = member.shape[1]
+    before = np.zeros(n, dtype=bool)
     first, sources, signs = [0], [], []
     anew = np.zeros(len(member), dtype=np.bool_)
     since = ANEW
@@ -79,120 +107,167 @@ def _changes(member: Mask) -> tuple[NDArray[Any], ...]:
         signs.append(np.where(row[changed], 1.0, -1.0))
         first.append(first[-1] + len(changed))
         before = row
-    # Unsigned: the compiler need not think of negative indices.
-    return np.array(first, np.uint64), np.concatenate(sources).astype(np.uint64), np.concatenate(signs), anew
+    ends, source = np.array(first), np.concatenate(sources)
+    entries = np.bincount(source, minlength=n).astype(np.float64)
+    # Of members, a sum meets the changes since it began; of sets, those, and the changes of its source.
+    longest = np.diff(ends[np.append(np.flatnonzero(anew), len(member))]).max() + entries.max()
+    error = gamma(float(longest) + ANEW + 8)
+    return _Sets(mass, ends.astype(np.uint64), source.astype(np.uint64), np.concatenate(signs), anew, entries, error)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled into those that call it: only there the compiler sees that no two arrays overlap."""
     try:
-        made = njit(function, cache=True, error_model="numpy")
+        made = njit(function, cache=True, error_model="numpy", inline="always")
     except RuntimeError:  # there is no place to keep it for the next process
-        made = njit(function, error_model="numpy")
+        made = njit(function, error_model="numpy", inline="always")
     result: Callable[..., Any] = made
     return result
 
 
 @_compiled
-def _certified(p, v, a, T, least, total, entries, error, slack):  # type: ignore[no-untyped-def]
-    """Whether the certificate holds with all errors: sets may get less, sources may send more."""
+def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: ignore[no-untyped-def]
+    """Scale all rows in `width` lanes. Says which `passed`, and their `factors`.
+
+    The width is a variable, since loops over lanes whose number the compiler knows take twice as long.
+    """
+    count, n = rows.shape
+    of_sources, of_sets = (n, width), (len(sets.mass), width)
+    lanes = _Lanes(
+        p=np.zeros(of_sources),
+        v=np.zeros(of_sources),
+        before=np.zeros(of_sources),
+        a=np.empty(of_sources),
+        T=np.empty(of_sources),
+        b=np.empty(of_sets),
+        least=np.empty(width),
+        total=np.empty(width),
+        row=np.full(width, -1),
+        step=np.zeros(width, np.int64),
+        rho=np.ones(width),
+    )
+    following = done = 0
+    while done < count:
+        for w in range(width):
+            if lanes.row[w] < 0 and following < count:
+                _begin(lanes, w, following, rows, start)
+                following += 1
+        _fill_sets(sets, lanes)
+        _fill_sources(sets, lanes)
+        most = _most_sent(lanes)
+        for w in range(width):
+            index = lanes.row[w]
+            if index < 0:
+                continue
+            sure = most[w] * (1 - 0.9 * slack) <= 1 and _certified(sets, lanes, w, slack)
+            if sure or lanes.step[w] >= rounds:
+                passed[index], lanes.row[w] = sure, -1
+                factors[index] = lanes.v[:, w]
+                done += 1
+        _move(lanes)
+
+
+@_compiled
+def _begin(lanes, w, row, rows, start):  # type: ignore[no-untyped-def]
+    """Let a lane begin with a row. Nothing of the row before it is left, which may have ended as NaN."""
+    lanes.row[w], lanes.step[w] = row, 0
+    lanes.p[:, w] = rows[row]
+    lanes.v[:, w] = start
+    lanes.before[:, w] = start
+
+
+@_compiled
+def _fill_sets(sets, lanes):  # type: ignore[no-untyped-def]
+    """Set a_x = p_x v_x and b_q = mass(q) / sum_{x in q} a_x, and keep the least of these sums."""
+    width = len(lanes.rho)
+    mass, first, source, sign, anew = sets.mass, sets.first, sets.source, sets.sign, sets.anew
+    a, b, least, run = lanes.a, lanes.b, lanes.least, np.zeros(width)
+    p, v = lanes.p, lanes.v
+    for x in range(len(p)):
+        for w in range(width):
+            a[x, w] = p[x, w] * v[x, w]
+    least[:] = np.inf
+    for q in range(len(mass)):
+        if anew[q]:
+            run[:] = 0.0
+        for e in range(first[q], first[q + 1]):
+            x, s = source[e], sign[e]
+            for w in range(width):
+                run[w] += s * a[x, w]
+        m = mass[q]
+        for w in range(width):
+            b[q, w] = m / run[w]
+            least[w] = min(least[w], run[w])
+
+
+@_compiled
+def _fill_sources(sets, lanes):  # type: ignore[no-untyped-def]
+    """Set T_x = sum_{q : x in q} b_q and the total of b, which is not finite if any b_q is not."""
+    width = len(lanes.rho)
+    first, source, sign, anew = sets.first, sets.source, sets.sign, sets.anew
+    b, T, total, run = lanes.b, lanes.T, lanes.total, np.zeros(width)
+    T[:] = 0.0
+    total[:] = 0.0
+    for q in range(len(b) - 1, -1, -1):
+        for w in range(width):
+            run[w] += b[q, w]
+            total[w] += b[q, w]
+        for e in range(first[q], first[q + 1]):
+            x, s = source[e], sign[e]
+            for w in range(width):
+                T[x, w] += s * run[w]
+        if anew[q]:
+            run[:] = 0.0
+
+
+@_compiled
+def _most_sent(lanes):  # type: ignore[no-untyped-def]
+    """The largest share of what it has that a source sends, in every lane."""
+    width = len(lanes.rho)
+    p, v, T, most = lanes.p, lanes.v, lanes.T, np.zeros(width)
+    for x in range(len(p)):
+        for w in range(width):
+            most[w] = max(most[w], v[x, w] * T[x, w] if p[x, w] > 0 else 0.0)
+    return most
+
+
+@_compiled
+def _certified(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
+    """Whether the certificate holds in a lane with all errors: sets may get less, sources may send more."""
+    least, total, entries = lanes.least[w], lanes.total[w], sets.entries
     if not (least > 0 and total < np.inf):
         return False
     weight = 0.0
-    for x in range(len(p)):
-        weight += entries[x] * a[x]
-    less = 1 - error * weight / least
+    for x in range(len(entries)):
+        weight += entries[x] * lanes.a[x, w]
+    less = 1 - sets.error * weight / least
     if not less > 0:
         return False
-    for x in range(len(p)):
-        sent = v[x] * (T[x] + error * entries[x] * total)
-        if p[x] != 0 and not (1 - 0.95 * slack) * sent <= less:
+    for x in range(len(entries)):
+        sent = lanes.v[x, w] * (lanes.T[x, w] + sets.error * entries[x] * total)
+        if lanes.p[x, w] != 0 and not (1 - 0.95 * slack) * sent <= less:
             return False
     return True
 
 
 @_compiled
-def _scale(first, source, sign, anew, mass, entries, error, rows, start, slack, lanes, rounds, passed, factors):  # type: ignore[no-untyped-def]  # noqa: PLR0915
-    """Scale all rows. Says which `passed`, and their `factors`."""
-    count, n = rows.shape
-    sets = len(mass)
-    p, v, before = np.empty((n, lanes)), np.empty((n, lanes)), np.empty((n, lanes))
-    a, T, b = np.empty((n, lanes)), np.empty((n, lanes)), np.empty((sets, lanes))
-    run, least, total, most = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
-    rho, plain, now, then = np.ones(lanes), np.zeros(lanes), np.ones(lanes), np.zeros(lanes)
-    row, step = np.full(lanes, -1), np.zeros(lanes, np.int64)
-    following = working = 0
-    for w in range(lanes):
-        if following < count:
-            row[w] = following
-            following += 1
-            working += 1
-        for x in range(n):
-            p[x, w] = rows[max(row[w], 0), x]
-            v[x, w] = before[x, w] = start[x]
-    while working:
-        for x in range(n):
-            for w in range(lanes):
-                a[x, w] = p[x, w] * v[x, w]
-                T[x, w] = 0.0
-        for w in range(lanes):
-            run[w], least[w], total[w], most[w] = 0.0, np.inf, 0.0, 0.0
-        for q in range(sets):
-            if anew[q]:
-                for w in range(lanes):
-                    run[w] = 0.0
-            for e in range(first[q], first[q + 1]):
-                x, s = source[e], sign[e]
-                for w in range(lanes):
-                    run[w] += s * a[x, w]
-            m = mass[q]
-            for w in range(lanes):
-                b[q, w] = m / run[w]
-                least[w] = min(least[w], run[w])
-        for w in range(lanes):
-            run[w] = 0.0
-        for q in range(sets - 1, -1, -1):
-            for w in range(lanes):
-                run[w] += b[q, w]
-                total[w] += b[q, w]  # not finite if any of them is not
-            for e in range(first[q], first[q + 1]):
-                x, s = source[e], sign[e]
-                for w in range(lanes):
-                    T[x, w] += s * run[w]
-            if anew[q]:
-                for w in range(lanes):
-                    run[w] = 0.0
-        for x in range(n):
-            for w in range(lanes):
-                most[w] = max(most[w], v[x, w] * T[x, w] if p[x, w] > 0 else 0.0)
-        for w in range(lanes):
-            plain[w], now[w], then[w] = 0.0, 1.0, 0.0  # a lane without work stays as it is
-            if row[w] < 0:
-                continue
-            sure = most[w] * (1 - 0.9 * slack) <= 1 and _certified(
-                p[:, w], v[:, w], a[:, w], T[:, w], least[w], total[w], entries, error, slack
-            )
-            if sure or step[w] >= rounds:
-                passed[row[w]] = sure
-                for x in range(n):
-                    factors[row[w], x] = v[x, w]
-                row[w], step[w] = -1, 0
-                if following < count:
-                    row[w] = following
-                    following += 1
-                    for x in range(n):
-                        p[x, w], v[x, w] = rows[row[w], x], start[x]
-                else:
-                    working -= 1
-                continue
-            theta, steps = (FAST, step[w]) if step[w] < FIRST else (SLOW, step[w] - FIRST)
+def _move(lanes):  # type: ignore[no-untyped-def]
+    """Take a step of Chebyshev's semi-iteration in every lane that has work: first of theta FAST, later of SLOW."""
+    width = len(lanes.rho)
+    v, before, T, rho = lanes.v, lanes.before, lanes.T, lanes.rho
+    plain, now, then = np.zeros(width), np.ones(width), np.zeros(width)
+    for w in range(width):
+        if lanes.row[w] >= 0:
+            step = lanes.step[w]
+            theta, steps = (FAST, step) if step < FIRST else (SLOW, step - FIRST)
             shrink = (theta / (2 - theta)) ** 2 / (2 if steps == 1 else 4)
             rho[w] = 1.0 if steps == 0 else 1 / (1 - shrink * rho[w])
             plain[w], now[w], then[w] = rho[w] * 2 / (2 - theta), -rho[w] * theta / (2 - theta), 1 - rho[w]
-            step[w] += 1
-        for x in range(n):
-            for w in range(lanes):
-                moved = now[w] * v[x, w] + then[w] * before[x, w]
-                if plain[w] > 0:
-                    moved = max(moved + plain[w] / T[x, w], KEPT * v[x, w])
-                before[x, w] = v[x, w]
-                v[x, w] = moved
+            lanes.step[w] += 1
+    for x in range(len(v)):
+        for w in range(width):
+            moved = now[w] * v[x, w] + then[w] * before[x, w]
+            if plain[w] > 0:
+                moved = max(moved + plain[w] / T[x, w], KEPT * v[x, w])
+            before[x, w] = v[x, w]
+            v[x, w] = moved

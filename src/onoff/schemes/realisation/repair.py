@@ -13,7 +13,7 @@ import numpy as np
 
 from onoff.schemes.law import Law, merged
 from onoff.schemes.realisation.network import Network, supplies
-from onoff.types import Floats, Mask
+from onoff.types import Floats, Mask, Units
 
 
 class Repair:
@@ -29,27 +29,18 @@ class Repair:
         return int(supply.sum()) - self._network.ship(supply)
 
     def fix(self, row: Floats) -> bool:
-        """Make the law realise the row, and return whether anything had to be done.
-
-        Unmatched sources and unmatched sets are laid side by side, largest first, and paired where they overlap:
-        few new sets.
-        """
+        """Make the law realise the row, and return whether anything had to be done."""
         if not self.shortfall(row):
             return False
         missing = supplies(row, self.law.total) - self._network.shipped()
         spare = self.law.mass - self._network.filled()
-        sources, sets = np.flatnonzero(missing > 0), np.flatnonzero(spare > 0)
-        sources, sets = sources[np.argsort(-missing[sources])], sets[np.argsort(-spare[sets])]
-        source_ends, set_ends = np.cumsum(missing[sources]), np.cumsum(spare[sets])
-        ends = np.union1d(source_ends, set_ends[set_ends < source_ends[-1]])
-        units = np.diff(ends, prepend=0)
-        x, q = sources[np.searchsorted(source_ends, ends)], sets[np.searchsorted(set_ends, ends)]
-        larger = self.law.member[q]
-        larger[np.arange(len(x)), x] = True
-        mass = self.law.mass.copy()
-        np.subtract.at(mass, q, units)
-        order = np.argsort(np.concatenate([np.arange(len(mass)), q]), kind="stable")  # each beside what it was
-        member, mass = np.concatenate([self.law.member, larger]), np.concatenate([mass, units])
+        sources, sets, units = _paired(missing, spare)
+        larger = self.law.member[sets]
+        larger[np.arange(len(sets)), sources] = True
+        left = self.law.mass.copy()
+        np.subtract.at(left, sets, units)
+        member, mass = np.concatenate([self.law.member, larger]), np.concatenate([left, units])
+        order = np.argsort(np.concatenate([np.arange(len(left)), sets]), kind="stable")  # each beside what it was
         self.law = Law(*merged(member[order], mass[order]))
         self._network = Network(self.law.member, self.law.mass)
         return True
@@ -65,6 +56,20 @@ class Repair:
             self.fix(rows[i])
 
 
+def _paired(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
+    """Which source goes into which set with how many units: all that is missing, into spare mass.
+
+    Both are laid side by side, largest first, and paired where they overlap. So there are few pairs.
+    """
+    sources, sets = np.flatnonzero(missing > 0), np.flatnonzero(spare > 0)
+    sources, sets = sources[np.argsort(-missing[sources])], sets[np.argsort(-spare[sets])]
+    source_ends, set_ends = np.cumsum(missing[sources]), np.cumsum(spare[sets])
+    ends = np.union1d(source_ends, set_ends[set_ends < source_ends[-1]])
+    x, q = sources[np.searchsorted(source_ends, ends)], sets[np.searchsorted(set_ends, ends)]
+    return x, q, np.diff(ends, prepend=0)
+
+
 def in_time(deadline: float) -> None:
+    """Raise `TimeoutError` if the deadline has passed."""
     if time.monotonic() > deadline:
         raise TimeoutError("the time limit has passed")

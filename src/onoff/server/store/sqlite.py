@@ -131,5 +131,5 @@ class SqliteStore:
             yield
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"{self._path}: {error}") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
             raise StoreError(f"{self._path}: {error}") from error

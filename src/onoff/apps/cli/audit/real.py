@@ -40,7 +40,7 @@ def real(
     switch: Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability of switching before a step.")] = 0.3,
     lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
-    seed: Annotated[int, typer.Option(min=0, help="Of the halves, the statuses and the queries.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, the statuses and the queries.")] = 1,
     promise: Annotated[
         str, typer.Option(metavar="both|past", help="past: the everyday mode, beside the announced one.")
     ] = "both",
@@ -116,7 +116,7 @@ def _past(
 
 def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     """One plan with a table for each lag."""
-    from onoff.apps.terminal import plan_progress
+    from onoff.apps.planprogress import plan_progress
     from onoff.audit.models import has_table
     from onoff.plans.making import plan
 

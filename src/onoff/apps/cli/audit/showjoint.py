@@ -54,6 +54,8 @@ def print_joint(statuses: Sequence[bool], findings: Sequence[Leakage]) -> None:
                 for finding, about, found in measured
             ],
         )
+        if missing := [finding.scheme for finding in findings if finding.whole is None]:
+            print(f"guesses take all streams one by one, and of {', '.join(missing)} there are too many: bits only")
 
 
 def bits(value: float) -> str:

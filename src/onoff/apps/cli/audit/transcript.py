@@ -40,7 +40,9 @@ def register(app: typer.Typer) -> None:
 def transcript(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="What `onoff serve --transcript` wrote.")],
     chain: Annotated[Path, typer.Option(metavar="FILE", help="The chain of the requests.")],
-    journal: Annotated[Path | None, typer.Option(metavar="FILE", help="The client's, for statuses and plans.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The client's journal, for statuses and plans.")
+    ] = None,
     plans: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the client's plans are kept.")] = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The laws that a client of the everyday mode recorded.")

@@ -18,12 +18,16 @@ from onoff.audit.transcript.gambling import Drawn, Gambler, Leaning
 from onoff.audit.transcript.mistakes import (
     Memory,
     Number,
+    Shunned,
     Suspicion,
+    drawn_again,
     full,
     generators,
+    larger_of_two,
     repeated,
     smaller_of_two,
     unlikely,
+    without_previous,
     without_request,
 )
 from onoff.audit.transcript.reading import Step
@@ -170,7 +174,11 @@ def everyday_mistakes(sensitive: Sequence[int], astray: Mapping[str, Contexts]) 
         Suspicion("sets of the likeliest open request for sensitive ones", lambda d: of_sensitive(_likeliest(d), d)),
         Suspicion("sets drawn without the request", without_request),
         Suspicion("the smaller of two draws", smaller_of_two),
+        Suspicion("the smaller of two draws for sensitive requests", lambda d: of_sensitive(smaller_of_two(d), d)),
+        Suspicion("the larger of two draws for sensitive requests", lambda d: of_sensitive(larger_of_two(d), d)),
         Suspicion("the smallest sets drawn again", _smallest_redrawn),
+        Suspicion("sets with the request before drawn again", without_previous),
+        Shunned("sets that came the step before drawn again"),
         Suspicion("sets drawn in the context before in the list", lambda drawn: _in_context(drawn, drawn.last - 1)),
         Suspicion("sets drawn in the context after in the list", lambda drawn: _in_context(drawn, drawn.last + 1)),
         Memory("the set of the step before", lambda drawn: None),
@@ -219,7 +227,4 @@ def _uniform(drawn: Drawn) -> Floats:
 
 
 def _smallest_redrawn(drawn: Drawn) -> Floats:
-    small = drawn.sizes == drawn.sizes[drawn.p > 0].min()
-    again = float(drawn.p[small].sum())
-    chances: Floats = np.where(small, drawn.p * again, drawn.p * (1 + again))
-    return chances
+    return drawn_again(drawn, drawn.sizes == drawn.sizes[drawn.p > 0].min())

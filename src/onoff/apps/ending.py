@@ -1,0 +1,38 @@
+"""SIGTERM and a terminal that is closed (SIGHUP), for commands that have temporary directories or processes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command just as Ctrl-C does: what is temporary is deleted first.
+
+    Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where that is ignored, the command exits. The second
+    signal ends it at once, as by default: work in a library may be long. What was ignored (nohup) stays so.
+    """
+    ours = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+
+    def end(number: int, _: FrameType | None) -> None:
+        restore()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background
+            sys.exit(128 + number)
+        signal.raise_signal(signal.SIGINT)
+
+    def restore() -> None:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,145 @@
+"""Feeds that come and go: journals are fitted together, and a source is left out of a chain, without any code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import onoff
+from clientkit import NAMES, scene
+from clikit import call
+from onoff import Chain, connect_sync
+from onoff.errors import ChainError, JournalError, LogError
+
+FEWER = NAMES[:4]
+
+
+def read(world, journal, names, wanted, **options):
+    """Make these requests, all asked OFF, with the URLs of these sources."""
+    urls = world.origin.urls(world.server)
+    with connect_sync(
+        urls={name: urls[name] for name in names}, journal=world.directory / journal, delay=0, **options
+    ) as client:
+        for name in wanted:
+            client.get(name, private=False)
+
+
+def test_a_new_feed_is_learned_in_a_second_journal_and_the_chain_is_fitted_to_both(tmp_path):
+    old, new = tmp_path / "learned", tmp_path / "learned-2"
+    with scene("any", tmp_path) as world:
+        read(world, "learned", FEWER, FEWER * 3, learn=True)
+        with pytest.raises(JournalError, match=rf"--journal {new}\), and then fit \(`onoff fit {old} {new} -o"):
+            read(world, "learned", NAMES, ["culture"], learn=True)
+        read(world, "learned-2", NAMES, ["culture", "news", "culture"], learn=True)
+        done = call("fit", old, new, "-o", tmp_path / "habits.json", "--open-only", check=True)
+        assert "2 journals are read one after the other" in done.stderr
+        fitted = json.loads((tmp_path / "habits.json").read_text())
+        assert fitted["names"] == list(NAMES)
+        last, first = NAMES.index(FEWER[-1]), NAMES.index("culture")
+        assert np.sum(fitted["counts"]) == 11 + 2
+        assert fitted["counts"][last][first] == 0  # the end of one journal is not followed by the start of the other
+        read(world, "proxied", NAMES, ["culture"], chain=tmp_path / "habits.json")
+
+
+def test_a_list_with_other_urls_is_said_to_be_another_one_as_well(tmp_path):
+    with scene("any", tmp_path) as world:
+        read(world, "learned", NAMES, NAMES, learn=True)
+        moved = {name: url + "?moved" for name, url in world.origin.urls(world.server).items()}
+        with (
+            pytest.raises(JournalError, match="Nothing of it is lost"),
+            connect_sync(urls=moved, journal=tmp_path / "learned", learn=True, delay=0),
+        ):
+            pass
+
+
+def test_a_feed_that_died_is_left_out_and_nothing_is_counted_across_it(tmp_path):
+    with scene("any", tmp_path) as world:
+        read(world, "learned", NAMES, ["news", "culture", "sports", "news", "sports"] * 3, learn=True)
+        call("fit", tmp_path / "learned", "-o", tmp_path / "h.json", "--open-only", "--without", "culture", check=True)
+        fitted = json.loads((tmp_path / "h.json").read_text())
+        assert fitted["names"] == [name for name in NAMES if name != "culture"]
+        news, sports = (fitted["names"].index(name) for name in ("news", "sports"))
+        assert fitted["counts"][news][sports] == 3
+        assert fitted["counts"][sports][news] == 5
+        assert np.sum(fitted["counts"]) == 8
+        read(world, "proxied", fitted["names"], ["sports"], chain=tmp_path / "h.json")
+    with pytest.raises(LogError, match="has no source 'cultur', which --without names: it has news"):
+        onoff.fit(tmp_path / "learned", without=["cultur"])
+
+
+def test_a_source_is_left_out_of_any_log(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("user,source\n" + "a,x\na,dead\na,y\na,x\na,z\n" * 9)
+    found = onoff.fit(log, without=["dead"], held_out=0)
+    assert found.chain.names == ("x", "y", "z")
+    assert found.counts.sum() == 9 + 9 + 8  # y to x, x to z, z to x
+    assert found.report.missing_source == 9
+    with pytest.raises(LogError, match="has no source 'w', which --without names"):
+        onoff.fit(log, without=["w"])
+
+
+def test_a_chain_without_a_source_is_that_of_a_fit_without_it(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("user,source\n" + "a,x\na,dead\na,y\na,x\na,z\n" * 9)
+    onoff.fit(log).save(tmp_path / "whole.json")
+    call("normalise", tmp_path / "whole.json", "-o", tmp_path / "less.json", "--without", "dead", check=True)
+    expected = onoff.fit(log, without=["dead"]).chain
+    less = Chain.load(tmp_path / "less.json")
+    assert less.names == expected.names
+    assert np.allclose(less.P, expected.P, rtol=1e-12)
+    unknown = call("normalise", tmp_path / "whole.json", "-o", tmp_path / "no.json", "--without", "deaf")
+    assert "has no source 'deaf', which --without names: it has" in unknown.stderr
+    assert not (tmp_path / "no.json").exists()
+
+
+def test_a_chain_is_not_left_with_a_source_after_which_nothing_comes(tmp_path):
+    Chain(np.array([[0, 1, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]]), ["a", "dead", "b"]).save(tmp_path / "c.json")
+    done = call("normalise", tmp_path / "c.json", "-o", tmp_path / "d.json", "--without", "dead")
+    assert done.returncode
+    assert "after 'a' only sources come that are taken out" in done.stderr
+
+
+def test_the_error_of_a_chain_for_other_sources_says_which_are_missing_where_and_what_to_do(tmp_path):
+    with scene("any", tmp_path) as world, pytest.raises(ChainError) as refused:
+        read(world, "j", NAMES, ["news"], chain=Chain(np.full((4, 4), 0.25), FEWER))
+    assert f"The chain lacks {NAMES[4]}. A chain is for one list" in str(refused.value)
+    assert "none" not in str(refused.value)
+    assert "A new feed" in str(refused.value)
+
+
+def test_only_journals_are_read_together(tmp_path):
+    (tmp_path / "log.csv").write_text("user,source\n" + "a,x\na,y\n" * 20)
+    with scene("any", tmp_path) as world:
+        read(world, "learned", NAMES, NAMES, learn=True)
+    for files in (("log.csv", "learned"), ("learned", "log.csv")):
+        with pytest.raises(LogError, match="only journals are read together"):
+            onoff.fit(*(tmp_path / name for name in files))
+    twice = call("fit", tmp_path / "learned", tmp_path / "learned", "-o", tmp_path / "c.json")
+    assert "the same file twice" in twice.stderr
+
+
+def test_the_journal_of_a_proxy_gives_its_open_requests_without_the_sensitive_ones(tmp_path):
+    chain = Chain(np.full((5, 5), 0.2), NAMES)
+    with scene("any", tmp_path) as world:
+        read(world, "used", NAMES, ["news", "sports", "culture", "news", "sports"] * 2, chain=chain,
+             sensitive=("culture",))  # fmt: skip
+    found = onoff.fit(tmp_path / "used", open_only=True)
+    assert "2 requests for sensitive sources are left out" in " ".join(found.report.notes)
+    culture = NAMES.index("culture")
+    assert found.counts[culture].sum() == found.counts[:, culture].sum() == 0
+    assert found.counts.sum() == 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"names": ["a", "b"], "matrix": [[0.5, 0.5], [0.5, 0.5]]}', "is a chain already"),
+        ('{"a": "https://example.org/a", "b": "https://example.org/b"}', "is a file of URLs"),
+    ],
+)
+def test_files_of_ours_that_are_no_logs_are_called_what_they_are(text, words, tmp_path):
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(LogError, match=words):
+        onoff.fit(tmp_path / "f.json")

@@ -1,0 +1,283 @@
+"""What callers do wrong, and what several of them do at once: refused in plain words, or made in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
+from onoff import connect, connect_sync
+from onoff.client.snapshot import snapshot
+from onoff.errors import (
+    NothingPending,
+    NotOpen,
+    OnoffError,
+    PendingRequest,
+    RefusedByServer,
+    TransportError,
+    Unavailable,
+)
+from recordingserver import reply
+
+
+def refused(world, ask):
+    """The error of a call that must leave nothing: no step, no query."""
+
+    async def run():
+        async with world.client() as client:
+            with pytest.raises(OnoffError) as caught:
+                await ask(client)
+            assert client.journal.state.step == 0
+            assert client.journal.state.pending is None
+            assert list(client.journal.steps()) == []
+        return caught.value
+
+    found = asyncio.run(run())
+    assert not world.queries()
+    return found
+
+
+@pytest.mark.parametrize("private", ["off", "", [1], [], 0, 1, 1.0, np.int64(0), np.array([True, False])])
+def test_a_status_that_is_not_true_or_false_is_refused_before_anything_is_drawn(own, private):
+    found = refused(own, lambda client: client.get("news", private=private))
+    assert str(found) == f"private is {private!r}: True or False is needed, or None"
+
+
+def test_true_and_false_of_numpy_are_true_and_false(own):
+    async def run():
+        async with own.client([(0, 1)]) as client:
+            on = await client.get("news", private=np.True_)
+            off = await client.get("sports", next="news", private=np.False_)
+            return on.private, off.private, [(type(row.asked_private), row.asked_private) for row in rows(client)]
+
+    assert asyncio.run(run()) == (True, False, [(bool, True), (bool, False)])
+
+
+def rows(client):
+    return list(client.journal.steps())
+
+
+@pytest.mark.parametrize("source", [None, 0, np.int64(1), b"news", ["news"], ""])
+def test_a_source_that_is_no_name_is_refused_before_anything_is_drawn(own, source):
+    for ask in (
+        lambda client: client.get(source),
+        lambda client: client.get("news", next=[source]),
+        lambda client: client.play([(source, ON)]).__anext__(),
+    ):
+        refused(own, ask)
+
+
+@pytest.mark.parametrize("items", [None, 3, "news", ["news"], [("news",)], [("news", "on")], [("news", ON), "sports"]])
+def test_requests_that_are_no_pairs_are_refused_before_anything_is_drawn(own, items):
+    assert "is needed" in str(refused(own, lambda client: client.play(items).__anext__()))
+
+
+@pytest.mark.parametrize("wrong", [
+    {"delay": "x"}, {"delay": None}, {"delay": -1}, {"delay": float("nan")}, {"delay": True}, {"attempts": 0},
+    {"attempts": 1.5}, {"attempts": None}, {"attempts": "5"}, {"deadline": "soon"}, {"deadline": 0}, {"deadline": True},
+    {"first_ever": "no"}, {"ahead": 1}, {"background": None}, {"lasting": []}, {"learn": "yes"}, {"token": 5},
+    {"journal": 5}, {"record": 5}, {"sensitive": 5}, {"sensitive": None}, {"lengths": 5}, {"cache": []}, {"cache": -1},
+    {"promise": 5}, {"promise": ["both"]}, {"server": 5}, {"server": ""}, {"server": None, "urls": 5},
+    {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"server": None, "urls": {1: 2, 3: 4}},
+    {"promise": "both", "plans": 5},
+])  # fmt: skip
+@pytest.mark.parametrize("door", [connect, connect_sync])
+def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, door, wrong):
+    with pytest.raises(OnoffError):
+        door(CHAIN, **{"server": "http://127.0.0.1:1", "journal": tmp_path / "j", **wrong})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("chain", [5, [], np.eye(2), b"x"])
+def test_a_chain_that_is_none_is_refused_at_the_door(tmp_path, chain):
+    with pytest.raises(OnoffError, match="chain"):
+        connect(chain, server="http://127.0.0.1:1", journal=tmp_path / "j")
+
+
+def test_what_is_missing_is_named_at_once_in_words_of_commands_and_of_python(tmp_path):
+    with pytest.raises(OnoffError) as caught:
+        connect(journal=tmp_path / "j")
+    for word in ("--chain", "chain=", "--server", "server=", "--urls", "urls=", "--learn", "learn=True"):
+        assert word in str(caught.value)
+
+
+def test_a_client_that_is_not_open_says_how_to_open_it(own):
+    client = own.client()
+
+    async def ask(how):
+        with pytest.raises(NotOpen) as caught:
+            await how()
+        return str(caught.value)
+
+    async def run():
+        calls = [lambda: client.get("news"), client.resume, lambda: client.play([("news", ON)]).__anext__()]
+        early = [await ask(call) for call in calls]
+        async with client:
+            await client.get("news")
+        return early, [await ask(call) for call in (*calls, client.__aenter__)]
+
+    early, late = asyncio.run(run())
+    assert all("use it in `async with" in words for words in early)
+    assert all("make another one" in words for words in late)
+
+
+def test_requests_of_several_tasks_are_made_one_after_the_other_in_the_order_of_the_calls(own):
+    wanted = [NAMES[i] for i in (0, 3, 3, 1, 4, 2, 0, 1)]
+
+    async def run():
+        async with own.client() as client:
+            messages = await asyncio.gather(*(client.get(source, private=ON) for source in wanted))
+            return messages, [NAMES[row.request] for row in rows(client)]
+
+    messages, made = asyncio.run(run())
+    assert [message.body for message in messages] == [BODIES[source] for source in wanted]
+    assert [message.step for message in messages] == list(range(len(wanted)))
+    assert made == wanted
+    assert len(own.queries()) == 1  # one connection, so that no query left before the answer to the one before
+
+
+def test_who_waits_behind_a_request_that_stays_pending_draws_nothing(world):
+    world.server.respond = faulty(
+        world.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503, 9)
+    )
+
+    async def run():
+        async with world.client() as client:
+            calls = [client.get("news"), client.get("sports"), client.get("culture")]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
+
+    assert asyncio.run(run()) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
+
+
+def is_catalogue(request):
+    return request.path == "/v1/catalogue"
+
+
+def test_who_gives_up_waiting_in_line_makes_no_step_and_the_others_keep_their_order(own):
+    async def run():
+        async with own.client() as client:
+            tasks = [asyncio.create_task(client.get(source, private=ON)) for source in NAMES]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return [NAMES[row.request] for row in rows(client)]
+
+    assert asyncio.run(run()) == [NAMES[0], *NAMES[2:]]
+
+
+def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_in_line(own, monkeypatch):
+    async def run():
+        asked, client = asyncio.Event(), own.client()
+        await client.__aenter__()
+
+        async def fetch(*_):
+            asked.set()
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(client.transport, "fetch", fetch)
+        first, second = (asyncio.create_task(client.get(source)) for source in NAMES[:2])
+        await asked.wait()
+        await client.__aexit__(None, None, None)
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    found = asyncio.run(run())
+    assert [type(error) for error in found] == [asyncio.CancelledError, NotOpen]
+    state = snapshot(own.directory / "journal").state
+    assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
+
+
+def test_what_a_task_does_with_its_message_does_not_move_the_query_of_another_off_the_grid(own, monkeypatch):
+    """The reader of the first message blocks the loop while the second query waits for its point."""
+    delay, left = 0.1, []
+
+    async def run(seconds):
+        async with own.client(delay=delay, journal=f"j{seconds}") as client:
+            honest = client.transport.fetch
+
+            async def fetch(*words):
+                left.append((asyncio.get_running_loop().time() - client._grid.start) / delay)
+                return await honest(*words)
+
+            monkeypatch.setattr(client.transport, "fetch", fetch)
+
+            async def read():
+                await client.get("news")
+                await asyncio.sleep(delay / 2)  # the second query is drawn, and waits
+                time.sleep(seconds)
+
+            await asyncio.gather(read(), client.get("sports"))
+
+    for seconds in (2.3 * delay, 3.6 * delay):
+        asyncio.run(run(seconds))
+    assert len(left) == 4
+    for points in left:
+        assert points - round(points) == pytest.approx(0, abs=0.2), left
+
+
+@pytest.mark.parametrize("kind", TRANSPORTS)
+@pytest.mark.parametrize("status", [403, 503])
+def test_an_error_says_whether_the_request_is_kept_alike_whatever_was_wanted(tmp_path, kind, status):
+    found = []
+    for wanted in ("news", "culture"):
+        (tmp_path / wanted).mkdir()
+        with scene(kind, tmp_path / wanted) as world:
+            refuses = (lambda _, __: reply(b"", status)) if kind == "own" else (lambda _, __: reply(b"", 200, length=9))
+            world.server.respond = faulty(world.origin, lambda r, a, no=refuses: None if is_catalogue(r) else no(r, a))
+
+            async def run(world=world, wanted=wanted):
+                async with world.client(attempts=2) as client:
+                    with pytest.raises(TransportError) as caught:
+                        await client.get(wanted)
+                    return caught.value
+
+            error = asyncio.run(run())
+            port = world.server.url.rsplit(":", 1)[1]
+            found.append((type(error), error.pending, str(error).replace(port, "PORT"), len(world.queries())))
+        assert snapshot(tmp_path / wanted / "journal").state.pending is not None
+    assert found[0] == found[1]
+    assert found[0][1] is True
+    assert "stays pending" in found[0][2]
+    assert "Client.resume() finishes it" in found[0][2]
+
+
+def closed_door(world):
+    async def run():
+        with pytest.raises(TransportError) as caught:
+            async with world.client(attempts=1):
+                pass
+        return caught.value
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, RefusedByServer), (503, Unavailable)])
+def test_at_a_closed_door_nothing_is_asked_and_what_was_pending_stays_so(own, status, kind):
+    own.server.respond = lambda _: reply(b"", status)
+    error = closed_door(own)
+    assert (type(error), error.pending) == (kind, False)
+    assert "Nothing was asked" in str(error)
+    own.server.respond = faulty(own.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503))
+    assert own.outcome(lambda client: client.get("news"))[0] is Unavailable
+    own.server.respond = lambda _: reply(b"", status)
+    error = closed_door(own)
+    assert (type(error), error.pending) == (kind, True)
+    assert "stays pending" in str(error)
+
+
+def test_a_message_of_another_request_is_not_handed_over_as_what_was_pending(own):
+    async def run():
+        async with own.client() as client:
+            with pytest.raises(NothingPending, match="nothing is pending") as caught:
+                await client.resume(last=True)
+            assert caught.value.step == 0
+            await client.get("news")
+            with pytest.raises(NothingPending, match=r"for 'news' in step 0, comes again with resume\(last=True\)"):
+                await client.resume()
+            return await client.resume(last=True)
+
+    assert asyncio.run(run()).body == BODIES["news"]
+    assert sum(map(len, own.queries())) == 1
