@@ -107,7 +107,7 @@ def test_a_transcript_is_audited_and_passes_or_not(log):
     refuted = replace(following, found_at=50)
     assert not audit_transcript(evidence, exhibits(), following=refuted, tried=200).passed
     lines = [json.loads(line) for line in (log / "journal.log").read_text().splitlines()]
-    off = next(line for line in lines if len(line["sources"]) < CHAIN.n)
+    off = next(line for line in lines[1:] if len(line["sources"]) < CHAIN.n)
     off["sources"] = [x for x in range(CHAIN.n) if x not in off["sources"]]
     (log / "other.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
     changed = audit_transcript(read_evidence(CHAIN, log / "other.log", journal=log / "journal"), exhibits(), tried=200)

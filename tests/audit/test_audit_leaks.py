@@ -196,7 +196,7 @@ def test_the_honest_client_passes(audit, steps):
 def redraw_on_retry(patch):
     complete = Client._complete
 
-    async def redrawn(self, pending):
+    async def redrawn(self, pending, again=False):  # noqa: ARG001
         self.attempts = 1
         for _ in range(ATTEMPTS - 1):
             try:
@@ -303,9 +303,9 @@ def telling_the_transport(patch):
     """The transport is told what is wanted, to spare bytes or time: the common root of three mistakes."""
     complete = Client._complete
 
-    async def told(self, pending):
+    async def told(self, pending, again=False):
         self.transport.wanted = self._on_wire[pending.request]
-        return await complete(self, pending)
+        return await complete(self, pending, again)
 
     patch.setattr(Client, "_complete", told)
 

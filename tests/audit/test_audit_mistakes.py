@@ -439,13 +439,13 @@ def test_a_step_of_a_named_stream_that_was_asked_twice_is_a_finding_whose_ever_i
     log.write_text(lines + "".join(json.dumps({**one, **other}) + "\n" for one in twice))
     done = call(*words)
     assert done.returncode == 1
-    assert f"{'b' * 32}: step 1 was asked twice with different bytes (lines 62 and 63)" in done.stdout
+    assert f"{'b' * 32}: step 1 was asked twice with different bytes (lines 63 and 64)" in done.stdout
 
 
 def test_a_journal_whose_stream_is_not_in_the_log_is_a_finding(tmp_path):
     words = write_files(tmp_path, HONEST[:60])
     log = tmp_path / "journal.log"
-    identity = json.loads(log.read_text().splitlines()[0])["stream"]
+    identity = json.loads(log.read_text().splitlines()[1])["stream"]
     log.write_text(log.read_text().replace(identity, "c" * 32))
     done = call(*words)
     assert done.returncode == 1

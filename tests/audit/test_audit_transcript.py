@@ -25,6 +25,9 @@ from onoff.plans.store import PlanStore
 CHAIN = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]], ("a", "b", "c"))
 
 
+ORDER = {"catalogue": CHAIN.names}
+
+
 def write(path, *lines):
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
@@ -33,6 +36,7 @@ def write(path, *lines):
 def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
     file = write(
         tmp_path / "log",
+        ORDER,
         {"time": 1.5, "step": 0, "sources": [0, 2], "client": "x"},
         {"catalogue": ["c", "a", "b"]},
         {"time": 2, "step": 1, "sources": [0, 1], "client": None, "damaged": True, "unread": True},
@@ -66,7 +70,14 @@ def test_a_log_is_read_in_the_order_of_its_catalogue(tmp_path):
 )
 def test_a_bad_line_is_named(tmp_path, line, complaint):
     with pytest.raises(OnoffError, match=complaint):
-        read_log(write(tmp_path / "log", {"step": 0, "sources": [0]}, line), CHAIN)
+        read_log(write(tmp_path / "log", ORDER, line, {"step": 0, "sources": [0]}), CHAIN)
+
+
+def test_a_log_without_the_line_that_says_what_its_numbers_mean_is_refused(tmp_path):
+    query = {"step": 0, "sources": [0]}
+    for lines in ([query], [query, ORDER], ['{"catalo', query]):
+        with pytest.raises(OnoffError, match="Line 1 should be"):
+            read_log(write(tmp_path / "log", *lines), CHAIN)
 
 
 def test_files_that_are_missing_or_empty_are_errors(tmp_path):
@@ -214,7 +225,7 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
         for step in read_journal(tmp_path / "journal", CHAIN)
     ]
     files = ("--chain", stream / "chain.json", "--journal", tmp_path / "journal", "--plans", stream / "plans")
-    done = call("audit", "transcript", write(tmp_path / "open", *openly), *files)
+    done = call("audit", "transcript", write(tmp_path / "open", ORDER, *openly), *files)
     assert done.returncode == 1
     assert "the rules of the client: none was seen broken" in done.stdout
     assert "sets: NOT drawn as the plans say" in done.stdout
@@ -223,7 +234,7 @@ def test_a_client_that_breaks_its_rules_or_draws_otherwise_is_called_so(stream, 
 
 def beside(stream, tmp_path, lines, *words):
     """The audit of a log that has these lines instead."""
-    done = call("audit", "transcript", write(tmp_path / "other", *lines), *options(stream), "--json", *words)
+    done = call("audit", "transcript", write(tmp_path / "other", ORDER, *lines), *options(stream), "--json", *words)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -374,7 +385,7 @@ def test_part_of_the_sources_asked_for_while_on_is_a_finding(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "query = '[0, 1]' WHERE step = 1")
     steps = read_journal(tmp_path / "journal", CHAIN)
     lines = [{"step": step.step, "sources": list(step.query)} for step in steps]
-    found = json.loads(call("audit", "transcript", write(tmp_path / "log", *lines), *files, "--json").stdout)
+    found = json.loads(call("audit", "transcript", write(tmp_path / "log", ORDER, *lines), *files, "--json").stdout)
     assert found["findings"][0] == "step 1: no client of this kind sends {a, b} there"
 
 
@@ -403,7 +414,7 @@ def test_what_could_not_be_attacked_is_not_called_private(stream, tmp_path):
 def test_where_nothing_can_be_told_the_exit_code_is_1(stream, tmp_path):
     """Without a journal, of a client with races alone: their sets are neither attacked nor tested."""
     steps = read_journal(stream / "journal", CHAIN)
-    log = write(tmp_path / "log", *(line(step.step, *(step.query if step.private else [0])) for step in steps))
+    log = write(tmp_path / "log", ORDER, *(line(step.step, *(step.query if step.private else [0])) for step in steps))
     PlanStore(CHAIN, tmp_path / "plans").save(race_plan(CHAIN, 1))
     statuses = "".join("1" if step.private else "0" for step in steps)
     options = ("--chain", stream / "chain.json", "--statuses", statuses, "--plans", tmp_path / "plans")
@@ -417,7 +428,7 @@ def test_open_queries_under_the_name_of_an_unknown_plan_do_not_pass(stream, tmp_
     changes = "query = json_array(request), plan = 'optimal, lag 1, 0123456789abcdef' WHERE lag = 1"
     files = changed_journal(stream, tmp_path, changes)
     steps = read_journal(tmp_path / "journal", CHAIN)
-    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    log = write(tmp_path / "log", ORDER, *(line(step.step, *step.query) for step in steps))
     done = call("audit", "transcript", log, *files)
     assert done.returncode == 1
     openly = sum(step.lag == 1 for step in steps)
@@ -440,7 +451,7 @@ def test_open_queries_under_the_name_of_an_unknown_plan_do_not_pass(stream, tmp_
 def test_open_queries_under_the_name_of_a_race_that_is_none_do_not_pass(stream, tmp_path, name, rule):
     files = changed_journal(stream, tmp_path, f"query = json_array(request), plan = '{name}' WHERE lag > 0")
     steps = read_journal(tmp_path / "journal", CHAIN)
-    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    log = write(tmp_path / "log", ORDER, *(line(step.step, *step.query) for step in steps))
     done = call("audit", "transcript", log, *files)
     assert done.returncode == 1
     assert f"rule broken ({rule})" in done.stdout
@@ -450,7 +461,7 @@ def test_open_queries_under_the_name_of_a_race_that_is_none_do_not_pass(stream, 
 def test_open_queries_under_the_name_of_a_race_do_not_pass(stream, tmp_path):
     files = changed_journal(stream, tmp_path, "query = json_array(request), plan = 'race, lag 1' WHERE lag > 0")
     steps = read_journal(tmp_path / "journal", CHAIN)
-    log = write(tmp_path / "log", *(line(step.step, *step.query) for step in steps))
+    log = write(tmp_path / "log", ORDER, *(line(step.step, *step.query) for step in steps))
     done = call("audit", "transcript", log, *files)
     assert done.returncode == 1
     assert "NOT drawn as the plans say" in done.stdout
@@ -460,6 +471,7 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     steps = read_journal(stream / "journal", CHAIN)
     log = write(
         tmp_path / "log",
+        ORDER,
         *({"step": t, "sources": list(step.query) if step.private else [step.request]} for t, step in enumerate(steps)),
     )
     statuses = "".join("1" if step.private else "0" for step in steps)

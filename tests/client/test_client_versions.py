@@ -367,9 +367,9 @@ def test_validators_for_the_wanted_one_alone_are_seen(world):
 def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
     complete, kept, wanted = Client._complete, held.kept, []
 
-    async def told(self, pending):
+    async def told(self, pending, again=False):
         wanted[:] = [pending.request]
-        return await complete(self, pending)
+        return await complete(self, pending, again)
 
     def spared(entries, limit):
         return kept(entries, limit) | set(wanted)
@@ -381,14 +381,14 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
 def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
     complete = Client._complete
 
-    async def again(self, pending):
-        message = await complete(self, pending)
+    async def asked_again(self, pending, again=False):
+        message = await complete(self, pending, again)
         if message.status == 304:
             await self.transport.fetch(self.journal.stream, 0, (self._on_wire[pending.request],), (None,))
         return message
 
     web.server.respond = WEB_LIES["304 unasked"]
-    with planted((Client, "_complete", again)):
+    with planted((Client, "_complete", asked_again)):
         assert not alike(web, "j")
 
 

@@ -130,6 +130,11 @@ def test_a_client_of_the_promise_past_counts_bytes_and_its_audit_makes_the_laws_
     done = call(*command, "--record", tmp_path / "laws")
     assert "other lengths" not in done.stdout + done.stderr
     assert "another law" not in done.stdout + done.stderr
+    recorded, made = (
+        json.loads(call(*command, *more, "--json").stdout) for more in (("--record", tmp_path / "laws"), ())
+    )
+    assert made["draws"] == recorded["draws"]  # the same laws, with the same weights, from public things alone
+    assert made["log"]["private"] == recorded["log"]["private"]
     lied = [{**law, "weights": {**law["weights"], "chances": None}} for law in laws]
     (tmp_path / "lie").write_text("".join(json.dumps(line) + "\n" for line in lied))
     done = call(*command, "--record", tmp_path / "lie")

@@ -73,10 +73,10 @@ def test_status_prints_the_bytes_of_each_way_of_reading(world):
     said = call("status", "--journal", world.directory / "j", check=True).stdout
     downloaded = 5 * WHOLE + 2 * 5 * UNCHANGED_LENGTH
     for words in (
-        f"downloaded │ {downloaded}",
-        f"of which changed │ {5 * WHOLE}",
-        f"asking openly for what was wanted, if changed │ {WHOLE}",
-        f"mirroring everything, changed only │ {5 * WHOLE}",
-        f"downloading everything │ {15 * WHOLE}",
+        f"downloaded │ {downloaded:,}",
+        f"of which changed │ {5 * WHOLE:,}",
+        f"asking openly for what was wanted, if changed │ {WHOLE:,}",
+        f"mirroring everything, changed only │ {5 * WHOLE:,}",
+        f"downloading everything │ {15 * WHOLE:,}",
     ):
         assert " ".join(words.split()) in " ".join(said.split())

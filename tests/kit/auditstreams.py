@@ -103,7 +103,8 @@ def write_files(directory, steps, name="journal", kept=()):
         columns = "step, private, asked_private, lag, plan, query, request, next, cost"
         database.executemany(f"INSERT INTO steps ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     lines = [{"step": s.step, "sources": list(s.query), "client": "here", "stream": identity} for s in steps]
-    (directory / f"{name}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = [{"catalogue": CHAIN.names}, *lines]
+    (directory / f"{name}.log").write_text("".join(json.dumps(line) + "\n" for line in log))
     return (
         *("audit", "transcript", directory / f"{name}.log", "--chain", directory / "chain.json"),
         *("--journal", directory / name, "--plans", directory / "plans"),

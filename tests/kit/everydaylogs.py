@@ -132,7 +132,7 @@ def write_everyday_files(directory, log):
         meta = [("promise", "past"), ("sensitive", json.dumps(log.sensitive))]
         database.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", meta)
     lines = [{"step": line.step, "sources": line.sources, "client": "here", "stream": stream} for line in log.lines]
-    write_lines(directory / "log", lines)
+    write_lines(directory / "log", [{"catalogue": log.chain.names}, *lines])
     write_lines(directory / "record", [{**line, "stream": stream} for line in log.record])
     return (
         *("audit", "transcript", directory / "log", "--chain", directory / "chain.json"),

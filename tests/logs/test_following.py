@@ -220,7 +220,10 @@ def lived(directory, chain, path):
     made = plan(chain, 1)
     store.save(made)
     chain.save(directory / "chain.json")
-    journal, lines = Journal(directory / "journal", chain.fingerprint, "catalogue"), []
+    journal, lines = (
+        Journal(directory / "journal", chain.fingerprint, "catalogue"),
+        [json.dumps({"catalogue": chain.names})],
+    )
     draw = random.Random(5).randrange
     for t, wanted in enumerate(path):
         after = int(path[t + 1]) if t + 1 < len(path) else None

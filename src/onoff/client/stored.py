@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step as the journal has it; `bytes` and `attempts` are None until it is answered."""
+    """One step as the journal has it; `bytes` is None until it is answered, and `attempts` if it was sent once."""
 
     step: int
     private: bool

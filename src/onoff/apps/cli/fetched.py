@@ -129,7 +129,8 @@ def tell_step(row: StepRow, names: Sequence[str]) -> None:
     detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
     took = "" if row.bytes is None else f"; {size(row.bytes)} received"
     tried = "" if row.attempts in (None, 1) else f" in {row.attempts} attempts"
-    detail(f"expected cost {row.cost:.3f} ({row.plan}){took}{tried}")
+    cost = f"about {row.cost:.3g}" if row.plan.startswith("race") else f"{row.cost:.3f}"  # that of a race is estimated
+    detail(f"expected cost {cost} ({row.plan}){took}{tried}")
 
 
 def _show(body: bytes) -> None:

@@ -97,15 +97,17 @@ JOINT = {
     "tested": "the test of draws, in words",
 }
 TRANSCRIPT = {
-    "steps": "steps of the stream",
-    "passed": "whether nothing speaks against the client and the chain",
+    "steps": "steps of the stream that are in the log",
+    "passed": "whether the outcome is PASSED, which is exit code 0",
+    "outcome": "PASSED, FAILED or NO VERDICT (`word`), with `reasons`, and what was not looked at (`untested`)",
     "findings": "what is wrong with the log",
     "log": "what the attack gained, and its verdict",
     "naive": "the same for a client that asks openly while OFF",
-    "not_in_stream": "steps that only the journal has",
+    "not_in_stream": "steps that the client made and the log lacks; nothing is said of them",
+    "repeats": "queries that came again",
     "other_lines": "queries of other streams",
     "breaches": "(with a journal) rules of the client that were broken",
-    "draws": "(with a journal) the test of sets against their plans or laws",
+    "draws": "(with the requests) the test of sets against their plans or laws",
     "choices": "(with a journal) the test of choices against requests",
     "following": "(with the requests) whether these follow the chain, as `onoff check` has it",
 }
@@ -249,13 +251,15 @@ FIELDS: dict[str, dict[str, str]] = {
     "audit transcript": {
         **TRANSCRIPT,
         "clean": "whether the attack on the log failed and the requests do not speak against the chain",
+        "law": "(without a journal) the test of sets against the public law of the plans",
     },
     "audit transcript --promise past": {
         **TRANSCRIPT,
         "promise": "past",
         "sensitive": "the sensitive sources",
         "off": "OFF steps",
-        "remade": "laws that are those of the installed version",
+        "recorded": "whether there is a record; if not, the laws were made again from public things",
+        "remade": "recorded laws that are those of the installed version",
         "notes": "what else was seen",
     },
     "audit real": {**REAL, "bits_to_predict_a_request": "of each model, on people that it did not learn from"},

@@ -5,9 +5,9 @@ The log is what the server saw, one JSON line for each query:
     {"time": 1.5, "stream": "5f2c...", "step": 3, "sources": [0, 4], "client": "127.0.0.1"}
 
 with `sources` in the server's order of the catalogue, which a line {"catalogue": [names]} gives for all lines below
-it; without one it is the order of the chain. `stream` is the random name of the journal that asked; older files lack
-it. An observer of the wire may add `"damaged"`, whether the answer to this query was damaged on the way, and
-`"unread"`, whether the client hung up before its last byte.
+it. The first line is one: without it nobody knows which sources the numbers mean. `stream` is the random name of the
+journal that asked; older files lack it. An observer of the wire may add `"damaged"`, whether the answer to this query
+was damaged on the way, and `"unread"`, whether the client hung up before its last byte.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def read_transcript(file: Path, chain: Chain) -> Log:
     A line that is not JSON (half a line, two lines glued together, bytes that were never written) is damage, named with
     its number. A line that is JSON but no query is an error: the file is something else.
     """
-    order = list(range(chain.n))
+    order: list[int] = []
     lines, damaged = [], []
     for number, text in text_lines(file, "replace"):
         where = f"{file}: line {number}"
@@ -105,6 +105,11 @@ def read_transcript(file: Path, chain: Chain) -> Log:
             continue
         if isinstance(data, dict) and "catalogue" in data:
             order = _order(data["catalogue"], chain, where)
+        elif not order and isinstance(data, dict) and "sources" in data:
+            raise OnoffError(
+                f'{where}: a query comes before the catalogue. Line 1 should be {{"catalogue": [...]}}: without it '
+                "nobody knows which sources the numbers mean; take the server's whole file, or put its first line there"
+            )
         else:
             lines.append(_line(data, order, number, where))
     if not lines:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from onoff.apps.cli.audit.showing import IN_VAIN, JUDGED, UNTESTED, print_rules, rules_as_dict, warn
+from onoff.apps.cli.audit.showing import IN_VAIN, UNTESTED, print_repeats, print_rules, rules_as_dict, warn
 from onoff.apps.cli.audit.showjoint import bits
 from onoff.apps.terminal import print_table
 
@@ -47,8 +47,7 @@ def print_everyday(found: EverydayAudit, chain: Chain) -> None:
     print(UNTESTED if found.following is None else found.following.words())
     if found.unseen:
         print(f"steps that are not in the log, and were not looked at: {found.unseen}")
-    judged = JUDGED if not found.repeats.findings else "see the findings"
-    print(f"queries that came again: {found.repeats.lines} ({judged})")
+    print_repeats(found.repeats)
     if found.beside.lines:
         print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked")
     source = "recorded laws" if found.recorded else "laws made again"

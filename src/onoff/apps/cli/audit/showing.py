@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.attack import Audit
     from onoff.audit.transcript.draws import DrawTest
     from onoff.audit.transcript.publiclaw import LawTest
+    from onoff.audit.transcript.repeats import Repeats
     from onoff.audit.transcript.verdict import Gain, Verdict
     from onoff.logs.following import Following
 
@@ -28,10 +29,7 @@ def print_transcript(found: TranscriptAudit) -> None:
     print_audit(found.audit, found.following, found.passed)
     if found.unseen:
         print(f"steps that are not in the log, and were not looked at: {found.unseen}")
-    judged = "not judged without --journal" if found.rules is None else JUDGED
-    print(
-        f"queries that came again: {found.repeats.lines} ({'see the findings' if found.repeats.findings else judged})"
-    )
+    print_repeats(found.repeats, found.rules is not None)
     if found.beside.lines:
         advice = "; if other journals have sent them, name those with --other" if found.beside.findings else ""
         print(f"{found.beside.lines} queries of other streams are in the log: they were not attacked{advice}")
@@ -141,6 +139,15 @@ def print_rules(
     print_draws(rules.drawn, source)
 
 
+def print_repeats(again: Repeats, judged: bool = True) -> None:
+    """How many queries came again, and what is known of that."""
+    words = (
+        "as often as the journal counts at most, and not by the request" if judged else "not judged without --journal"
+    )
+    note = f" ({'see the findings' if again.findings else words})" if again.lines else ""
+    print(f"queries that came again: {again.lines}{note}")
+
+
 def print_law(law: LawTest) -> None:
     """What the sets of a log say by themselves."""
     rest = f", {law.untested} not tested: no plan with a table serves them" if law.untested else ""
@@ -175,7 +182,6 @@ def rules_as_dict(rules: Rules | None) -> dict[str, Any]:
     }
 
 
-JUDGED = "no more than the journal counts, and they do not follow the requests"
 IN_VAIN = "was attacked in vain, which is no comfort while the audit does not pass"
 
 

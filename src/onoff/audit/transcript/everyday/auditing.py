@@ -71,6 +71,10 @@ class EverydayAudit:
     repeats: Repeats = NO_REPEATS
 
     @property
+    def _unjudged(self) -> bool:
+        return bool(self.excused) and len(self.excused) == self.off
+
+    @property
     def outcome(self) -> Outcome:
         """Whether the log was attacked in vain and nothing else is wrong. A chain that was refuted says nothing."""
         verdict = self.verdict
@@ -85,7 +89,7 @@ class EverydayAudit:
             "the requests do not follow the chain" if refuted else None,
             None if verdict.conclusive else "an allowance of 1 or more would let any leak pass",
             f"{silent} OFF steps could not be attacked: laws are missing, or exclude their sets" if silent else None,
-            None if len(self.excused) < self.steps else "no step of the log is ON, or comes after one that is",
+            "no OFF step could be attacked: none comes after an ON step of the part" if self._unjudged else None,
         ]
         untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
         untested += [f"{len(self.excused)} steps that come after them"] if self.excused else []
