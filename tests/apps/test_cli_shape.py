@@ -163,6 +163,8 @@ def test_get_writes_a_file_whole_and_only_after_the_connection_is_closed(given, 
 
 def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
     """What the server sees must not depend on whether a reader wants to look at its message again."""
+    early = call("resume", "--journal", tmp_path / "j")
+    assert (early.returncode, "there is no journal" in early.stderr) == (errors.NOTHING_PENDING, True)
     call("get", "news", *given, check=True)
     origin.reset()
     refused = call("resume", "--journal", tmp_path / "j")

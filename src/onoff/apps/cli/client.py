@@ -193,7 +193,8 @@ def resume(
 
     path = journal or default_journal()
     if not path.exists():  # a slip of the pen makes none
-        raise JournalError(f"{path}: there is no journal, and nothing is pending; the first request makes one")
+        words = f"{path}: there is no journal, and nothing is pending; the first request makes one"
+        raise NothingPending(words, step=0)
     if out is not None:
         check_file(out)
     client = connect(
