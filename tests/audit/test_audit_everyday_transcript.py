@@ -195,7 +195,7 @@ def test_a_step_that_the_log_lacks_is_not_taken_from_the_journal():
     assert str(found.outcome).startswith("AUDIT FAILED: 1 finding; 1 broken rule")
 
 
-@pytest.mark.parametrize("cut", [slice(1, None), slice(2, None), slice(30, None), slice(-5, None), slice(-3)])
+@pytest.mark.parametrize("cut", [slice(1, None), slice(30, None), slice(-5, None), slice(-3), slice(1, 5)])
 def test_a_log_that_was_cut_fails_with_what_it_lacks_unless_it_is_called_a_part(cut):
     log = some_log()
     kept = log.lines[cut]
