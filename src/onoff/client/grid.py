@@ -43,8 +43,9 @@ class Grid:
 
         That may be a caller in another task, which reads the message before: how long it took must not show.
         """
-        for _ in range(MISSED):
-            await asyncio.sleep(max(0.0, self.start + point * delay - SPIN - now()))
+        for missed in range(MISSED):
+            awake = SPIN * 4**missed  # a machine that is busy ends sleeps late
+            await asyncio.sleep(max(0.0, self.start + point * delay - awake - now()))
             if now() <= self.start + point * delay:
                 break
             point = self._point(now(), delay)
