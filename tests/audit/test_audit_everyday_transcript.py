@@ -243,6 +243,16 @@ def test_the_last_line_is_the_verdict_and_nothing_is_called_private_in_an_audit_
     assert "kept" not in done.stdout
 
 
+def test_a_field_that_no_check_knows_is_named_as_not_tested(tmp_path):
+    log = some_log()
+    words = write_everyday_files(tmp_path, log)
+    head, *lines = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    told = [{**line, "wanted": step.request} for line, step in zip(lines, log.steps, strict=True)]
+    write_lines(tmp_path / "log", [head, *told])
+    done = call(*words)
+    assert done.stdout.splitlines()[-1] == "AUDIT PASSED; NOT TESTED: what the field 'wanted' of the log tells"
+
+
 def test_the_same_files_give_the_same_figures(files):
     assert call(*files).stdout == call(*files).stdout
     assert json.loads(call(*files, "--seed", "2", "--json").stdout)["passed"]

@@ -67,6 +67,7 @@ class TranscriptAudit:
     `rules` is None without a journal, or if the client is not ours. Without a journal `law` has the sets of the log
     against the public law of the plans, and `drawn` against the requests, if those are known. `unseen` steps were made
     by the client and are not in the log, `beside` is what else is in it, and `repeats` are queries that came again.
+    `ignored` are fields of the log that nobody knows.
     """
 
     audit: Audit
@@ -77,6 +78,7 @@ class TranscriptAudit:
     law: LawTest | None = None
     drawn: DrawTest | None = None
     repeats: Repeats = NO_REPEATS
+    ignored: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -110,6 +112,7 @@ class TranscriptAudit:
             f"{untried} OFF steps cannot be tested without --journal: they are of a race" if untried else None,
         ]
         untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
+        untested += [f"what the field {name} of the log tells" for name in self.ignored]
         if law is not None:
             untested += [UNKNOWN_RULES, *([UNKNOWN_REQUESTS] if drawn is None else [])]
         return concluded(failed, questions, untested)
@@ -176,7 +179,7 @@ def audit_transcript(
         named = () if requests is None else naming_findings(stream, evidence.steps, requests, chain.n)
         findings += (*named, *again.findings, *beside.findings, *bad)
     audit = replace(audit, findings=(*evidence.log.damaged, *findings, *audit.findings))
-    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again)
+    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again, evidence.log.ignored)
 
 
 def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 PROMISES = ("past", "both")
+FIELDS = {"step", "sources", "client", "time", "damaged", "unread", "stream", "held"}  # of a query
 STEP_COLUMNS = (
     "step, private, asked_private, lag, plan, query, request, next, cost, "
     "CASE WHEN bytes IS NULL THEN NULL ELSE attempts END"  # a pending step may be sent again
@@ -74,10 +75,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Log:
-    """All queries in a server's log, oldest first; `damaged` names the lines that hold no whole record."""
+    """All queries in a server's log, oldest first; `damaged` names the lines that hold no whole record.
+
+    `ignored` are fields that no check here knows: what they tell, nobody has looked at.
+    """
 
     lines: tuple[Line, ...]
     damaged: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
 
 
 def read_log(file: Path, chain: Chain) -> tuple[Line, ...]:
@@ -96,6 +101,7 @@ def read_transcript(file: Path, chain: Chain) -> Log:
     """
     order: list[int] = []
     lines, damaged = [], []
+    ignored: set[str] = set()
     for number, text in text_lines(file, "replace"):
         where = f"{file}: line {number}"
         try:
@@ -112,10 +118,11 @@ def read_transcript(file: Path, chain: Chain) -> Log:
             )
         else:
             lines.append(_line(data, order, number, where))
+            ignored |= data.keys() - FIELDS
     if not lines:
         why = damaged[0] if damaged else "there are no queries in it"
         raise OnoffError(f"{file}: {why}")
-    return Log(tuple(lines), tuple(damaged))
+    return Log(tuple(lines), tuple(damaged), tuple(sorted(map(_short, ignored))))
 
 
 def streams(

@@ -50,7 +50,7 @@ class EverydayAudit:
     version makes; None if no engine was given, or there is no record to compare (`recorded` is False). `steps` and
     `off` are those of the log, and `unseen` ones are in the journal and not in the log. Of the OFF steps in the log
     `silent` ones could not be attacked, and nor could the `excused` ones at the beginning of a part, whose ON step is
-    not in it. `repeats` are queries that came again.
+    not in it. `repeats` are queries that came again. `ignored` are fields of the log that nobody knows.
     """
 
     sensitive: tuple[int, ...]
@@ -69,6 +69,7 @@ class EverydayAudit:
     silent: tuple[int, ...] = ()
     excused: tuple[int, ...] = ()
     repeats: Repeats = NO_REPEATS
+    ignored: tuple[str, ...] = ()
 
     @property
     def _unjudged(self) -> bool:
@@ -92,6 +93,7 @@ class EverydayAudit:
             "no OFF step could be attacked: none comes after an ON step of the part" if self._unjudged else None,
         ]
         untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
+        untested += [f"what the field {name} of the log tells" for name in self.ignored]
         untested += [f"{len(self.excused)} steps that come after them"] if self.excused else []
         return concluded(failed, questions, untested)
 
@@ -178,6 +180,7 @@ def audit_everyday_transcript(
         silent=tuple(t for t in verdict.silent if t in sets and t not in excused),
         excused=excused,
         repeats=again,
+        ignored=evidence.log.ignored,
     )
 
 
