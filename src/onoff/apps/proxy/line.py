@@ -30,7 +30,7 @@ from onoff.files import told
 
 LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
-PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy
+PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 PRIVACY = "privacy"  # the journal's note of the switch
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
@@ -99,7 +99,7 @@ class Line:
             self._fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
         self._waiting.clear()
         if self._current is not None:
-            await asyncio.wait({self._current}, timeout=PATIENCE)
+            await asyncio.wait({self._current}, timeout=PATIENCE + 2 * self.client.delay)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
