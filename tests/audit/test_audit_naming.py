@@ -99,16 +99,3 @@ def test_honest_versions_raise_an_alarm_no_more_often_than_stated(monkeypatch):
 @pytest.mark.parametrize("lie", LIES)
 def test_versions_of_private_requests_that_follow_them_are_found_in_the_announced_mode_too(lie):
     assert announced_findings(LIES[lie], np.random.default_rng(4))
-
-
-def test_queries_that_are_sent_twice_for_sensitive_requests_are_found():
-    log = everyday_log(150, 5)
-    pairs = list(zip(log.lines, log.steps, strict=True))
-
-    def found(twice):
-        lines = [replace(line, damaged=None) for line, step in pairs for _ in range(1 + twice(step))]
-        return replace(log, lines=tuple(lines)).audit(engine=None)
-
-    assert found(lambda step: step.step % 3 == 0).passed  # a server that fails at times
-    [finding] = found(lambda step: step.request in log.sensitive).findings
-    assert finding.startswith("how often queries are sent follows the requests")

@@ -68,6 +68,18 @@ def test_repeats_that_follow_the_requests_are_found_though_the_journal_counts_th
     assert [finding.startswith(FOLLOWS) for finding in findings] == [True]
 
 
+def test_queries_that_are_sent_twice_for_sensitive_requests_are_found():
+    log = everyday_log(150, 5)
+
+    def found(times):
+        lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, log.steps, times))
+        return replace(log, lines=lines).audit(engine=None)
+
+    assert found(lambda step: 1 + (step.step % 3 == 0)).passed  # a server that fails at times
+    [finding] = found(lambda step: 1 + (step.request in log.sensitive)).findings
+    assert finding.startswith(FOLLOWS)
+
+
 def test_repeats_by_chance_or_by_the_set_raise_no_alarm():
     """100 logs with repeats by chance, and 12 of a server that fails for small sets: the rate is 1 in 10,000 for each.
 

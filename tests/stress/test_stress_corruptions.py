@@ -138,7 +138,7 @@ def warm_up(place, template, reach, driver):
     shutil.copytree(template, place / "plans")
     (place / "requests").write_text("on news\noff sports\noff news\non news\n")
     common, play = words_of(place)
-    for command in ([*play, *reach], ["status", *common], ["resume", *common]):
+    for command in ([*play, *reach], ["status", *common], ["resume", "--last", *common]):
         driver.run({"log": str(place / "log"), "command": command, "warm": True})
 
 
@@ -158,7 +158,7 @@ def one_corruption(place, reach, kind, server, driver, rng, campaign):
         server.reset()
     what = corrupt(place, rng)
     ended = []
-    for command in (play, ["status", *common], ["resume", *common], [*play, *reach]):
+    for command in (play, ["status", *common], ["resume", "--last", *common], [*play, *reach]):
         before = driver.errors.stat().st_size
         result = driver.run({**order, "command": command}, codes=(0, 2, 6, 7))
         told = said(driver.errors, before)

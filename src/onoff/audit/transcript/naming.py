@@ -1,14 +1,13 @@
-"""Whether the versions that queries name, or how often they are sent, follow the requests.
+"""Whether the versions that queries name follow the requests.
 
-What a client holds is a function of earlier queries and answers, and a query is sent again because of its answer. So
-given the requests before step t and the queries up to it, both say nothing about the request. It has the law
+What a client holds is a function of earlier queries and answers. So given the requests before step t and the queries up
+to it, the versions say nothing about the request. It has the law
 
     pi(x)  in proportion to  P[request before, x] * Pr[the client sends this set | x]
 
-whatever servers have answered, what was forgotten for want of room, or when a cache was switched off. Each test is a
+whatever servers have answered, what was forgotten for want of room, or when a cache was switched off. The test is a
 bet, as in `draws`: a gambler states other chances r before the request is looked at, and its capital is multiplied by
-r(x) / pi(x). It learns which requests come too often: those whose versions are named, are left out, grow or fall back,
-or which of them at steps that were sent more than once.
+r(x) / pi(x). It learns which requests come too often: those whose versions are named, are left out, grow or fall back.
 If the client keeps its rules, the capital ever exceeds 1 / a with probability at most a (Ville's inequality).
 
 With announced requests a set depends on the next request, too. There only those ON steps count that follow an ON step.
@@ -16,7 +15,6 @@ With announced requests a set depends on the next request, too. There only those
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.rules import Due
     from onoff.model.chain import Chain
 
-FALSE_ALARM = 1e-4  # of each of the two bets
+FALSE_ALARM = 1e-4
 NEVER, NO_LONGER, AS_BEFORE, NEWER, OLDER = KINDS = range(5)  # how the version of a source is named
 Kinds = Iterator[tuple[int, NDArray[np.intp]]]  # steps, and for each source of which kind it is there
 
@@ -40,29 +38,22 @@ Kinds = Iterator[tuple[int, NDArray[np.intp]]]  # steps, and for each source of 
 def naming_findings(
     stream: Sequence[Line], steps: Sequence[Step], laws_of_requests: Mapping[int, Floats], n: int
 ) -> list[str]:
-    """Findings if requests are told by what a stream shows beside its sets. `laws_of_requests` are pi, by step."""
-    shown = {
-        "the versions that queries name follow the requests": kinds_of_versions(stream, n),
-        "how often queries are sent follows the requests": kinds_of_tries(stream, n),
-    }
-    least = -log(FALSE_ALARM)
-    return [
-        f"{words} (false alarms at most {100 * FALSE_ALARM:g} %)"
-        for words, kinds in shown.items()
-        if _evidence(kinds, [step.request for step in steps], laws_of_requests, max(n, len(KINDS))) >= least
-    ]
+    """A finding if requests are told by the versions that a stream names. `laws_of_requests` are pi, by step."""
+    if _evidence(kinds_of_versions(stream, n), [step.request for step in steps], laws_of_requests) < -log(FALSE_ALARM):
+        return []
+    return [f"the versions that queries name follow the requests (false alarms at most {100 * FALSE_ALARM:g} %)"]
 
 
-def _evidence(kinds_of_steps: Kinds, requests: Sequence[int], laws: Mapping[int, Floats], kinds_at_most: int) -> float:
+def _evidence(kinds_of_steps: Kinds, requests: Sequence[int], laws: Mapping[int, Floats]) -> float:
     """The logarithm of the most that the gambler had, who learns which kinds of sources are requested too often."""
-    seen, expected = np.full(kinds_at_most, CAUTION), np.full(kinds_at_most, CAUTION)
+    seen, expected = np.full(len(KINDS), CAUTION), np.full(len(KINDS), CAUTION)
     capital = most = 0.0
     for step, kinds in kinds_of_steps:
         law = laws.get(step)
         if law is None or law[requests[step]] == 0:
             continue  # what cannot have been drawn is a finding of its own
         odds, request = (seen / expected)[kinds], requests[step]
-        capital += log(odds[request] / float(odds @ law))
+        capital += log(odds[request] / float((odds * law).sum()))
         most = max(most, capital)
         seen[kinds[request]] += 1
         np.add.at(expected, kinds, law)
@@ -81,13 +72,6 @@ def kinds_of_versions(stream: Sequence[Line], n: int) -> Kinds:
         cases = [(now == 0) & (before == 0), now == 0, now == before, now > before]
         yield line.step, np.select(cases, [NEVER, NO_LONGER, AS_BEFORE, NEWER], OLDER)
         before[sources] = np.where(now[sources] > 0, now[sources], before[sources])
-
-
-def kinds_of_tries(stream: Sequence[Line], n: int) -> Kinds:
-    """The steps that were sent more than once. Each source is a kind of its own: what is retried, and who is not."""
-    for step, tries in sorted(Counter(line.step for line in stream).items()):
-        if tries > 1:
-            yield step, np.arange(n)
 
 
 def announced_requests(chain: Chain, steps: Sequence[Step], dues: Sequence[Due]) -> dict[int, Floats]:

@@ -70,7 +70,7 @@ def _evidence(sent: Mapping[int, int], steps: Sequence[Step], laws: Mapping[int,
             continue  # what cannot have been drawn is a finding of its own
         repeated = sent[step.step] > 1
         rates = (again if repeated else once) / (again + once)
-        capital += log(rates[step.request] / float(rates @ law))
+        capital += log(rates[step.request] / float((rates * law).sum()))
         most = max(most, capital)
         (again if repeated else once)[step.request] += 1
     return most
