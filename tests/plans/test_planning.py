@@ -363,7 +363,7 @@ def test_a_race_that_costs_no_less_than_the_table_is_not_taken():
 
 def test_a_lucky_race_does_not_displace_a_table_when_time_is_up(monkeypatch):
     """Beside a table its cost counts with four standard errors more, whatever the estimate says."""
-    chain = random_chain("sparse", 20, 4)
+    chain = random_chain("sparse", 20, 1)
     table, honest = plan(chain, 1, "comb"), race_plan(chain, 1)
     error = (table.cost / table.lower_bound - 1 - 1e-3) / 10
     assert error > 0
