@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -20,6 +21,7 @@ from clikit import call, interrupt
 from onoff import Chain, bounds, plan
 from onoff.apps import terminal as report
 from onoff.apps.cli.options import parse_lags
+from onoff.apps.ending import ended_in_order
 from onoff.schemes.paper import paper
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -314,7 +316,13 @@ def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ign
         assert b"Traceback" not in process.stderr.read()
     assert process.returncode == (128 + number if ignored else 130)
     assert not any(temporary.iterdir())
-    assert not (tmp_path / "chain.json").exists()
+    if (tmp_path / "chain.json").exists():  # a library has swallowed the exception
+        assert Chain.load(tmp_path / "chain.json").n == 7
+
+
+def test_an_end_that_a_library_swallows_is_not_forgotten():
+    with pytest.raises((KeyboardInterrupt, SystemExit)), ended_in_order(), contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_links_that_lead_nowhere_are_no_traceback(tmp_path):

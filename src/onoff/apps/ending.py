@@ -16,14 +16,21 @@ def ended_in_order() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the command just as Ctrl-C does: what is temporary is deleted first.
 
     Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where that is ignored, the command exits. The second
-    signal ends it at once, as by default: work in a library may be long. What was ignored (nohup) stays so.
+    signal ends it at once, as by default: work in a library may be long. What was ignored (nohup) stays so. A library
+    may swallow the exception, now and then: then the command ends so after its work.
     """
     ours = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    received = 0
 
     def end(number: int, _: FrameType | None) -> None:
+        nonlocal received
+        received = number
         restore()
+        stop()
+
+    def stop() -> None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background
-            sys.exit(128 + number)
+            sys.exit(128 + received)
         signal.raise_signal(signal.SIGINT)
 
     def restore() -> None:
@@ -36,3 +43,5 @@ def ended_in_order() -> Iterator[None]:
         yield
     finally:
         restore()
+    if received:
+        stop()
