@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from lawkit import random_law, realisable_by_hall, seeds
 from onoff import Chain, bounds
 from onoff.schemes.comb import comb_law
-from onoff.schemes.law import DENOMINATOR, Law, quantised
+from onoff.schemes.law import DENOMINATOR, Law, quantised, with_full_set
 from onoff.schemes.realisation import looking
+from onoff.schemes.realisation.looking import Look, short_rows
 from onoff.schemes.realisation.network import Network, supplies
 from onoff.schemes.realisation.realise import realised, survey
 from onoff.schemes.realisation.repair import Repair
@@ -119,3 +120,23 @@ def test_time_that_runs_out_while_processes_compute_ends_without_a_warning(monke
     answers = looking.on_this_machine(looking.short_rows, look.parts())
     next(answers)
     answers.close()
+
+
+def test_a_source_that_nobody_asks_for_leaves_other_contexts_to_the_screen(monkeypatch):
+    """It is in no set and its group is empty. Neither makes numbers of the screen infinite, nor means of nothing."""
+    P = np.random.default_rng(4).dirichlet(np.full(20, 5.0), 20)
+    P[:, 7] = 0
+    rows = Chain(P / P.sum(axis=1, keepdims=True)).posterior(2)
+    assert len(rows.group(7)) == 0
+    slack, made = DENOMINATOR // 100, comb_law(rows)
+    part = ~made.member.all(axis=1)
+    law = with_full_set(Law(made.member[part], made.mass[part]), slack)
+    assert not law.member[:-1, 7].any()
+    ships, ship = [], Network.ship
+    monkeypatch.setattr(Network, "ship", lambda self, supply: ships.append(1) or ship(self, supply))
+    found = short_rows((Look(rows, law, slack, 0.0), tuple(range(20))))
+    assert len(ships) < 0.1 * 19 * 20
+    ships.clear()
+    flows = short_rows((Look(rows, law, 0, 0.0), tuple(range(20))))
+    assert len(ships) == 19 * 20
+    assert found == flows == []

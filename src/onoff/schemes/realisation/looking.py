@@ -71,11 +71,13 @@ def short_rows(part: Part) -> list[Short]:
     look, groups = part
     law, total, found = look.law, look.law.total, []
     network = Network(law.member, law.mass)
-    screen = screen_of(with_full_set(law, -look.slack), look.slack / total) if look.slack else None
+    screened = with_full_set(law, -look.slack)
+    used = screened.member.any(axis=0)  # the factor of a source in no set would be infinite
+    screen = screen_of(Law(screened.member[:, used], screened.mass), look.slack / total) if look.slack else None
     with one_thread():
         for group in groups:
             block = look.block(group)
-            left = np.arange(len(block)) if screen is None or len(block) == 1 else unsure(screen, block)
+            left = np.arange(len(block)) if screen is None or len(block) <= 1 else unsure(screen, block[:, used])
             for index in left.tolist():
                 supply = supplies(block[index], total)
                 missing = int(supply.sum()) - network.ship(supply)
