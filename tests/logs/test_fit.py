@@ -25,6 +25,7 @@ from onoff.apps.cli.fit import parse_gap
 from onoff.errors import ChainError
 from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
+from onoff.logs.options import FitOptions
 from onoff.logs.reading import Columns, choose, header, ticks_per_second
 from onoff.model.chainfile import read_counts
 from sampling import examples
@@ -296,6 +297,7 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
         ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
+        ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": 10**400}, "a finite number"),
         ("log.csv", "user,time,source\nu,1,a\n", {"seed": 0.5}, "whole numbers"),
         ("log.csv", "user,time,source\nu,1,a\n", {"kind": "xml"}, "no kind of log"),
     ],
@@ -306,6 +308,12 @@ def test_a_bad_log_is_refused_in_one_line(tmp_path, name, data, options, words):
         file.write_bytes(data if isinstance(data, bytes) else data.encode())
     with pytest.raises(OnoffError, match=words):
         fit(file, **({"held_out": 0} | options), **QUICK)
+
+
+def test_lags_may_be_any_iterable_and_a_gap_any_number_above_0():
+    told = FitOptions(lags=iter([1, 3]), gap=10**400)
+    assert told.lags == (1, 3)
+    assert 1e300 < told.gap < math.inf
 
 
 def test_users_are_held_out_whole_by_hash_and_seed(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from reprlib import repr as short
@@ -76,15 +76,18 @@ class FitOptions:
         replicates = 0 if self.replicates is None else self.replicates
         if not all(is_whole(number) for number in (self.min_count, self.seed, replicates)):
             raise LogError("min_count, seed and replicates are whole numbers of at least 0")
-        if not (is_number(self.smoothing) and 0 <= self.smoothing < math.inf):
+        if not (is_number(self.smoothing) and 0 <= self.smoothing <= sys.float_info.max):
             raise LogError(f"smoothing is {self.smoothing!r}: a finite number of at least 0 is needed")
         if not (is_number(self.held_out) and 0 <= self.held_out < 1):
             raise LogError(f"the held-out share is {self.held_out!r}: it is at least 0 and below 1")
-        if not isinstance(self.lags, Iterable) or not list(self.lags) or not all(is_whole(lag, 1) for lag in self.lags):
+        lags = tuple(self.lags) if isinstance(self.lags, Iterable) else ()
+        if not lags or not all(is_whole(lag, 1) for lag in lags):
             raise LogError("lags are whole numbers of at least 1")
         if self.engine not in ("duckdb", "spark"):
             raise LogError(f"{self.engine!r} is no engine: duckdb or spark")
         if self.time_format is not None and self.engine != "duckdb":
             raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
-        object.__setattr__(self, "smoothing", float(self.smoothing))  # whole numbers of Python know no bound
-        object.__setattr__(self, "gap", None if self.gap is None else float(self.gap))
+        object.__setattr__(self, "lags", lags)  # an iterator is gone through once
+        object.__setattr__(self, "smoothing", float(self.smoothing))
+        if self.gap is not None:
+            object.__setattr__(self, "gap", float(min(self.gap, sys.float_info.max)))  # whole numbers know no bound
