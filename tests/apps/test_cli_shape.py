@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,10 +20,13 @@ from typer.core import TyperGroup
 from clikit import call
 from onoff import Chain, errors
 from onoff.apps.cli.app import app
+from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
+from onoff.apps.tone import Tone, speaking
 from onoff.client.client import Client
 from onoff.client.snapshot import snapshot
+from onoff.client.stored import StepRow
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -127,6 +131,15 @@ def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_
         assert (quiet.stdout, quiet.stderr) == ("latest of news", "")
     assert re.search(r"step 5 \(OFF, 3 steps after ON\): asked for", call("get", "news", "--off", "-v", *given).stderr)
     assert snapshot(tmp_path / "j").state.step == 6
+
+
+def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
+    row = StepRow(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
+    with speaking(Tone.verbose):
+        for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
+            tell_step(replace(row, plan=plan), ("a", "b"))
+    costs = re.findall(r"expected cost (.*?) \(", capsys.readouterr().err)
+    assert costs == ["about 2.35", "2.346", "2.346"]
 
 
 def test_an_error_is_said_quietly_too_and_with_its_origin_if_the_command_is_verbose(tmp_path):

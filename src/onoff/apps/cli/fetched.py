@@ -16,6 +16,7 @@ from onoff.apps.cli.printing import print_json
 from onoff.apps.tone import detail, note
 from onoff.errors import SourceError
 from onoff.foreign import plain_text
+from onoff.types import PlanName
 
 if TYPE_CHECKING:
     from onoff.client.message import Message
@@ -129,7 +130,8 @@ def tell_step(row: StepRow, names: Sequence[str]) -> None:
     detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
     took = "" if row.bytes is None else f"; {size(row.bytes)} received"
     tried = "" if row.attempts in (None, 1) else f" in {row.attempts} attempts"
-    cost = f"about {row.cost:.3g}" if row.plan.startswith("race") else f"{row.cost:.3f}"  # that of a race is estimated
+    made = PlanName.parse(row.plan)
+    cost = f"about {row.cost:.3g}" if made and not made.has_table else f"{row.cost:.3f}"  # without a table: estimated
     detail(f"expected cost {cost} ({row.plan}){took}{tried}")
 
 
