@@ -35,6 +35,8 @@ def test_a_new_feed_is_learned_in_a_second_journal_and_the_chain_is_fitted_to_bo
         read(world, "learned-2", NAMES, ["culture", "news", "culture"], learn=True)
         done = call("fit", old, new, "-o", tmp_path / "habits.json", "--open-only", check=True)
         assert "2 journals are read one after the other" in done.stderr
+        with pytest.raises(LogError, match="would count twice"):
+            onoff.fit(old, new, tmp_path / "." / "learned")
         fitted = json.loads((tmp_path / "habits.json").read_text())
         assert fitted["names"] == list(NAMES)
         last, first = NAMES.index(FEWER[-1]), NAMES.index("culture")

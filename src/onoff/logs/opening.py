@@ -38,6 +38,8 @@ def opened(file: Path, kind: str | None, directory: Path, open_only: bool = Fals
     """
     plain = unpacked(file, directory)
     if kind is None and journals.is_journal(plain):
+        if len({other.resolve() for other in (file, *more)}) <= len(more):
+            raise LogError(f"{file}: a journal is named twice, and its requests would count twice: name each once")
         for other in more:
             if not journals.is_journal(other):
                 raise LogError(f"{other}: is no journal, and only journals are read together: leave it out")
