@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, faulty
+from hostilekit import ANY_FAULTS
 from onoff import Client, HttpTransport
 from onoff.client.transport import connection
 from onoff.errors import OnoffError, SourceError, Unavailable
@@ -111,21 +112,12 @@ def test_an_origin_that_serves_nothing_of_a_set_is_not_connected_to(servers):
     assert [len(server.recording()) for server in servers.both] == [1, 0]
 
 
-FAULTS = {
-    "cut short": lambda body: reply(body[:-1], length=len(body)),
-    "oversized": lambda body: reply(b"x" * (BODY_LIMIT + 1)),
-    "no HTTP": lambda body: Reply([b"this is not HTTP\r\n\r\n"], close=True),
-    "closed": lambda body: Reply([], close=True),
-    "bad chunks": lambda body: Reply([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"zz\r\n"], close=True),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ANY_FAULTS)
 def test_what_one_origin_does_makes_the_whole_set_go_out_again_at_both(servers, fault):
     """Every attempt asks for the same URLs with the same bytes, whichever source was wanted, up to the broken one."""
     servers.settle()
     servers.both[RIGHT].respond = faulty(
-        servers.origin, lambda request, _: FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
+        servers.origin, lambda request, _: ANY_FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
     )
     found = servers.watch()
     assert found == [found[0]] * len(SET)

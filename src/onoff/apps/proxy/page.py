@@ -30,7 +30,6 @@ HEADERS = {
     "referrer-policy": "same-origin",  # with less, browsers do not say that the form below is ours
     "cache-control": "no-store",
 }
-FORM = "application/x-www-form-urlencoded"
 
 
 def rendered(facts: Facts, naming: Naming, token: str) -> str:
