@@ -15,9 +15,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def ended_in_order() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the command just as Ctrl-C does: what is temporary is deleted first.
 
-    Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where that is ignored, the command exits. The second
-    signal ends it at once, as by default: work in a library may be long. What was ignored (nohup) stays so. A library
-    may swallow the exception, now and then: then the command ends so after its work.
+    Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where Ctrl-C is ignored, the command exits with 128 and
+    the number of the signal. A second signal ends it at once, since work in a library may be long. A signal that was
+    ignored before (nohup) stays ignored. If a library swallows the exception, the command ends so after its work.
     """
     ours = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     received = 0

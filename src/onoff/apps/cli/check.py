@@ -49,6 +49,7 @@ def check(
     from onoff.logs.journals import is_journal
     from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
+    from onoff.model.misfit import LASTING
 
     if requests is not None and journal is not None:
         raise OnoffError("give one file: FILE or --journal FILE")
@@ -75,7 +76,8 @@ def check(
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
             print(
-                "A chain learned from N requests for n sources lasts for about 4 N / n of the same habits, no longer."
+                f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests, even if "
+                "habits stay as they are."
             )
     if result.refuted:
         raise typer.Exit(FOUND)

@@ -66,7 +66,7 @@ def transcript(
     part: Annotated[
         bool, typer.Option("--part", help="LOG is cut from a longer one: say nothing of what came before and after.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the audit's own random numbers.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Attack a server's log: what do all queries together say about every request?
