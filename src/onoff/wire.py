@@ -30,6 +30,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from reprlib import repr as short
 from typing import Any
 
 from onoff.errors import AnswerError, CatalogueError, WireError
@@ -64,14 +65,16 @@ class Catalogue:
             raise CatalogueError(f"a catalogue has 2 to {MAX_SOURCES} sources, not {len(self.names)}")
         for name in self.names:
             if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or name.strip() != name:
-                raise CatalogueError(f"{name!r} is not a name: 1 to {MAX_NAME} characters without blanks around them")
+                raise CatalogueError(
+                    f"{short(name)} is not a name: 1 to {MAX_NAME} characters without blanks around them"
+                )
             if not name.isprintable():
                 raise CatalogueError(f"{name!r} is not a name: it has a character that cannot be printed")
         if len(self.index) != len(self.names):
             twice = next(name for i, name in enumerate(self.names) if self.index[name] != i)
             raise CatalogueError(f"the name {twice!r} occurs twice; every source needs its own")
         if type(self.length) is not int or not 1 <= self.length <= MAX_LENGTH:
-            raise CatalogueError(f"the message length must be 1 to {MAX_LENGTH} bytes, not {self.length!r}")
+            raise CatalogueError(f"the message length must be 1 to {MAX_LENGTH} bytes, not {short(self.length)}")
 
     @property
     def n(self) -> int:
@@ -119,7 +122,9 @@ class Catalogue:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}"')
         if data.get("version") != VERSION:
-            raise CatalogueError(f"version {data.get('version')!r} of the catalogue is not known here; upgrade onoff")
+            raise CatalogueError(
+                f"version {short(data.get('version'))} of the catalogue is not known here; upgrade onoff"
+            )
         names = data.get("names")
         if not isinstance(names, list):
             raise CatalogueError('the "names" of a catalogue must be a list')

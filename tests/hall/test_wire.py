@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from onoff import errors
 from onoff.wire import (
+    FORMAT,
     FRAME_OVERHEAD,
     MAX_ROUND,
     UNCHANGED_LENGTH,
+    VERSION,
     Catalogue,
     Frame,
     Unchanged,
@@ -65,6 +68,17 @@ def test_another_order_name_or_length_is_another_catalogue(other):
 def test_what_is_not_a_catalogue_is_refused(names, length, words):
     with pytest.raises(errors.CatalogueError, match=words):
         Catalogue(names, length)
+
+
+@pytest.mark.parametrize("field", ["names", "length", "version"])
+def test_what_is_no_catalogue_is_not_repeated_at_length(field):
+    """A server may send megabytes, and the error is shown on a terminal."""
+    long = "x" * 20_000
+    data = {"format": FORMAT, "length": 8, "names": ["a", "b"], "version": VERSION}
+    data[field] = ["a", long] if field == "names" else long
+    with pytest.raises(errors.CatalogueError) as caught:
+        Catalogue.parse(json.dumps(data).encode())
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,8 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             (["--store", tmp_path / "messages.db", "--length", "64", "--watch", tmp_path / "long"], "has 65 bytes"),
             (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
             (["--store", "unix:///x?password=secret", *two[2:]], "ONOFF_STORE"),
+            (["--store", "rediss://127.0.0.1/0?ssl_password=secret", *two[2:]], "everybody on this machine can see"),
+            (["--store", "redis://127.0.0.1/0?colour=red", *two[2:]], "not the URL of a Redis database"),
             (["--store", "REDIS://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),
             (["--store", tmp_path / "none" / "new.db", *two[2:]], "there is no directory"),
             (["--store", tmp_path, *two[2:]], "is a directory; name a file"),

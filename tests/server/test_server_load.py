@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import http.server
+import json
 import os
 import resource
 import secrets
@@ -23,9 +24,11 @@ import pytest
 
 from onoff.server import answer
 from onoff.server.answer import AnswerSender, parts
+from onoff.server.app import create_app
 from onoff.server.board import Board, Snapshot
 from onoff.server.deadlines import Deadlines
 from onoff.server.listening import UNREAD_MILLISECONDS, reserved
+from onoff.server.settings import Settings
 from onoff.server.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Query
 from ports import free_port
@@ -343,6 +346,25 @@ def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
     n = 20
     small = [Snapshot(i, (bytes(answer.WHOLE // 10),) * n, n + i) for i in range(1, 4 * answer.ROUNDS)]
     assert broken_off(small) == [False] * len(small)
+
+
+@pytest.mark.parametrize("path", ["/v1/catalogue", "/openapi.json"])
+def test_a_long_document_is_sent_in_parts_too(tmp_path, path):
+    """Of many sources it has megabytes. 200 connections that did not read it would hold all of it, 200 times."""
+    catalogue = Catalogue(tuple(f"{i:0200}" for i in range(1000)), 8)
+    app = create_app(Settings(str(tmp_path / "m.db"), catalogue))
+    sent = []
+
+    async def send(event):
+        sent.append(event)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    asyncio.run(app(scope, None, send))
+    bodies = [event["body"] for event in sent[1:]]
+    assert max(map(len, bodies)) <= answer.PART
+    assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % sum(map(len, bodies))
+    whole = b"".join(bodies)
+    assert whole == catalogue.document or json.loads(whole)["openapi"]
 
 
 def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):

@@ -73,6 +73,42 @@ def test_a_pipe_will_do(tmp_path):
     os.close(reader)
 
 
+def test_a_pipe_that_nobody_empties_is_an_error_and_not_a_wait(tmp_path):
+    """A server that waits for it would answer nobody, not even a health check."""
+    os.mkfifo(tmp_path / "pipe")
+    opened = Transcript(tmp_path / "pipe")
+    with pytest.raises(BlockingIOError):
+        fill(opened)
+    opened.close()
+
+
+def fill(opened):
+    for _ in range(10_000):
+        opened.record(query(), None)
+
+
+@pytest.mark.parametrize(
+    "gone", [Path.unlink, lambda file: file.rename(f"{file}.1"), lambda file: os.truncate(file, 0)]
+)
+def test_where_the_file_was_taken_away_a_new_one_begins_with_the_catalogue(tmp_path, gone):
+    """Lines that went to a deleted file would be lost, and no audit can read them without the order of the sources."""
+    file = tmp_path / "transcript"
+    workers = [Transcript(file, ("a", "b")) for _ in range(2)]
+    workers[0].begin(("a", "b"))
+    workers[0].record(query(1), None)
+    gone(file)
+    for step, worker in enumerate(workers, 2):
+        worker.record(query(step), None)
+        worker.close()
+    assert [line.get("step", line.get("catalogue")) for line in lines_of(file)] == [["a", "b"], 2, 3]
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="for Linux")
+def test_what_cannot_be_a_transcript_is_named():
+    with pytest.raises(OnoffError, match="the transcript cannot be written: /proc/version"):
+        Transcript(Path("/proc/version"))
+
+
 WRITER = """
 import resource, sys
 from pathlib import Path

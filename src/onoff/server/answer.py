@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from starlette.types import Send
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from onoff.server.board import Snapshot
 from onoff.server.deadlines import Deadlines
@@ -26,6 +27,7 @@ BYTES_PER_SECOND = 128 * 1024
 # others within seconds wherever messages are published often.
 ROUNDS = 8
 
+Headers = Sequence[tuple[bytes, bytes]]
 _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
@@ -39,10 +41,13 @@ class AnswerSender:
         self._deadlines = Deadlines(1.0)
         self._sending: dict[asyncio.Task[object], Snapshot] = {}
 
-    async def send(self, send: Send, snapshot: Snapshot, frames: Sequence[bytes]) -> None:
-        """Send these frames of a snapshot."""
+    async def send(
+        self, send: Send, snapshot: Snapshot, frames: Sequence[bytes], headers: Headers | None = None
+    ) -> None:
+        """Send these frames of a snapshot, with these headers or with those of an answer."""
         size = sum(map(len, frames))
-        headers = [*_HEADERS, (b"content-length", b"%d" % size)]
+        if headers is None:
+            headers = [*_HEADERS, (b"content-length", b"%d" % size)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if size <= WHOLE:
             await send({"type": "http.response.body", "body": b"".join(frames)})
@@ -74,6 +79,18 @@ class AnswerSender:
                 break
             oldest = older
         self._deadlines.cut(lambda task: self._sending[task].made < oldest)
+
+
+class Document(Response):
+    """JSON that is the same for every reader, and long if the sources are many. It is sent as answers are."""
+
+    def __init__(self, sender: AnswerSender, content: bytes) -> None:
+        super().__init__(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
+        self._sender = sender
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        content = bytes(self.body)
+        await self._sender.send(send, Snapshot(0, (content,)), (content,), self.raw_headers)
 
 
 def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:

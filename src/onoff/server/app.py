@@ -35,7 +35,8 @@ class Application(Starlette):
 
 def create_app(settings: Settings) -> Application:
     """The server for these settings. It opens the store and the transcript, and closes them at its end."""
-    transcript = Transcript(settings.transcript) if settings.transcript is not None else None
+    names = settings.catalogue.names
+    transcript = Transcript(settings.transcript, names) if settings.transcript is not None else None
     board, metrics = Board(open_store(settings.store, settings.catalogue)), Metrics()
     streams = open_streams(settings.store)
     problems, endpoints = ProblemResponses(metrics), Endpoints(settings, board, metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable
 
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError
 from onoff.server import metrics as exposition
-from onoff.server.answer import AnswerSender
+from onoff.server.answer import AnswerSender, Document
 from onoff.server.board import Board, Snapshot
 from onoff.server.body import BodyReader
 from onoff.server.description import describe
@@ -118,12 +119,14 @@ class Endpoints:
     def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
         self._settings, self._board, self._metrics = settings, board, metrics
         self._bodies = BodyReader(settings.body_seconds)
-        self._description = describe(settings.catalogue, readers_need_token=bool(settings.readers))
+        sender, description = AnswerSender(), describe(settings.catalogue, readers_need_token=bool(settings.readers))
+        self._catalogue = Document(sender, settings.catalogue.document)
+        self._description = Document(sender, json.dumps(description).encode())
 
     async def catalogue(self, request: Request) -> Response:
         if self._settings.readers:
             authorize(request.headers, self._settings.readers)
-        return Response(self._settings.catalogue.document, headers=_NO_STORE, media_type="application/json")
+        return self._catalogue
 
     async def publish_message(self, request: Request) -> Response:
         """Publish one message: the body."""
@@ -161,4 +164,4 @@ class Endpoints:
         """The OpenAPI description. It contains the names of the sources."""
         if self._settings.readers:
             authorize(request.headers, self._settings.readers)
-        return JSONResponse(self._description, headers=_NO_STORE)
+        return self._description

@@ -29,21 +29,23 @@ class Transcript:
     next one that writes. Its query was not answered, since answers come after their line.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, names: Sequence[str] = ()) -> None:
+        """Open or make the file. `names`, if given, are the catalogue's, with which every file then begins."""
+        self._file, self._names = file, names
         try:
-            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
-        self._file, self._regular = file, stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._descriptor, self._regular = self._opened()
             try:
-                self._repair()
-            finally:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                try:
+                    self._repair()
+                finally:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+        except OSError as error:
+            error.filename = str(file)
+            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
 
     def begin(self, names: Sequence[str]) -> None:
         """Write down the order of the catalogue, once for all worker processes."""
@@ -61,10 +63,13 @@ class Transcript:
         os.close(self._descriptor)
 
     def _append(self, line: dict[str, object]) -> None:
-        data = (json.dumps(line) + "\n").encode()
+        self._follow()
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             end = self._repair()
+            data = _encoded(line)
+            if self._names and self._regular and end == 0 and "catalogue" not in line:
+                data = _encoded({"catalogue": self._names}) + data
             try:
                 if os.write(self._descriptor, data) != len(data):
                     raise OSError(errno.ENOSPC, "only a part of the line was written")
@@ -76,6 +81,25 @@ class Transcript:
                 raise
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _opened(self) -> tuple[int, bool]:
+        """A descriptor of the file, and whether it is one. A pipe that is full must not keep every reader waiting."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(self._file, flags, 0o600)
+        return descriptor, stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def _follow(self) -> None:
+        """Begin a new file if ours was moved away or deleted: nobody would find what is written to it."""
+        if not self._regular:
+            return
+        try:
+            if os.path.samestat(os.stat(self._file), os.fstat(self._descriptor)):
+                return
+        except FileNotFoundError:
+            pass
+        before = self._descriptor
+        self._descriptor, self._regular = self._opened()
+        os.close(before)
 
     def _repair(self) -> int:
         """Cut off a last line that has no end, and return where the next one begins."""
@@ -100,3 +124,7 @@ class Transcript:
                 return begin + found + 1
             end = begin
         return 0
+
+
+def _encoded(line: dict[str, object]) -> bytes:
+    return (json.dumps(line) + "\n").encode()

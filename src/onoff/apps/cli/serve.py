@@ -176,7 +176,7 @@ def _target(given: str | None) -> str:
         parts = urlsplit(target)
     except ValueError as error:
         raise OnoffError(f"{where}: not the URL of a Redis database ({error})") from None
-    if given is not None and (parts.password or "password" in parse_qs(parts.query)):
+    if given is not None and (parts.password or any("password" in key.lower() for key in parse_qs(parts.query))):
         raise OnoffError(
             f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
         )

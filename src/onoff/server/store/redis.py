@@ -124,7 +124,8 @@ def connect(url: str) -> tuple[redis.Redis, str]:
         made = redis.Redis.from_url(
             url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_ANSWER_SECONDS, retry=retry
         )
-    except ValueError as error:
+        made.connection_pool.make_connection()  # which knows what a URL may say; nothing is sent yet
+    except (ValueError, TypeError) as error:
         raise StoreError(f"not the URL of a Redis database: {error}") from error
     where = made.connection_pool.connection_kwargs
     return made, f"Redis at {where.get('path') or where.get('host')}, database {where.get('db', 0)}"
