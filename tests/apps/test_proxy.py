@@ -519,6 +519,20 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
     assert made == [("sports", False), ("weather", False), ("weather", True), ("weather", True), ("news", False)]
 
 
+def test_how_many_requests_to_come_are_on_survives_a_restart(world):
+    async def leave(_, line):
+        for answer in [line.join(name) for name in NAMES[:3]]:
+            line.leave(answer)
+        while steps(line) < 3:
+            await asyncio.sleep(0.01)
+        return line.owed
+
+    async def look(_, line):
+        return line.owed
+
+    assert (through(world, leave), through(world, look)) == (3, 3)
+
+
 def test_after_a_program_that_went_away_before_its_message_the_next_request_is_on(world):
     honest, slow = world.server.respond, threading.Event()
 

@@ -196,17 +196,17 @@ def test_the_honest_client_passes(audit, steps):
 def redraw_on_retry(patch):
     complete = Client._complete
 
-    async def redrawn(self, pending, again=False):  # noqa: ARG001
+    async def redrawn(self, pending, called, again=False):  # noqa: ARG001
         self.attempts = 1
         for _ in range(ATTEMPTS - 1):
             try:
-                return await complete(self, pending)
+                return await complete(self, pending, called)
             except Unavailable:
                 if pending.lag:
                     plan, last = self.planner.best(pending.lag), self.journal.state.last
                     query = plan.draw(pending.request, last, pending.next, pending.lag, self._randbelow)
                     pending = replace(pending, query=query, held=())
-        return await complete(self, pending)
+        return await complete(self, pending, called)
 
     patch.setattr(Client, "_complete", redrawn)
 
@@ -303,9 +303,9 @@ def telling_the_transport(patch):
     """The transport is told what is wanted, to spare bytes or time: the common root of three mistakes."""
     complete = Client._complete
 
-    async def told(self, pending, again=False):
+    async def told(self, pending, *rest, **options):
         self.transport.wanted = self._on_wire[pending.request]
-        return await complete(self, pending, again)
+        return await complete(self, pending, *rest, **options)
 
     patch.setattr(Client, "_complete", told)
 

@@ -367,9 +367,9 @@ def test_validators_for_the_wanted_one_alone_are_seen(world):
 def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
     complete, kept, wanted = Client._complete, held.kept, []
 
-    async def told(self, pending, again=False):
+    async def told(self, pending, *rest, **options):
         wanted[:] = [pending.request]
-        return await complete(self, pending, again)
+        return await complete(self, pending, *rest, **options)
 
     def spared(entries, limit):
         return kept(entries, limit) | set(wanted)
@@ -381,8 +381,8 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
 def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
     complete = Client._complete
 
-    async def asked_again(self, pending, again=False):
-        message = await complete(self, pending, again)
+    async def asked_again(self, pending, *rest, **options):
+        message = await complete(self, pending, *rest, **options)
         if message.status == 304:
             await self.transport.fetch(self.journal.stream, 0, (self._on_wire[pending.request],), (None,))
         return message

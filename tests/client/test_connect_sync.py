@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -116,6 +118,54 @@ def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(w
         assert [each.exception(timeout=60) for each in closing] == [None, None]
     assert all(isinstance(error, NotOpen | CancelledError | None) for error in errors)
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
+
+
+def test_who_closes_it_in_its_own_thread_is_refused_and_not_kept_waiting(world):
+    client, errors = client_of(world).open(), []
+
+    def items():
+        yield "news", True
+        client.close()
+
+    def play():
+        with pytest.raises(NotOpen, match="from its own thread") as caught:
+            list(client.play(items()))
+        errors.append(caught.value)
+        client.close()
+
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    playing.join(20)
+    assert errors
+
+
+def test_an_interrupted_play_raises_what_interrupted_it(world):
+    def never(_):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return Reply([60.0])
+
+    with client_of(world, delay=0.05) as client:
+        world.server.respond = never
+        with pytest.raises(KeyboardInterrupt):
+            list(client.play([("news", True)]))
+    assert snapshot(world.directory / "j").state.pending.request == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Python 3.12, since there are threads
+def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(world):
+    with client_of(world) as client:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                client.get("news")
+            except NotOpen as error:
+                client.close()
+                os._exit(7 if "forked" in str(error) else 1)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert client.get("news").body == BODIES["news"]
 
 
 def test_outside_of_with_it_says_so_and_leaves_no_thread(world):

@@ -9,6 +9,7 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
 from onoff import connect, connect_sync
+from onoff.client.grid import Grid
 from onoff.client.snapshot import snapshot
 from onoff.errors import (
     NothingPending,
@@ -189,6 +190,40 @@ def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_i
     assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
 
 
+@pytest.mark.parametrize("how", ["timeout", "close"])
+def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatch, how):
+    happened = []
+
+    async def run():
+        asked, client = asyncio.Event(), own.client()
+        await client.__aenter__()
+
+        async def fetch(*_):
+            asked.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                happened.append("the connection ends")
+
+        async def end_of_call(*_):
+            await asyncio.sleep(0.01)
+            happened.append("a point of the grid")
+
+        monkeypatch.setattr(client.transport, "fetch", fetch)
+        monkeypatch.setattr(Grid, "end_of_call", end_of_call)
+        asking = asyncio.create_task(asyncio.wait_for(client.get("news"), 0.1 if how == "timeout" else None))
+        await asked.wait()
+        if how == "timeout":
+            with pytest.raises(TimeoutError):
+                await asking
+        await client.__aexit__(None, None, None)
+        await asyncio.gather(asking, return_exceptions=True)
+
+    asyncio.run(run())
+    assert happened == ["a point of the grid", "the connection ends"]
+    assert snapshot(own.directory / "journal").state.pending is not None
+
+
 @pytest.mark.parametrize("kind", TRANSPORTS)
 @pytest.mark.parametrize("status", [403, 503])
 def test_an_error_says_whether_the_request_is_kept_alike_whatever_was_wanted(tmp_path, kind, status):
@@ -237,6 +272,14 @@ def test_at_a_closed_door_nothing_is_asked_and_what_was_pending_stays_so(own, st
     error = closed_door(own)
     assert (type(error), error.pending) == (kind, True)
     assert "stays pending" in str(error)
+
+
+def test_at_a_closed_door_nothing_is_said_of_a_journal_that_cannot_be_read(own):
+    (own.directory / "journal").write_bytes(b"no journal")
+    own.server.respond = lambda _: reply(b"", 503)
+    error = closed_door(own)
+    assert error.pending is None
+    assert "othing was asked" not in str(error)
 
 
 def test_a_message_of_another_request_is_not_handed_over_as_what_was_pending(own):

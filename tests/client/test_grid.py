@@ -98,6 +98,24 @@ def test_a_loop_that_is_always_busy_keeps_nobody_waiting_for_ever(clock, busy, l
     assert least <= round(point) <= most
 
 
+def given_up_at(clock, handled, patience):
+    """When a call that is given up counts as ended, in delays; seconds spent by the caller before it, and waiting."""
+    found = Grid()
+    found.restart()
+    start = clock.time
+    clock.time += handled
+    called = clock.now()
+    clock.time += patience
+    asyncio.run(found.end_of_call(called, DELAY))
+    return (clock.time - start) / DELAY
+
+
+@pytest.mark.parametrize(("patience", "point"), [(0.01, 2), (0.12, 4), (0.14, 4), (5.01, 102)])
+@pytest.mark.parametrize("handled", [0.001, 0.02, 0.048])
+def test_when_a_call_was_made_that_is_given_up_shows_in_whole_points_only(clock, handled, patience, point):
+    assert given_up_at(clock, handled, patience) == pytest.approx(point, abs=0.001)
+
+
 def test_without_a_delay_nothing_waits(clock):
     found = Grid()
     found.restart()

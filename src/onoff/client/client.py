@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.checking import (
@@ -278,7 +278,7 @@ class Client:
             pending = self.journal.state.pending
             if pending is not None:
                 await self._grid.after_call(called, self.delay)
-                return delivered(await self._complete(pending, again=True))
+                return delivered(await self._complete(pending, called, again=True))
             found = self._last(self.journal)
             if found is None or not last:
                 raise nothing_pending(self.journal.state.step, None if found is None else found[0])
@@ -340,7 +340,7 @@ class Client:
                 with contextlib.suppress(JournalError):  # then the next one is ON, too
                     self.journal.note(GAP, "")
             await self._grid.after_call(called, self.delay)
-            return await self._complete(pending)
+            return await self._complete(pending, called)
 
     @contextlib.asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[Drawing]:
@@ -356,14 +356,15 @@ class Client:
             finally:
                 self._asking = None
 
-    def _has_pending(self) -> bool:
-        """Whether the journal, which is not open, has a request for `resume`."""
+    def _has_pending(self) -> bool | None:
+        """Whether the journal, which is not open, has a request for `resume`. None if it cannot be read."""
         try:
             found = snapshot(self.path) if self.path.exists() else None
-        except OnoffError:
-            found = None  # whoever opens it is told what is wrong
-        own = found is not None and (self._chain is None or found.chain == self._chain.fingerprint)
-        return own and found is not None and found.state.pending is not None
+        except (OnoffError, OSError):
+            return None  # whoever opens it is told what is wrong
+        if found is None or (self._chain is not None and found.chain != self._chain.fingerprint):
+            return False
+        return found.state.pending is not None
 
     def _places(self, names: tuple[str, ...]) -> list[int]:
         """Where each source of the chain stands in the server's order."""
@@ -377,10 +378,10 @@ class Client:
         places = {name: i for i, name in enumerate(names)}
         return [places[name] for name in self.chain.names]
 
-    async def _complete(self, pending: Pending, again: bool = False) -> Message:
+    async def _complete(self, pending: Pending, called: float, again: bool = False) -> Message:
         """Send the pending query until it is answered whole, and put the answer and the end of the step on disk.
 
-        If it may have been sent `again`, or is, the journal counts that first.
+        If it may have been sent `again`, or is, the journal counts that first. `called` is when the call was made.
         """
         query = sorted(pending.query, key=lambda source: self._on_wire[source])
         on_wire = tuple(self._on_wire[source] for source in query)
@@ -401,7 +402,7 @@ class Client:
             return await self.transport.fetch(journal.stream, step, on_wire, named)
 
         try:
-            answer, attempts = await self._retried(send)
+            answer, attempts = await self._ended_at_a_point(self._retried(send), called)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise
@@ -416,6 +417,24 @@ class Client:
         return message_of(
             self.chain.names, wanted, pending.query, pending.private, pending.private and not pending.asked_private
         )
+
+    async def _ended_at_a_point(self, work: Coroutine[Any, Any, Result], called: float) -> Result:
+        """The result of what is on the wire. If this task is cancelled, the work is so at a point of the grid.
+
+        A timeout of the caller's runs from its call on, and the server may let it pass: the connection that ends would
+        show the moment of the call, and so what the caller did with the message before.
+        """
+        working = asyncio.create_task(work)
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError:
+            try:
+                await self._grid.end_of_call(called, self.delay)
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+            raise
+        return working.result()
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
         """Call until it works, and return the result and how often it was called. Pauses depend on the attempt only."""

@@ -30,6 +30,14 @@ class Grid:
         if delay > 0:
             await self._until(max(self._point(called, delay) + 1, self._point(now(), delay)), delay)
 
+    async def end_of_call(self, called: float, delay: float) -> None:
+        """Wait for the point at which a call that is given up now counts as ended.
+
+        It is as many points after that of the call as the call took delays, rounded up.
+        """
+        if delay > 0:
+            await self._until(self._point(called, delay) + math.ceil((now() - called) / delay), delay)
+
     async def next_point(self, delay: float) -> None:
         """Wait for the first point from now on."""
         if delay > 0:

@@ -31,7 +31,7 @@ from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
 from onoff.client.stored import StepRow, Stored, Totals, last_asked, step_rows, totals_of
 from onoff.client.witness import Witness
-from onoff.errors import AFRESH, JournalError, JournalLocked
+from onoff.errors import AFRESH, JournalError, JournalLocked, NotOpen
 
 
 class Journal:
@@ -210,7 +210,7 @@ class Journal:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """The database, with its errors in our words."""
         if self._database is None:
-            raise RuntimeError("the journal is closed")
+            raise NotOpen("the journal is closed: open a client with it again")
         with explained(self.path):
             yield self._database
 

@@ -1,7 +1,8 @@
 """`connect_sync`: the same client for programs without `async`: scripts, notebooks, threads.
 
 The client lives in a thread with an event loop of its own, so it does not matter whether the caller has one, too. Calls
-of several threads are made one after the other, in the order in which they come. Nothing is decided here.
+of several threads are made one after the other, in the order in which they come: `Client` sees to that, and nothing is
+decided here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from inspect import signature
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
@@ -26,6 +27,7 @@ Result = TypeVar("Result")
 NOT_YET = "the client is not open: use it in `with connect_sync(...) as client`, or call its `open` first"
 OVER = "the client is closed: make another one, with the same journal"
 OWN_THREAD = "the client was called from its own thread, which would wait for itself: call it from another one"
+ELSEWHERE = "the client was opened in another process, from which this one was forked: only that one can use it"
 
 
 class SyncClient:
@@ -50,7 +52,6 @@ class SyncClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
-        self._turn, self._left = asyncio.Lock(), False
         try:
             self._wait(self._client.__aenter__())
         except BaseException:
@@ -59,12 +60,14 @@ class SyncClient:
         return self
 
     def close(self) -> None:
-        """Close the client. A request that is under way stays pending."""
+        """Close the client. A request that is under way stays pending. In a process that was forked, do nothing."""
+        if self._trouble() == OWN_THREAD:
+            raise NotOpen(OWN_THREAD)
         with self._closing:  # of two that close it the second finds it closed
-            if self._loop is None:
+            if self._trouble() is not None:
                 return
             try:
-                self._wait(self._leave())
+                self._wait(self._client.__aexit__(None, None, None))
             finally:
                 self._end()
 
@@ -84,23 +87,23 @@ class SyncClient:
 
     def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """As `Client.get`."""
-        return self._in_turn(lambda: self._client.get(source, next, private))
+        return self._wait(self._client.get(source, next, private))
 
     def resume(self, last: bool = False) -> Message:
         """As `Client.resume`."""
-        return self._in_turn(lambda: self._client.resume(last))
+        return self._wait(self._client.resume(last))
 
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
         played = self._client.play(items)
         try:
             while True:
-                message = self._in_turn(lambda: _next(played.__anext__()))
+                message = self._wait(_next(played))
                 if message is None:
                     return
                 yield message
         finally:
-            with contextlib.suppress(OnoffError):
+            with contextlib.suppress(OnoffError, RuntimeError):  # if it was interrupted, it is ending already
                 self._wait(_closed(played))
 
     @property
@@ -115,23 +118,15 @@ class SyncClient:
         async def look() -> Learned | None:
             return self._client.learned
 
-        return self._in_turn(look)
-
-    def _in_turn(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        async def made() -> Result:
-            async with self._turn:
-                if self._left:
-                    raise NotOpen(OVER)
-                return await call()
-
-        return self._wait(made())
+        return self._wait(look())
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
-            if self._loop is None or threading.current_thread() is self._thread:
+            trouble = self._trouble()
+            if self._loop is None or trouble is not None:
                 work.close()
-                raise NotOpen(OWN_THREAD if self._loop is not None else OVER if self._is_over else NOT_YET)
+                raise NotOpen(trouble)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -139,13 +134,13 @@ class SyncClient:
             future.cancel()
             raise
 
-    async def _leave(self) -> None:
-        """Cancel what other threads are waiting for, then close the client, and turn away who comes meanwhile."""
-        await _cancelled()
-        async with self._turn:
-            await self._client.__aexit__(None, None, None)
-            self._left = True
-        await _cancelled()
+    def _trouble(self) -> str | None:
+        """Why this thread cannot have anything done; None if it can."""
+        if self._loop is None or self._thread is None:
+            return OVER if self._is_over else NOT_YET
+        if threading.current_thread() is self._thread:
+            return OWN_THREAD
+        return None if self._thread.is_alive() else ELSEWHERE  # a fork has no thread but its own
 
     def _end(self) -> None:
         loop, thread = self._loop, self._thread
@@ -167,13 +162,9 @@ async def _cancelled() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _next(upcoming: Any) -> Message | None:
-    """The next message, or None at the end: no coroutine may raise StopAsyncIteration."""
-    try:
-        found: Message = await upcoming
-    except StopAsyncIteration:
-        return None
-    return found
+async def _next(played: AsyncIterator[Message]) -> Message | None:
+    """The next message, or None at the end."""
+    return await anext(played, None)
 
 
 async def _closed(played: Any) -> None:

@@ -32,6 +32,7 @@ LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 PRIVACY = "privacy"  # the journal's note of the switch
+OWED = "owed"  # its note, at an orderly end, of how many of the requests to come are made ON
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
@@ -80,7 +81,8 @@ class Line:
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        self._owed = int(client.take_gap())  # how many of the requests to come are made ON
+        # How many of the requests to come are made ON.
+        self._owed = max(int(client.take_gap()), _number(client.journal.recall(OWED)))
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
@@ -94,17 +96,18 @@ class Line:
         if self._closed:
             return
         self._closed = True
-        self._owe_one(bool(self._waiting))
+        owed = self._owed
         for wish in self._waiting:
             self._fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
+        self._owed = owed  # no sets were drawn for those who wait: one ON request is enough for all of them
+        self._owe_one(bool(self._waiting))
         self._waiting.clear()
         if self._current is not None:
             await asyncio.wait({self._current}, timeout=PATIENCE + 2 * self.client.delay)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        if not self._owed:
-            self.client.journal.note(GAP, "")
+        self.client.journal.note_all({GAP: "yes" if self._owed else "", OWED: str(self._owed)})
 
     @property
     def private(self) -> bool:
@@ -241,6 +244,11 @@ class Line:
         elif error is None and self._unreachable:
             log.warning("the servers answer again")
         self._unreachable = failed or (self._unreachable and error is not None)
+
+
+def _number(noted: str | None) -> int:
+    """The number in a note; 0 if it has none. What a damaged note asks for is bounded by the line."""
+    return min(int(noted), LONGEST) if noted is not None and noted.isdecimal() and len(noted) < 10 else 0
 
 
 def _words(error: BaseException) -> str:
