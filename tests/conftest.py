@@ -22,8 +22,10 @@ from hypothesis import HealthCheck, settings
 from sampling import IN_CI, LONG, examples
 from stresskit import SHARE, Campaign, say
 
-# A job in the background is handed "ignore", and would hand it down to the processes that tests interrupt.
+# A job in the background, or after nohup, is handed "ignore", and would hand it down to the processes that tests end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # the tests go on, and processes begin with the default
 
 settings.register_profile(
     "onoff",

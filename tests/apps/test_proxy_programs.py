@@ -211,10 +211,11 @@ def test_on_and_off_together_are_refused(origins, tmp_path):
     chain, urls = tmp_path / "chain.json", tmp_path / "urls.json"
     habits().save(chain)
     urls.write_text(json.dumps(urls_at(origins)))
-    both = call("proxy", "--urls", urls, "--chain", chain, "--journal", tmp_path / "j", "--on", "--off")
-    assert both.returncode == 2
-    assert "give --on or --off, not both" in both.stderr
-    assert not (tmp_path / "j").exists()
+    for command in (("proxy",), ("get", NAMES[0])):
+        both = call(*command, "--urls", urls, "--chain", chain, "--journal", tmp_path / "j", "--on", "--off")
+        assert both.returncode == 2
+        assert "give --on or --off, not both" in both.stderr
+        assert not (tmp_path / "j").exists()
 
 
 def test_a_start_says_that_a_step_is_pending_and_status_finds_the_journal_of_the_proxy(tmp_path, monkeypatch):

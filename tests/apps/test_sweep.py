@@ -135,7 +135,7 @@ def test_what_is_finished_survives(tmp_path, sign):
     assert len(before) >= 6
     if sign == signal.SIGINT:
         assert process.returncode == 130
-        assert re.fullmatch(r"stopped: \d+ of 800 cells are finished\nonoff: stopped\n", error)
+        assert re.fullmatch(r"(onoff: cells: .*\n)*stopped: \d+ of 800 cells are finished\nonoff: stopped\n", error)
         assert len(table(out)) >= 2
     else:
         assert not out.exists()

@@ -72,6 +72,8 @@ def test_urls_that_were_given_as_objects_are_not_remembered(tmp_path):
         get("news", CHAIN, **where(world), **options)
         with pytest.raises(OnoffError, match="knows no server yet"):
             get("news", **options)
+        with pytest.raises(OnoffError, match=r"there is no such journal yet\. To make one, give --chain"):
+            get("news", journal=tmp_path / "k")
 
 
 def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):

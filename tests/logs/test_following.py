@@ -299,7 +299,7 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
-    assert "requests for no source of the chain, which were not tested: 1" in done.stderr
+    assert "requests for no source of the chain, such as x, which were not tested: 1" in done.stderr
     assert "one user's" in done.stderr
     for words, what in (
         (("log.csv",), "is not a journal, so the chain is needed"),

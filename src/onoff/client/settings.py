@@ -128,7 +128,8 @@ def _check_known(path: Path, chain: bool, server: bool) -> None:
     needed = " and ".join(
         ["--chain (chain=...)"] * (not chain) + ["--server or --urls (server=... or urls=...)"] * (not server)
     )
-    words = f"{path}: this journal knows {missing} yet: give {needed}, then it is remembered"
+    state = f"this journal knows {missing} yet:" if path.exists() else "there is no such journal yet. To make one,"
+    words = f"{path}: {state} give {needed}, then it is remembered"
     if not chain:
         words += ". If you have no chain yet, learn one: `onoff proxy --learn --urls FILE` (learn=True)"
     raise OnoffError(words)

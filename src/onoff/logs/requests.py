@@ -22,13 +22,14 @@ NOBODY: Mapping[str, str | None] = {"user": None, "time": None, "source": None}
 class Requests:
     """`indices` in order. At the places in `begins` another sequence begins: another user's, or after a break.
 
-    `unknown` requests are for no source of the chain.
+    `unknown` requests are for no source of the chain, and `example` is what one of them asked for.
     """
 
     indices: tuple[int, ...]
     begins: tuple[int, ...] = ()
     unknown: int = 0
     notes: tuple[str, ...] = ()
+    example: str | None = None
 
 
 def of_journal(file: Path, chain: Chain) -> Requests:
@@ -80,11 +81,11 @@ def _sequenced(
     indices: list[int] = []
     begins: list[int] = []
     before: object = None
-    unknown, broken = 0, False
+    unknown, broken, example = 0, False, None
     for user, source in events:
         index = known.get(source, merged) if source is not None else None
         if index is None:
-            unknown, broken = unknown + (source is not None), True
+            unknown, broken, example = unknown + (source is not None), True, example or source
             continue
         if broken or user != before:
             begins.append(len(indices))
@@ -92,7 +93,7 @@ def _sequenced(
         before, broken = user, False
     if not indices:
         raise LogError(f"{file}: none of its requests is for a source of the chain ({', '.join(chain.names[:6])}, ...)")
-    return Requests(tuple(indices), tuple(begins), unknown, notes)
+    return Requests(tuple(indices), tuple(begins), unknown, notes, example)
 
 
 def _listed(file: Path, chain: Chain) -> list[int] | None:

@@ -12,6 +12,7 @@ from onoff.apps.cli.printing import plain_data, print_json
 from onoff.apps.cli.shape import PLAN
 from onoff.apps.tone import note
 from onoff.errors import FOUND, OnoffError
+from onoff.foreign import plain
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +68,8 @@ def check(
     for words in found.notes:
         note(words)
     if found.unknown:
-        note(f"requests for no source of the chain, which were not tested: {found.unknown}")
+        such = plain(str(found.example), 60)
+        note(f"requests for no source of the chain, such as {such}, which were not tested: {found.unknown}")
     result = follows(known, found.indices, begins=found.begins, false_alarms=false_alarms)
     if as_json:
         print_json({**plain_data(result), "refuted": result.refuted, "unknown": found.unknown})

@@ -29,6 +29,7 @@ from onoff.apps.cli.options import (
     Server,
     Urls,
     parse_sources,
+    parse_switch,
 )
 from onoff.apps.cli.printing import print_json
 from onoff.apps.cli.shape import READ
@@ -65,14 +66,15 @@ def get(
             help="The request that will follow (promise both); after an OFF request you are bound to it.",
         ),
     ] = None,
-    private: Annotated[
-        bool | None,
+    on: Annotated[
+        bool,
         typer.Option(
-            "--on/--off",
-            help="Whether privacy is ON for this request. By default ON; OFF in a journal with sensitive sources, "
+            "--on",
+            help="Privacy is ON for this request. That is the default, except in a journal with sensitive sources, "
             "which are hidden all the time.",
         ),
-    ] = None,
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Privacy is OFF for this request.")] = False,
     out: Out = None,
     journal: JournalFile = None,
     chain: ChainFile = None,
@@ -98,6 +100,7 @@ def get(
     from onoff.client.connecting import connect
     from onoff.files import check_file
 
+    private = parse_switch(on, off)
     if out is not None:
         check_file(out)
     client = connect(

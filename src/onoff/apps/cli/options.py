@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onoff.errors import OnoffError
 from onoff.extras import need
 
 MOST = 100_000
@@ -105,6 +106,13 @@ TimeFormat = Annotated[
 LogFormat = Annotated[
     str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
 ]
+
+
+def parse_switch(on: bool, off: bool) -> bool | None:
+    """Whether privacy was asked to be ON; None if nothing was said. Both are an error: none of them may win."""
+    if on and off:
+        raise OnoffError("privacy is ON or OFF: give --on or --off, not both")
+    return on if on or off else None
 
 
 def parse_sources(text: str | None) -> tuple[str, ...]:

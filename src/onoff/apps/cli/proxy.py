@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import TOKEN, Cache, Deadline, Delay, Record, Sensitive, Server, Urls, parse_sources
+from onoff.apps.cli.options import (
+    TOKEN,
+    Cache,
+    Deadline,
+    Delay,
+    Record,
+    Sensitive,
+    Server,
+    Urls,
+    parse_sources,
+    parse_switch,
+)
 from onoff.apps.cli.shape import READ
 from onoff.apps.cli.telling import note_new
 from onoff.apps.tone import note
@@ -67,8 +78,7 @@ def proxy(
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
 
-    if switch_on and switch_off:
-        raise OnoffError("privacy is ON or OFF: give --on or --off, not both")
+    private = parse_switch(switch_on, switch_off)
     logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
     path = journal or default_journal().with_name("learning" if learn else "proxy")
     _refuse_announced(path)
@@ -86,14 +96,15 @@ def proxy(
     def opened(line: Line) -> None:
         if not client.learns:
             note_new(client)
-        if switch_on or switch_off:
-            line.switch(switch_on)
+        if private is not None:
+            line.switch(private)
         if client.learned is not None:
             note(client.learned.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
         if line.owed:
-            note("the proxy was killed, or a program got no message: the next request is made ON for that")
+            which = "the next request is" if line.owed == 1 else f"the next {line.owed} requests are"
+            note(f"the proxy was killed, or a program got no message: {which} made ON for that")
 
     def ready(url: str) -> None:
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)

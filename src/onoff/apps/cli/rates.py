@@ -61,8 +61,10 @@ def rates(
         draw = partial(everydayrates.plot_everyday_rates, name=chain.name)
         _present(found, everydayrates.print_everyday_rates, draw, as_json, plot)
         return
-    if promise != "both" or sensitive is not None:
-        raise OnoffError("choose --promise both or past; --sensitive needs --promise past")
+    if promise != "both":
+        raise OnoffError(f"the promise is {promise!r}: choose --promise both or past")
+    if sensitive is not None:
+        raise OnoffError("--sensitive needs --promise past")
     rows = report.rates(Chain.load(chain), wanted, report.progress("computing rates"), time_limit)
     _present(rows, report.print_rates, plots.plot_rates, as_json, plot)
 
