@@ -1,13 +1,15 @@
 """The command `onoff`, and `python -m onoff`.
 
 The first thing is what Ctrl-C does while the rest is imported: it ends the process, silently, as it ends any program
-that has not asked for more. `onoff.apps.cli.main` asks for more once the commands are there.
+that has not asked for more. `onoff.apps.cli.main` asks for more once the commands are there. `_signal` is a part of the
+interpreter, while `signal` would load other modules first.
 """
 
-import signal
+import _signal  # type: ignore[import-not-found]
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it, and goes on so
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# A job in the background ignores it, and goes on so.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 from onoff.apps.cli.main import main
 

@@ -170,10 +170,15 @@ def path_of(given: object, what: str, error: type[OnoffError] = OnoffError) -> P
 
 def told(error: OSError) -> str:
     """An error of the operating system as a sentence: which file, what is wrong, what to do."""
-    words = os.strerror(error.errno) if error.errno is not None else str(error)
     where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return plain(where + reason(error), LONG)
+
+
+def reason(error: OSError) -> str:
+    """What is wrong, and what to do, of an error of the operating system whose file is named already."""
+    words = os.strerror(error.errno) if error.errno is not None else str(error)
     advice = ADVICE.get(error.errno or 0)
-    return plain(f"{where}{words[:1].lower()}{words[1:]}" + (f": {advice}" if advice else ""), LONG)
+    return f"{words[:1].lower()}{words[1:]}" + (f": {advice}" if advice else "")
 
 
 def check_file(file: Path) -> None:

@@ -261,6 +261,30 @@ def test_ctrl_c_at_any_moment_of_the_start_is_silent_or_one_line():
     assert set(ends) == {silent, (130, "onoff: stopped\n")}
 
 
+def test_a_picture_that_cannot_be_written_is_named(chain_file, tmp_path):
+    (tmp_path / "x.png").symlink_to("/dev/full")
+    done = call("audit", "joint", chain_file, "--statuses", "10", "--scheme", "paper", "--plot", tmp_path / "x.png")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"onoff: error: {tmp_path / 'x.png'}: no space left on device: make room and try again",
+    )
+
+
+def test_nothing_is_imported_before_ctrl_c_is_silent():
+    """What a finder is asked for while Ctrl-C is still a traceback."""
+    code = """if True:
+        import sys, _signal
+        class Finder:
+            def find_spec(name, *_):
+                if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+                    print(name)
+        sys.meta_path.insert(0, Finder)
+        import onoff.__main__
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["onoff", "onoff.__main__"]
+
+
 def test_a_job_in_the_background_goes_on_after_ctrl_c(chain_file):
     """It was started to ignore it; that is not undone."""
     words = [ONOFF, "rates", chain_file, "--lags", "1"]

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -21,6 +22,7 @@ from clikit import call
 from onoff import Chain, errors
 from onoff.apps.cli.app import app
 from onoff.apps.cli.fetched import tell_step
+from onoff.apps.cli.main import main
 from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
 from onoff.apps.tone import Tone, speaking
@@ -208,6 +210,29 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_asked(give
     assert (done.returncode, "there is no directory" in done.stderr) == (errors.USAGE, True)
     assert not (tmp_path / "j").exists()
     assert not any(origin.recording())
+
+
+def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin):
+    done = call("get", "news", "-o", "/dev/full", *given)
+    assert done.returncode == errors.USAGE
+    again = re.search("`onoff (resume --last .*)`", done.stderr)[1]
+    origin.reset()
+    assert call(*shlex.split(again), check=True).stdout == BODIES["news"].decode()
+    assert not any(origin.recording())
+
+
+def test_a_stream_that_is_closed_is_empty_or_leads_nowhere(given):
+    """Python has None in its place."""
+    with patch.object(sys, "stdin", None):
+        done = call("play", "-", *given)
+        sys.stdin.close()
+    assert (done.returncode, "there are no requests in it" in done.stderr) == (errors.USAGE, True)
+    words = ["onoff", "get", "news", *map(str, given)]
+    with patch.object(sys, "argv", words), patch.object(sys, "stdout", None):
+        with pytest.raises(SystemExit) as end:
+            main()
+        sys.stdout.close()
+    assert end.value.code == 0
 
 
 def test_a_body_that_is_no_text_is_base64_in_json(given):

@@ -202,12 +202,18 @@ def test_a_file_that_was_a_journal_is_called_damaged_and_left_alone(path, conten
 
 
 def told_to_keep_it(act, *words):
+    said = said_of_the_machine(act, *words)
+    assert "keep it" in said
+
+
+def said_of_the_machine(act, *words):
     with pytest.raises(JournalError) as caught:
         act()
     said = str(caught.value)
-    assert all(word in said for word in (*words, "cannot be used", "keep it")), said
+    assert all(word in said for word in (*words, "cannot be used")), said
     assert "the journal is damaged" not in said
     assert "move it away" not in said
+    return said
 
 
 def test_a_read_only_disk_is_not_damage(path, monkeypatch):
@@ -241,9 +247,25 @@ def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, call, failing)
-    told_to_keep_it(lambda: opened(path), os.strerror(number))
+    said = said_of_the_machine(lambda: opened(path), os.strerror(number)[1:])
+    assert ("keep it" in said) == path.exists()  # nobody is told to keep what is not there
     monkeypatch.undo()
     opened(path).close()
+
+
+def test_an_error_of_writing_asks_whether_the_disk_is_full(path):
+    def failing():
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+        with journalfile.explained(path):
+            raise error
+
+    told_to_keep_it(failing, "is the disk full?")
+
+
+def test_a_journal_in_no_directory_says_what_to_do(path):
+    said = said_of_the_machine(lambda: opened(path / "none" / "j"), "no such file or directory: is the path right?")
+    assert "keep it" not in said
 
 
 # Version 1, which kept the wanted message alone.

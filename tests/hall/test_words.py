@@ -250,7 +250,8 @@ def test_a_client_goes_on_where_plans_cannot_be_kept_and_says_so(chain_file, tmp
         server.wait_closed()
     assert done.returncode == 0
     assert done.stdout == "the latest about news"
-    assert "plans cannot be kept here (Not a directory); going on without" in done.stderr
+    why = "not a directory: a part of this path is a file: choose another place"
+    assert f"plans cannot be kept here ({why}); going on without" in done.stderr
 
 
 def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
@@ -327,3 +328,8 @@ def test_notes_that_cannot_be_read_are_errors_that_say_how_to_go_on(chain_file, 
                 call("play", tmp_path / "requests", *common, "--lengths", tmp_path / "lengths.json", check=True)
             assert call("status", "--journal", tmp_path / "j", "--plans", tmp_path / "plans").returncode == 0
         server.wait_closed()
+
+
+def test_a_token_that_is_empty_is_called_empty():
+    with pytest.raises(CatalogueError, match="the reader's token is empty"):
+        OnoffTransport("http://127.0.0.1:1", token="")

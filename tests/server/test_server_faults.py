@@ -319,8 +319,9 @@ def test_the_store_may_come_from_the_environment(tmp_path):
     assert not (tmp_path / "onoff.db").exists()
 
 
-@pytest.mark.parametrize("place", ["none/tokens", ".", "/dev/full"])
+@pytest.mark.parametrize("place", ["none/tokens", ".", "/dev/full", "pipe"])
 def test_a_token_that_cannot_be_noted_is_not_printed(tmp_path, place):
+    os.mkfifo(tmp_path / "pipe")  # nobody reads from it
     done = call("token", place, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the hash of the token cannot be written (" in done.stderr

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.errors import AFRESH, JournalError
+from onoff.files import reason
 
 VERSION = 4
 # All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
@@ -98,11 +99,14 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in TROUBLES:
-            raise JournalError(f"{path}: cannot be used ({error}). {KEEP}") from error
+            full = ": is the disk full?" if code & 0xFF == sqlite3.SQLITE_IOERR else ""  # or a limit on files in force
+            raise JournalError(f"{path}: cannot be used ({error}{full}). {KEEP}") from error
         raise JournalError(f"{path}: the journal is damaged ({error}); {AFRESH}") from error
     except (OSError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise JournalError(f"{path}: cannot be used ({reason}). {KEEP}") from error
+        why = reason(error) if isinstance(error, OSError) else error
+        if not path.exists():
+            raise JournalError(f"{path}: cannot be used ({why}). No new query was sent") from error
+        raise JournalError(f"{path}: cannot be used ({why}). {KEEP}") from error
     except (DamagedError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise JournalError(f"{path}: the journal is damaged ({error}); {AFRESH}") from error
 

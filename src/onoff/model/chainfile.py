@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.errors import ChainError
-from onoff.files import path_of, read_regular, read_text, write_atomically
+from onoff.files import path_of, read_regular, read_text, reason, write_atomically
 from onoff.types import Units, is_whole
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def write(path: str | PathLike[str], chain: Chain, more: Mapping[str, object] = 
     try:
         write_atomically(file, chain.content if file.suffix.lower() == ".chain" else text.encode())
     except OSError as error:
-        raise ChainError(f"{file}: cannot be written ({error.strerror})") from error
+        raise ChainError(f"{file}: cannot be written ({reason(error)})") from error
 
 
 def name_of(fingerprint: str) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onoff.errors import ChainError, PlanError, Unverified
-from onoff.files import cache_directory, read_json, write_atomically
+from onoff.files import cache_directory, read_json, reason, write_atomically
 from onoff.model.chain import Chain, checked_chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans import file as planfile
@@ -63,8 +63,8 @@ class PlanStore:
                 write_atomically(self.directory / "lengths.json", described)
             keep(self.directory, self.chain)
         except (OSError, ChainError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise PlanError(f"{self.directory}: plans cannot be kept here ({reason})") from error
+            why = reason(error) if isinstance(error, OSError) else error
+            raise PlanError(f"{self.directory}: plans cannot be kept here ({why})") from error
 
     def _described(self) -> bytes:
         """What the directory says of the lengths: a process in the background knows no more."""

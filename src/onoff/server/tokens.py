@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onoff.errors import OnoffError
+from onoff.files import reason
 
 _LINE = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -32,7 +33,9 @@ def append_hash(file: Path, token: str) -> None:
     """Add the token's hash to a file, made readable to its owner only."""
     line = (hash_line(token) + "\n").encode()
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # A pipe that nobody reads is an error, and not a wait.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(file, flags, 0o600)
         try:
             size = os.fstat(descriptor).st_size
             if os.write(descriptor, line) != len(line):
@@ -42,7 +45,7 @@ def append_hash(file: Path, token: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise OnoffError(
-            f"{file}: the hash of the token cannot be written ({error.strerror}); no token was made"
+            f"{file}: the hash of the token cannot be written ({reason(error)}); no token was made"
         ) from error
 
 

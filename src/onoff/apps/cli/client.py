@@ -117,7 +117,7 @@ def get(
     finally:
         note_planner(client)
     announced = next is not None or client.journal.promise == "past"
-    deliver(message, row, client.chain.names, announced, out, as_json)
+    deliver(message, row, client.chain.names, announced, client.path, out, as_json)
 
 
 def _check_source(client: Client, name: str) -> None:
@@ -217,7 +217,7 @@ def resume(
             raise NothingPending(f"nothing is pending: ask for what you want. {about}", step=kept.state.step)
         note("nothing was pending; this is the last message again, and no server was asked")
     announced = row.next is not None or kept.promise == "past"
-    deliver(message, row, client.chain.names, announced, out, as_json)
+    deliver(message, row, client.chain.names, announced, client.path, out, as_json)
 
 
 async def _resume(asked: Client) -> tuple[Message | SourceError, StepRow]:

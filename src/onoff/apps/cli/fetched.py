@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.telling import with_journal
 from onoff.apps.tone import detail, note
-from onoff.errors import SourceError
+from onoff.errors import OnoffError, SourceError
 from onoff.foreign import plain_text
 from onoff.types import PlanName
 
@@ -58,15 +59,17 @@ def deliver(
     row: StepRow,
     names: Sequence[str],
     announced: bool,
+    journal: Path,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Write the message where it was wanted, and say what is worth knowing about it.
 
     `announced`: the next request was known, or not needed. Raises `SourceError` if there is none, or if nothing was
-    published yet: a script must not take nothing for an empty message.
+    published yet: a script must not take nothing for an empty message. If the message cannot be written, the error says
+    how to have it without another request.
     """
-    from onoff.files import write_atomically
+    from onoff.files import told, write_atomically
 
     if row.made_private:
         without = "no --next was given, and the query must hide the next request"
@@ -83,12 +86,20 @@ def deliver(
             status=204,
             body=b"",
         )
-    if out is not None:
-        write_atomically(out, message.body)
-    if as_json:
-        print_json(fetched(message, row, out))
-    elif out is None:
-        _show(message.body)
+    try:
+        if out is not None:
+            write_atomically(out, message.body)
+        if as_json:
+            print_json(fetched(message, row, out))
+        elif out is None:
+            _show(message.body)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # who reads has enough
+    except OSError as error:
+        once_more = with_journal("`onoff resume --last`", journal)
+        words = f"{told(error)}. The request was made and is finished: {once_more} writes its message again"
+        raise OnoffError(words) from error
 
 
 def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:

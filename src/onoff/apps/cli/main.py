@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -14,6 +15,7 @@ def main() -> None:
     """
     import warnings
 
+    _open_closed_streams()
     warnings.filterwarnings("ignore", module="joblib")  # what matters comes back as an error of ours
     try:
         code = _run()
@@ -22,6 +24,13 @@ def main() -> None:
     if code == 130:  # Typer turns Ctrl-C into this code
         print("onoff: stopped", file=sys.stderr)
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Let a standard stream that the caller has closed be empty, or lead nowhere: Python has None in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from onoff.audit.transcript.belief import Asked, unfold
 from onoff.errors import OnoffError
 from onoff.extras import need
+from onoff.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +48,9 @@ def draw(audit: Audit, chain: Chain, file: Path) -> None:
     handles.append(Line2D([], [], color="0.4", linestyle="--", linewidth=1))
     labels.append("before any query")
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    figure.savefig(file, dpi=200)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=file.suffix.lower().removeprefix("."), dpi=200)
+    write_atomically(file, buffer.getvalue())
 
 
 def _window(asked: Sequence[Asked]) -> tuple[list[int], int, int]:

@@ -142,6 +142,8 @@ def plot_joint(statuses: Sequence[bool], findings: Sequence[Leakage], file: Path
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    from onoff.apps.plots import save
+
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     steps = range(1, len(statuses) + 1)
@@ -155,4 +157,4 @@ def plot_joint(statuses: Sequence[bool], findings: Sequence[Leakage], file: Path
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(file, dpi=200)
+    save(figure, file, dpi=200)
