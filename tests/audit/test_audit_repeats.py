@@ -80,6 +80,19 @@ def test_queries_that_are_sent_twice_for_sensitive_requests_are_found():
     assert finding.startswith(FOLLOWS)
 
 
+def test_how_often_a_query_comes_again_tells_too():
+    """Every query comes again, and those of sensitive requests once more."""
+    log = everyday_log(150, 5)
+
+    def times(step):
+        return 3 if step.request in log.sensitive else 2
+
+    steps = tuple(noted(log.steps, times))
+    lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, steps, times))
+    [finding] = replace(log, steps=steps, lines=lines).audit(engine=None).findings
+    assert finding.startswith(FOLLOWS)
+
+
 def test_repeats_by_chance_or_by_the_set_raise_no_alarm():
     """100 logs with repeats by chance, and 12 of a server that fails for small sets: the rate is 1 in 10,000 for each.
 

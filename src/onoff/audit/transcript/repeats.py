@@ -5,8 +5,8 @@ every sending before it is made, so a log cannot have more. Fewer are in order: 
 
 When a query must be sent again is up to servers and the network, who know queries and no requests. So given the queries
 and the earlier requests a repeat says nothing about the request, which has the law pi of `naming`. A gambler learns how
-often each source is repeated, states chances r for the request once it knows whether its query came again, and its
-capital is multiplied by r(x) / pi(x): it ever exceeds 1 / a with probability at most a (Ville's inequality).
+often the queries of each source come. Once it knows how often this one came it states chances r for the request, and
+its capital is multiplied by r(x) / pi(x): it ever exceeds 1 / a with probability at most a (Ville's inequality).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onoff.audit.transcript.reading import Line, Step
 from onoff.types import Floats
 
 FALSE_ALARM = 1e-4
+MOST = 4  # times that are told apart: what comes more often counts as so many
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,15 @@ def repeats(stream: Sequence[Line], steps: Sequence[Step], laws_of_requests: Map
 def _evidence(sent: Mapping[int, int], steps: Sequence[Step], laws: Mapping[int, Floats]) -> float:
     """The logarithm of the most that the gambler had."""
     n = max((len(law) for law in laws.values()), default=0)
-    again, once = np.full(n, 0.5), np.full(n, 0.5)
+    seen = np.full((MOST, n), 0.5)  # requests, by how often their query came
     capital = most = 0.0
     for step in steps:
         law = laws.get(step.step)
         if law is None or step.step not in sent or law[step.request] == 0:
             continue  # what cannot have been drawn is a finding of its own
-        repeated = sent[step.step] > 1
-        rates = (again if repeated else once) / (again + once)
+        times = min(sent[step.step], MOST) - 1
+        rates = seen[times] / seen.sum(axis=0)
         capital += log(rates[step.request] / float((rates * law).sum()))
         most = max(most, capital)
-        (again if repeated else once)[step.request] += 1
+        seen[times, step.request] += 1
     return most
