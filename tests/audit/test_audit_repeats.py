@@ -10,6 +10,7 @@ import pytest
 
 from auditstreams import CHAIN, lines_of, steps_of
 from everydaylogs import everyday_log
+from onoff.audit.transcript.everyday import audit_everyday_transcript
 from onoff.audit.transcript.everyday.laws import request_laws
 from onoff.audit.transcript.naming import announced_requests
 from onoff.audit.transcript.repeats import repeats
@@ -38,6 +39,19 @@ def test_repeats_that_the_journal_lacks_are_found_and_counted():
     assert not found.passed
     once = (*log.lines[:20], log.lines[19], *log.lines[20:])
     assert replace(log, steps=steps, lines=once).audit(engine=None).repeats.findings[0].startswith(f"1 {UNNOTED}")
+
+
+def test_an_older_journal_does_not_count_and_what_it_lacks_is_named_as_not_tested():
+    log = everyday_log(60, 3)
+    steps = tuple(noted(log.steps, lambda step: 1))
+    lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, steps, lambda step: 1 + step.step % 2))
+    evidence = replace(log, steps=steps, lines=lines).evidence()
+    for counted, uncounted in ((None, 30), (60, 30), (59, 29)):
+        notes = replace(evidence.notes, counted=counted)
+        found = audit_everyday_transcript(replace(evidence, notes=notes), log.laws())
+        assert found.repeats.uncounted == uncounted
+        assert bool(found.findings) == (counted == 59)
+        assert f"whether {uncounted} queries had to come again" in str(found.outcome)
 
 
 def test_repeats_that_the_journal_counts_pass_and_fewer_arrive_than_were_sent():
