@@ -75,6 +75,7 @@ def test_the_honest_client_passes(tmp_path):
     found = lived(tmp_path, 60)
     assert found.passed, (found.findings, found.rules, found.verdict)
     assert found.sensitive == (1,)
+    assert (found.repeats.lines > 5, found.repeats.uncounted) == (True, 0)
     assert found.remade == found.off == found.rules.drawn.tested > 40
     assert found.verdict.open.after < 1e-25
     assert found.verdict.open.before > 1e-4

@@ -417,6 +417,19 @@ class NeverTheSame(Reader):
         return query
 
 
+class HoldsTheNext(Reader):
+    """A set that lacks the next request is drawn again, up to five times."""
+
+    path = ()
+
+    def draw(self, step, request, context, below, t):
+        for _ in range(5):
+            query = super().draw(step, request, context, below, t)
+            if t + 1 < len(self.path) and self.path[t + 1] in query:
+                break
+        return query
+
+
 DRAWS = {
     SensitiveAlone: 100,
     SensitiveAsOpen: 200,
@@ -441,6 +454,17 @@ def test_sets_that_were_not_drawn_as_recorded_are_found(reader):
     assert found.rules.drawn.rejected, found.rules.drawn
     assert found.rules.drawn.false_alarm == FALSE_ALARM == 1e-4
     assert not found.passed
+
+
+@pytest.mark.long
+def test_sets_that_were_drawn_for_the_next_request_are_found():
+    reader = HoldsTheNext()
+    reader.path = [step.request for step in everyday_log(300, 7).steps]
+    log = everyday_log(300, 7, reader)
+    assert [step.request for step in log.steps] == reader.path
+    drawn = log.audit(engine=None).rules.drawn
+    assert drawn.rejected
+    assert "next request" in drawn.hint
 
 
 def test_the_bets_of_named_mistakes_find_what_they_are_for():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
 from clikit import call
-from everydaylogs import STREAM, everyday_log, write_everyday_files, write_lines
+from everydaylogs import STREAM, Reader, everyday_log, write_everyday_files, write_lines
 from onoff import OnoffError
 from onoff.audit.transcript import Exhibits, audit_transcript
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
@@ -96,6 +97,24 @@ def test_laws_that_were_not_recorded_are_made_again_from_public_things(files):
     assert made["passed"]
     assert {**recorded["log"], "allowed": made["log"]["allowed"]} == made["log"]
     assert recorded["draws"] == made["draws"]
+
+
+class Numbered(Reader):
+    """Its random numbers depend on a secret and the step alone."""
+
+    def draw(self, step, request, context, below, t):  # noqa: ARG002
+        return step.draw(request, context, random.Random(f"secret {t}").randrange)
+
+
+@pytest.mark.long
+def test_numbers_of_another_journal_are_compared_without_a_record_too(tmp_path):
+    words = write_everyday_files(tmp_path, everyday_log(80, 7, Numbered()))
+    (tmp_path / "other").mkdir()
+    write_everyday_files(tmp_path / "other", everyday_log(80, 7, Numbered()))
+    assert call(*words[:-2]).returncode == 0
+    done = call(*words[:-2], "--other", tmp_path / "other" / "journal")
+    assert done.returncode == 1
+    assert "of the other journal" in done.stdout
 
 
 def test_openly_asked_steps_do_not_pass_without_a_record_either():
@@ -251,6 +270,10 @@ def test_a_field_that_no_check_knows_is_named_as_not_tested(tmp_path):
     write_lines(tmp_path / "log", [head, *told])
     done = call(*words)
     assert done.stdout.splitlines()[-1] == "AUDIT PASSED; NOT TESTED: what the field 'wanted' of the log tells"
+
+
+def test_versions_that_the_log_lacks_are_named_as_not_tested():
+    assert "the versions that queries name, which the log lacks" in some_log().audit().outcome.untested
 
 
 def test_the_same_files_give_the_same_figures(files):

@@ -309,6 +309,7 @@ def test_steps_of_races_are_tested_by_fresh_draws(tmp_path):
         assert hint in found.hint
     code, told = audited(tmp_path, honest, "--draws", "500")
     assert (code, told["draws"]["raced"], told["draws"]["untested"]) == (0, found_off(honest), 0)
+    assert told["outcome"]["untested"] == [f"what {found_off(honest)} OFF steps tell, which cannot be attacked"]
 
 
 def found_off(steps):

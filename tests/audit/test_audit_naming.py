@@ -93,7 +93,7 @@ def test_honest_versions_raise_an_alarm_no_more_often_than_stated(monkeypatch):
     monkeypatch.setattr(naming, "FALSE_ALARM", 0.1)
     rng = np.random.default_rng(8)
     alarms = sum(bool(announced_findings(lambda source, version, request: version, rng)) for _ in range(200))
-    assert alarms <= 62  # of two bets 40 at most on average; more than 62 by chance of 1 in 5000
+    assert alarms <= 37  # 20 at most on average; more than 37 by chance of 1 in 5000
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -10,6 +10,7 @@ import pytest
 
 from auditstreams import CHAIN, lines_of, steps_of
 from everydaylogs import everyday_log
+from onoff.audit.transcript.everyday import audit_everyday_transcript
 from onoff.audit.transcript.everyday.laws import request_laws
 from onoff.audit.transcript.naming import announced_requests
 from onoff.audit.transcript.repeats import repeats
@@ -38,6 +39,19 @@ def test_repeats_that_the_journal_lacks_are_found_and_counted():
     assert not found.passed
     once = (*log.lines[:20], log.lines[19], *log.lines[20:])
     assert replace(log, steps=steps, lines=once).audit(engine=None).repeats.findings[0].startswith(f"1 {UNNOTED}")
+
+
+def test_an_older_journal_does_not_count_and_what_it_lacks_is_named_as_not_tested():
+    log = everyday_log(60, 3)
+    steps = tuple(noted(log.steps, lambda step: 1))
+    lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, steps, lambda step: 1 + step.step % 2))
+    evidence = replace(log, steps=steps, lines=lines).evidence()
+    for counted, uncounted in ((None, 30), (60, 30), (59, 29)):
+        notes = replace(evidence.notes, counted=counted)
+        found = audit_everyday_transcript(replace(evidence, notes=notes), log.laws())
+        assert found.repeats.uncounted == uncounted
+        assert bool(found.findings) == (counted == 59)
+        assert f"whether {uncounted} queries had to come again" in str(found.outcome)
 
 
 def test_repeats_that_the_journal_counts_pass_and_fewer_arrive_than_were_sent():
@@ -77,6 +91,19 @@ def test_queries_that_are_sent_twice_for_sensitive_requests_are_found():
 
     assert found(lambda step: 1 + (step.step % 3 == 0)).passed  # a server that fails at times
     [finding] = found(lambda step: 1 + (step.request in log.sensitive)).findings
+    assert finding.startswith(FOLLOWS)
+
+
+def test_how_often_a_query_comes_again_tells_too():
+    """Every query comes again, and those of sensitive requests once more."""
+    log = everyday_log(150, 5)
+
+    def times(step):
+        return 3 if step.request in log.sensitive else 2
+
+    steps = tuple(noted(log.steps, times))
+    lines = tuple(replace(line, damaged=None) for line in repeated(log.lines, steps, times))
+    [finding] = replace(log, steps=steps, lines=lines).audit(engine=None).findings
     assert finding.startswith(FOLLOWS)
 
 

@@ -102,7 +102,8 @@ def write_files(directory, steps, name="journal", kept=()):
     with closing(sqlite3.connect(directory / name)) as database, database:
         columns = "step, private, asked_private, lag, plan, query, request, next, cost"
         database.executemany(f"INSERT INTO steps ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    lines = [{"step": s.step, "sources": list(s.query), "client": "here", "stream": identity} for s in steps]
+    common = {"client": "here", "stream": identity}
+    lines = [{"step": s.step, "sources": list(s.query), "held": [0] * len(s.query), **common} for s in steps]
     log = [{"catalogue": CHAIN.names}, *lines]
     (directory / f"{name}.log").write_text("".join(json.dumps(line) + "\n" for line in log))
     return (

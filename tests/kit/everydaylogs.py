@@ -131,7 +131,10 @@ def write_everyday_files(directory, log):
         database.executemany(f"INSERT INTO steps ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         meta = [("promise", "past"), ("sensitive", json.dumps(log.sensitive))]
         database.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", meta)
-    lines = [{"step": line.step, "sources": line.sources, "client": "here", "stream": stream} for line in log.lines]
+    common = {"client": "here", "stream": stream}
+    lines = [
+        {"step": line.step, "sources": line.sources, "held": [0] * len(line.sources), **common} for line in log.lines
+    ]
     write_lines(directory / "log", [{"catalogue": log.chain.names}, *lines])
     write_lines(directory / "record", [{**line, "stream": stream} for line in log.record])
     return (

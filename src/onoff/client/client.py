@@ -63,6 +63,7 @@ Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
 GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
+COUNTED = "sendings since"  # the note of the step from which on `attempts` counts every sending, for auditors
 OPEN = "the client is not open: use it in `async with connect(...) as client`"
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
@@ -172,6 +173,7 @@ class Client:
             )  # fmt: skip
             check_learning(self._opened, self.learns, self.chain.names)
             self._gap = self._opened.recall(GAP) == "yes"
+            self._count(self._opened)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -203,6 +205,12 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: it was not entered."""
+
+    def _count(self, journal: Journal) -> None:
+        """Note that sendings are counted from here on. Versions before this one counted those of one run only."""
+        if journal.recall(COUNTED) is None:
+            with contextlib.suppress(JournalError):  # an auditor may ask about it: no reason to stop
+                journal.note(COUNTED, str(journal.state.step + (journal.state.pending is not None)))
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""

@@ -33,6 +33,20 @@ class Attack:
     beliefs: Beliefs
     verdict: Verdict
 
+    @property
+    def missed(self) -> int:
+        """How many OFF steps of the log could not be attacked: their chances are not known."""
+        return sum(step.model is None for step in self._off)
+
+    @property
+    def blind(self) -> bool:
+        """Whether that is all of them."""
+        return 0 < self.missed == len(self._off)
+
+    @property
+    def _off(self) -> list[Asked]:
+        return [step for step in self.asked if step.lag and step.query is not None]
+
 
 @dataclass(frozen=True)
 class Audit:

@@ -23,7 +23,7 @@ from onoff.audit.transcript.publiclaw import LawTest, public_law
 from onoff.audit.transcript.reading import Line, Step
 from onoff.audit.transcript.repeats import NO_REPEATS, Repeats, repeats
 from onoff.audit.transcript.rules import due
-from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen
+from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen, unread
 from onoff.errors import OnoffError
 from onoff.types import Progress, silent
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CLIENTS = ("onoff", "naive", "decoys")
 DRAWS = 20_000
 SEED = 1  # of the audit's own random numbers: the same files give the same figures
-UNKNOWN_RULES = "the rules and choices of the client and its repeats, which takes --journal"
+UNKNOWN_RULES = "the rules and choices of the client, its versions and repeats, which takes --journal"
 UNKNOWN_REQUESTS = "whether sets were drawn for their requests, and whether those follow the chain, which takes --truth"
 
 
@@ -67,7 +67,7 @@ class TranscriptAudit:
     `rules` is None without a journal, or if the client is not ours. Without a journal `law` has the sets of the log
     against the public law of the plans, and `drawn` against the requests, if those are known. `unseen` steps were made
     by the client and are not in the log, `beside` is what else is in it, and `repeats` are queries that came again.
-    `ignored` are fields of the log that nobody knows.
+    `unread` is what else nobody could look at.
     """
 
     audit: Audit
@@ -78,7 +78,7 @@ class TranscriptAudit:
     law: LawTest | None = None
     drawn: DrawTest | None = None
     repeats: Repeats = NO_REPEATS
-    ignored: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -88,8 +88,7 @@ class TranscriptAudit:
     @property
     def blind(self) -> bool:
         """Whether no OFF step could be attacked. (Of races only a journal's draws are tested.)"""
-        off = [step for step in self.audit.log.asked if step.lag and step.query is not None]
-        return self.rules is None and bool(off) and all(step.model is None for step in off)
+        return self.rules is None and self.audit.log.blind
 
     @property
     def outcome(self) -> Outcome:
@@ -112,7 +111,9 @@ class TranscriptAudit:
             f"{untried} OFF steps cannot be tested without --journal: they are of a race" if untried else None,
         ]
         untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
-        untested += [f"what the field {name} of the log tells" for name in self.ignored]
+        untested += self.unread
+        missed = self.audit.log.missed
+        untested += [f"what {counted(missed, 'OFF step')} tell, which cannot be attacked"] if missed else []
         if law is not None:
             untested += [UNKNOWN_RULES, *([UNKNOWN_REQUESTS] if drawn is None else [])]
         return concluded(failed, questions, untested)
@@ -170,7 +171,7 @@ def audit_transcript(
     models = planned(exhibits.plans).values()
     beside = others(found, stream, len(evidence.steps), chain.n, models, sets)
     requests = announced_requests(chain, evidence.steps, due(evidence.steps)) if ours and evidence.noted else None
-    again = repeats(stream, evidence.steps, requests)
+    again = repeats(stream, evidence.steps, requests, evidence.notes.counted)
     if ours:  # of other clients nothing is known that other streams, versions or repeats could break
         used = uses(evidence.steps)
         for model in (step.model for step in expected if step.model is not None):  # without a journal
@@ -179,7 +180,8 @@ def audit_transcript(
         named = () if requests is None else naming_findings(stream, evidence.steps, requests, chain.n)
         findings += (*named, *again.findings, *beside.findings, *bad)
     audit = replace(audit, findings=(*evidence.log.damaged, *findings, *audit.findings))
-    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again, evidence.log.ignored)
+    untold = tuple(unread(stream, evidence.log.ignored, again))
+    return TranscriptAudit(audit, rules, len(missing), beside, following, law, drawn, again, untold)
 
 
 def renamed(evidence: Evidence, stream: Sequence[Line]) -> list[str]:

@@ -179,7 +179,7 @@ class Notes:
 
     `before` are earlier lengths: the step from which on each was used, and a digest. Of older steps the journal says
     nothing. `promise` is "both" (past and future, announced) or "past" (the everyday mode), with its `sensitive`
-    sources.
+    sources. `counted` is the step from which on every sending is counted, None if nobody counts.
     """
 
     stream: str | None
@@ -188,6 +188,7 @@ class Notes:
     promise: str = "both"
     sensitive: tuple[int, ...] = ()
     before: tuple[tuple[int, str], ...] = ()
+    counted: int | None = 0
 
     @property
     def lengths(self) -> tuple[float, ...] | None:
@@ -206,7 +207,11 @@ def read_notes(file: Path) -> Notes:
     except (TypeError, ValueError, RecursionError):
         noted = _short(notes.get("note lengths"))
         raise OnoffError(f"{file}: the lengths noted in this journal cannot be read: {noted}") from None
-    return Notes(notes.get("identity"), weights, since, *_promise(file, notes), before)
+    text = notes.get("note sendings since")
+    if not (text is None or re.fullmatch("[0-9]{1,16}", text)):
+        raise OnoffError(f"{file}: the step from which on sendings are counted cannot be read: {_short(text)}")
+    counted = None if text is None else int(text)
+    return Notes(notes.get("identity"), weights, since, *_promise(file, notes), before, counted)
 
 
 def _before(noted: Any, since: int) -> tuple[tuple[int, str], ...]:

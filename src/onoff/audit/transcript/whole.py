@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onoff.audit.transcript.reading import Line, Step
+from onoff.audit.transcript.repeats import Repeats
 from onoff.types import Query
 
 
@@ -26,6 +27,16 @@ def missing_steps(stream: Sequence[Line], steps: Sequence[Step]) -> tuple[int, .
     there = {line.step for line in stream}
     pending = {steps[-1].step} if steps and steps[-1].attempts is None else set()
     return tuple(step.step for step in steps if step.step not in there | pending)
+
+
+def unread(stream: Sequence[Line], ignored: Sequence[str], again: Repeats) -> list[str]:
+    """What a log tells that nobody can look at: fields that no check knows, and what it lacks or its journal does."""
+    found = [f"what the field {name} of the log tells" for name in ignored]
+    if any(line.held is None for line in stream):
+        found.append("the versions that queries name, which the log lacks")
+    if again.uncounted:
+        found.append(f"whether {again.uncounted} queries had to come again, which an older journal does not count")
+    return found
 
 
 def missing_findings(missing: Sequence[int], steps: int, part: bool, source: str = "the journal") -> list[str]:

@@ -92,14 +92,12 @@ def print_audit(audit: Audit, following: Following | None = None, passed: bool =
         print(f"and {len(audit.findings) - 10} findings more")
     if audit.naive is not None:
         print(f"naive client: {_words(audit.naive.verdict)}")
-    off = [step for step in log.asked if step.lag and step.query is not None]
-    missed = sum(step.model is None for step in off)
-    if off and missed == len(off):
+    if log.blind:
         print("this log: no OFF step could be attacked: this says nothing")
     elif following is not None and following.refuted and not verdict.succeeded:
         print("this log: NO VERDICT: a server that knows these habits better than the chain may learn more")
     else:
-        print(f"this log: {_words(verdict, missed, passed)}")
+        print(f"this log: {_words(verdict, log.missed, passed)}")
     print(UNTESTED if following is None else following.words())
 
 

@@ -15,9 +15,12 @@ from onoff.apps.tone import aside
 from onoff.errors import FOUND, OnoffError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from onoff.audit.everyday.record import Law
     from onoff.audit.transcript import Evidence, Exhibits
+    from onoff.audit.transcript.reading import Step
+    from onoff.model.chain import Chain
 
 MOST_LAG = 10_000  # of a race that is made here, because its client kept none
 
@@ -162,7 +165,6 @@ def _everyday(
     from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
     from onoff.apps.terminal import progress
     from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
-    from onoff.audit.transcript.reading import read_journal, read_notes
     from onoff.everyday import Everyday
     from onoff.logs.following import follows
 
@@ -171,10 +173,7 @@ def _everyday(
         evidence,
         None if record is None else read_laws(record, evidence.notes.stream),
         engine=Everyday.start,
-        other_journals=[
-            (read_journal(file, chain), {} if record is None else read_laws(record, read_notes(file).stream).by_step)
-            for file in others
-        ],
+        other_journals=[_other(chain, file, record) for file in others],
         following=None if evidence.requests is None else follows(chain, evidence.requests),
         false_alarms=false_alarms,
         part=part,
@@ -186,6 +185,22 @@ def _everyday(
     else:
         print_everyday(found, chain)
     return found.passed
+
+
+def _other(chain: Chain, file: Path, record: Path | None) -> tuple[Sequence[Step], Mapping[int, Law]]:
+    """The steps of another journal with their laws, which are made again if there is no record."""
+    from onoff.audit.transcript.everyday import read_laws
+    from onoff.audit.transcript.everyday.remaking import remade_laws
+    from onoff.audit.transcript.reading import read_journal, read_notes
+    from onoff.audit.transcript.rules import due
+    from onoff.everyday import Everyday
+
+    steps, notes = read_journal(file, chain), read_notes(file)
+    if record is not None:
+        return steps, read_laws(record, notes.stream).by_step
+    sets = {step.step: step.query for step in steps}
+    start = Everyday.start(chain, notes.sensitive)
+    return steps, remade_laws(start, due(steps, announced=False), sets, notes, chain.n).by_step
 
 
 def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -> Exhibits:

@@ -30,7 +30,7 @@ from onoff.audit.transcript.outcome import Outcome, concluded, counted
 from onoff.audit.transcript.reading import Step
 from onoff.audit.transcript.repeats import NO_REPEATS, Repeats, repeats
 from onoff.audit.transcript.rules import Due, due
-from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen
+from onoff.audit.transcript.whole import missing_findings, missing_steps, sets_seen, unread
 from onoff.errors import OnoffError
 from onoff.types import Progress, Query, silent
 
@@ -50,7 +50,7 @@ class EverydayAudit:
     version makes; None if no engine was given, or there is no record to compare (`recorded` is False). `steps` and
     `off` are those of the log, and `unseen` ones are in the journal and not in the log. Of the OFF steps in the log
     `silent` ones could not be attacked, and nor could the `excused` ones at the beginning of a part, whose ON step is
-    not in it. `repeats` are queries that came again. `ignored` are fields of the log that nobody knows.
+    not in it. `repeats` are queries that came again. `unread` is what else nobody could look at.
     """
 
     sensitive: tuple[int, ...]
@@ -69,11 +69,17 @@ class EverydayAudit:
     silent: tuple[int, ...] = ()
     excused: tuple[int, ...] = ()
     repeats: Repeats = NO_REPEATS
-    ignored: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def _unjudged(self) -> bool:
         return bool(self.excused) and len(self.excused) == self.off
+
+    @property
+    def _why_silent(self) -> str:
+        if self.recorded:
+            return "laws are missing, or exclude their sets"
+        return "their laws cannot be made again; give the client's record as --record"
 
     @property
     def outcome(self) -> Outcome:
@@ -89,11 +95,11 @@ class EverydayAudit:
         questions = [
             "the requests do not follow the chain" if refuted else None,
             None if verdict.conclusive else "an allowance of 1 or more would let any leak pass",
-            f"{silent} OFF steps could not be attacked: laws are missing, or exclude their sets" if silent else None,
+            f"{silent} OFF steps could not be attacked: {self._why_silent}" if silent else None,
             "no OFF step could be attacked: none comes after an ON step of the part" if self._unjudged else None,
         ]
         untested = [f"{counted(self.unseen, 'step')} that the log lacks"] if self.unseen else []
-        untested += [f"what the field {name} of the log tells" for name in self.ignored]
+        untested += self.unread
         untested += [f"{len(self.excused)} steps that come after them"] if self.excused else []
         return concluded(failed, questions, untested)
 
@@ -144,7 +150,8 @@ def audit_everyday_transcript(
         beliefs = attack(chain, sensitive, seen, advance=advance)
     truth = None if evidence.requests is None else evidence.requests[: len(seen)]
     verdict = judge(beliefs, walked.stated, truth, false_alarms, sets)
-    breaches = conformance(chain, past, steps, dues, sensitive, walked, missing)
+    unmade = [t for t in range(count) if laws.made and dues[t].lag and t not in laws.by_step]  # not by the client
+    breaches = conformance(chain, past, steps, dues, sensitive, walked, {*missing, *unmade})
     drawn = everyday_draws(steps, dues, laws.by_step, chain.n, sensitive, other_journals, seen=sets)
     chosen = weighing_choices(stated_weights(laws.by_step), dues, chain.n)
     rules = Rules(breaches, drawn, choices(steps, seed, announced=False, more=chosen))
@@ -157,7 +164,7 @@ def audit_everyday_transcript(
             remade, unlike = compared(engine(chain, sensitive), seen, chain.n, advance)
     wrong, known = weighing_findings(laws, evidence.notes, chain.n)
     requests = request_laws(chain, steps, dues, laws.by_step, sensitive)
-    again = repeats(stream, steps, requests)
+    again = repeats(stream, steps, requests, evidence.notes.counted)
     wrong += [*naming_findings(stream, steps, requests, chain.n), *again.findings]
     wrong += missing_findings(missing, len(steps), part)
     findings = (*evidence.log.damaged, *renamed(evidence, stream), *laws.findings, *unlike, *wrong, *beside.findings)
@@ -180,7 +187,7 @@ def audit_everyday_transcript(
         silent=tuple(t for t in verdict.silent if t in sets and t not in excused),
         excused=excused,
         repeats=again,
-        ignored=evidence.log.ignored,
+        unread=tuple(unread(stream, evidence.log.ignored, again)),
     )
 
 

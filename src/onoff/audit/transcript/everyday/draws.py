@@ -7,6 +7,7 @@ sizes, sources and random numbers, and those who know a mistake bet on it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,11 +86,13 @@ def drawn_sets(
 ) -> Iterator[Drawn | int | None]:
     """The draw of every OFF step, or of those that were `seen`.
 
-    It is None where law or context is not on record, and the number of the step where nobody can draw its set.
+    It is None where law or context is not on record, and the number of the step where nobody can draw its set. The
+    next request is not announced here, but a client may know it. So it is filled in.
     """
     before, previous = 0, -1
-    for noted, owed, context in zip(steps, dues, contexts_of(steps, dues, laws, sensitive), strict=True):
-        step = as_seen(noted, seen)
+    contexts, upcoming = contexts_of(steps, dues, laws, sensitive), [*(step.request for step in steps[1:]), None]
+    for noted, owed, context, following in zip(steps, dues, contexts, upcoming, strict=True):
+        step = as_seen(replace(noted, next=following), seen)
         if owed.lag and step is not None:
             drawn = _drawn(step, owed, context, laws.get(step.step), n, sensitive, before, previous)
             if isinstance(drawn, Drawn):
@@ -144,6 +147,7 @@ def everyday_gamblers(sensitive: Sequence[int]) -> list[Gambler | Leaning]:
         Leaning("the sources in the sets", lambda drawn: None),
         Leaning("the sources in the sets by request", lambda drawn: drawn.step.request),
         Leaning("the sources in sets of sensitive requests", lambda drawn: drawn.step.request in hidden),
+        Leaning("the sources in the sets by next request", lambda drawn: drawn.step.next),
         Gambler("the random numbers", lambda drawn: None, lambda drawn: drawn.parts),
         Gambler("the random numbers by the one before", lambda drawn: drawn.before, lambda drawn: drawn.parts),
         Gambler("the random numbers by request", lambda drawn: drawn.step.request, lambda drawn: drawn.parts),
@@ -179,6 +183,7 @@ def everyday_mistakes(sensitive: Sequence[int], astray: Mapping[str, Contexts]) 
         Suspicion("the smallest sets drawn again", _smallest_redrawn),
         Suspicion("sets with the request before drawn again", without_previous),
         Shunned("sets that came the step before drawn again"),
+        Suspicion("sets that hold the next request", _with_next),
         Suspicion("sets drawn in the context before in the list", lambda drawn: _in_context(drawn, drawn.last - 1)),
         Suspicion("sets drawn in the context after in the list", lambda drawn: _in_context(drawn, drawn.last + 1)),
         Memory("the set of the step before", lambda drawn: None),
@@ -219,6 +224,14 @@ def _likeliest(drawn: Drawn) -> Floats | None:
     units = drawn.table[drawn.table.sum(axis=1).argmax()]
     chances: Floats = np.pad(units / units.sum(), (0, len(drawn.weights) - len(units)))
     return chances
+
+
+def _with_next(drawn: Drawn) -> Floats | None:
+    """A set is drawn again until it holds the next request; None where every set does, or none."""
+    if drawn.step.next is None:
+        return None
+    held: Floats = drawn.p * drawn.member[:, drawn.step.next]
+    return held / held.sum() if 0 < held.sum() < 1 else None
 
 
 def _uniform(drawn: Drawn) -> Floats:

@@ -34,7 +34,7 @@ def conformance(
     """Every breach of a rule in one client's streams, in the journal of the last one, or in the laws that it recorded.
 
     `steps` are the journal of the last stream, and `walked` has checked its laws. Earlier streams, whose journals were
-    lost, are checked as far as the log goes. Of steps that are `missing` in the log nothing is said here.
+    lost, are checked as far as the log goes. Of the laws of steps that are `missing` nothing is said here.
     """
     lines = (line for stream in found for line in stream)
     order = next((line.sources for line in lines if len(line.sources) == chain.n), tuple(range(chain.n)))
