@@ -78,6 +78,8 @@ def test_a_log_without_the_line_that_says_what_its_numbers_mean_is_refused(tmp_p
     for lines in ([query], [query, ORDER], ['{"catalo', query]):
         with pytest.raises(OnoffError, match="Line 1 should be"):
             read_log(write(tmp_path / "log", *lines), CHAIN)
+    with pytest.raises(OnoffError, match="name the transcript of an onoff server"):
+        read_log(write(tmp_path / "log", "Serving HTTP on 127.0.0.1", '127.0.0.1 "GET /a HTTP/1.1" 200'), CHAIN)
 
 
 def test_files_that_are_missing_or_empty_are_errors(tmp_path):
