@@ -19,7 +19,7 @@ import pytest
 
 from onoff import Chain
 from onoff.client import journalfile
-from onoff.client.journal import Journal
+from onoff.client.journal import COUNTED, Journal
 from onoff.client.session import State, begin, finish
 from onoff.client.snapshot import snapshot
 from onoff.client.stored import Stored
@@ -595,5 +595,5 @@ def test_a_note_is_kept_and_the_last_of_its_name_counts(path):
     journal.note("play", json.dumps({"first": 3}))
     journal.note("play", json.dumps({"first": 4}))
     assert json.loads(journal.recall("play")) == {"first": 4}
-    assert snapshot(path).notes == {"play": '{"first": 4}'}
+    assert snapshot(path).notes == {COUNTED: "0", "play": '{"first": 4}'}
     journal.close()

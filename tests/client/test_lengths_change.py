@@ -16,6 +16,7 @@ from onoff.audit.transcript import read_evidence
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.audit.transcript.reading import read_notes
 from onoff.client import settings
+from onoff.client.journal import COUNTED
 from onoff.client.journalfile import checksum, notes_digest, notes_of, read_meta
 from onoff.client.settings import BEFORE, SINCE
 from onoff.client.snapshot import snapshot
@@ -159,6 +160,25 @@ def test_a_journal_of_before_is_audited_as_before_and_remembers_from_then_on(tmp
     note_by_hand(tmp_path / "journal", {BEFORE: None})
     [finding] = reading.audit().findings
     assert finding.startswith("step 5: lengths changed there, and the journal does not say so")
+
+
+def test_a_journal_of_before_says_from_which_step_on_its_sendings_are_counted(tmp_path):
+    """A new one counts from the first. Of a step that is pending nobody knows how often it was sent before."""
+    down = []
+    with Reading(tmp_path, lambda step, _: reply(b"", 503) if down else None) as reading:
+        reading.ask(None, 3)
+        assert read_notes(tmp_path / "journal").counted == 0
+        down.append(True)
+        with pytest.raises(Unavailable):
+            reading.ask(None, 1)
+        note_by_hand(tmp_path / "journal", {COUNTED: None})
+        assert read_notes(tmp_path / "journal").counted is None
+        down.clear()
+        reading.ask(None, 1, resume=True)
+    assert read_notes(tmp_path / "journal").counted == 4
+    note_by_hand(tmp_path / "journal", {COUNTED: "-1"})
+    with pytest.raises(OnoffError, match="sendings are counted cannot be read"):
+        read_notes(tmp_path / "journal")
 
 
 def test_a_journal_remembers_so_many_changes_and_no_more(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from onoff.client.checking import (
 )
 from onoff.client.grid import Grid, now
 from onoff.client.held import CACHE, cache_size
-from onoff.client.journal import Journal
+from onoff.client.journal import COUNTED, Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.message import Message, delivered, member_of, message_of
 from onoff.client.promises import Both, Drawing, Past, checked_promise
@@ -63,7 +63,6 @@ Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
 GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
-COUNTED = "sendings since"  # the note of the step from which on `attempts` counts every sending, for auditors
 OPEN = "the client is not open: use it in `async with connect(...) as client`"
 DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
 
@@ -207,7 +206,7 @@ class Client:
         """Do nothing: it was not entered."""
 
     def _count(self, journal: Journal) -> None:
-        """Note that sendings are counted from here on. Versions before this one counted those of one run only."""
+        """Note in an older journal that sendings are counted from here on. Until then those of one run were."""
         if journal.recall(COUNTED) is None:
             with contextlib.suppress(JournalError):  # an auditor may ask about it: no reason to stop
                 journal.note(COUNTED, str(journal.state.step + (journal.state.pending is not None)))

@@ -33,6 +33,8 @@ from onoff.client.stored import StepRow, Stored, Totals, last_asked, step_rows, 
 from onoff.client.witness import Witness
 from onoff.errors import AFRESH, JournalError, JournalLocked, NotOpen
 
+COUNTED = "sendings since"  # the note of the step from which on `attempts` counts every sending, for auditors
+
 
 class Journal:
     """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there.
@@ -307,7 +309,8 @@ class Journal:
             "inode": str(unfinished.stat().st_ino),
             "transaction": str(start),
             "state": _state_text(state),
-            "notes": journalfile.notes_digest({}),
+            f"note {COUNTED}": "0",
+            "notes": journalfile.notes_digest({COUNTED: "0"}),
             "held": held.entries_digest({}),
             **journalfile.promise_of(promise, sensitive),
         }
