@@ -176,7 +176,7 @@ def told(error: OSError) -> str:
 
 def reason(error: OSError) -> str:
     """What is wrong, and what to do, of an error of the operating system whose file is named already."""
-    words = os.strerror(error.errno) if error.errno is not None else str(error)
+    words = os.strerror(error.errno) if error.errno is not None else error.strerror or str(error)
     advice = ADVICE.get(error.errno or 0)
     return f"{words[:1].lower()}{words[1:]}" + (f": {advice}" if advice else "")
 

@@ -360,12 +360,12 @@ def test_a_full_disk_beside_the_journal(world, monkeypatch, call):
     """The lock file or the new name cannot be written: a clear error, nothing on the wire."""
 
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "no space left on device")
 
     if call == "pwrite":
         assert world.outcome(lambda client: client.get("news")) == ("message",)
     monkeypatch.setattr(onoff.client.journal.os, call, full)
-    attempt(world, JournalError, match="No space left")
+    attempt(world, JournalError, match="no space left")
     monkeypatch.undo()
     world.server.reset()
     assert world.outcome(lambda client: client.get("news")) == ("message",)

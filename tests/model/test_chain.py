@@ -360,7 +360,7 @@ def test_a_missing_file_and_a_bad_ending(tmp_path):
         Chain.load(tmp_path / "none.csv")
     with pytest.raises(ChainError, match="ends in"):
         Chain(GOOD).save(tmp_path / "chain.txt")
-    with pytest.raises(ChainError, match=r"nowhere/chain.csv: cannot be written \(No such file"):
+    with pytest.raises(ChainError, match=r"nowhere/chain.csv: cannot be written \(no such file"):
         Chain(GOOD).save(tmp_path / "nowhere" / "chain.csv")
     assert list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,6 @@ from onoff.apps.cli.telling import with_journal
 from onoff.apps.tone import detail, note
 from onoff.errors import OnoffError, SourceError
 from onoff.foreign import plain_text
-from onoff.types import PlanName
 
 if TYPE_CHECKING:
     from onoff.client.message import Message
@@ -135,6 +134,7 @@ def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:
 def tell_step(row: StepRow, names: Sequence[str]) -> None:
     """Say with -v what was asked for in a step, and what it took."""
     from onoff.apps.terminal import counted, size
+    from onoff.types import PlanName
 
     shown = ", ".join(names[x] for x in row.query[:MOST_NAMED]) + (", ..." if len(row.query) > MOST_NAMED else "")
     status = "ON" if row.private else f"OFF, {counted(row.lag, 'step')} after ON"

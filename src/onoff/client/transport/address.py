@@ -51,7 +51,7 @@ def request_of(url: str) -> str:
 
 def checked_token(token: str) -> str:
     """A token that fits into a header; the error does not repeat it."""
-    if token == "":
+    if isinstance(token, str) and not token:
         raise CatalogueError("the reader's token is empty: set ONOFF_TOKEN to a token, or unset it if none is needed")
     if not isinstance(token, str) or not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):
         raise CatalogueError("the reader's token has a character that no token has: was all of ONOFF_TOKEN copied?")
