@@ -159,12 +159,31 @@ def test_what_is_not_http_is_called_so_and_silence_is_not(world):
                     asyncio.run(fetched(transport_of(world)))
 
 
+def test_a_request_that_is_cancelled_at_any_moment_does_not_keep_the_next_one_waiting(world):
+    """By a deadline or by the caller. httpcore may keep the place of a cancelled request, and then no other begins."""
+
+    async def cancelled_and_asked_again():
+        transport = transport_of(world)
+        await transport.connect()
+        for turns in range(40):
+            asked = asyncio.create_task(transport.fetch(STREAM, 0, (0, 1, 2)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            async with asyncio.timeout(10):
+                assert len((await transport.fetch(STREAM, 0, (0, 1, 2))).contents) == 3
+        await transport.close()
+
+    asyncio.run(cancelled_and_asked_again())
+
+
 def test_certificates_are_loaded_for_tls_alone(world):
     """They take longer than all else that a client does before its first request."""
 
     def trusted(transport):
         asyncio.run(transport.close())
-        return len(transport._http._transport._pool._ssl_context.get_ca_certs())
+        return len(transport._http._http._transport._pool._ssl_context.get_ca_certs())
 
     assert trusted(transport_of(world)) == 0
     assert trusted(HttpTransport({"a": "https://x/a", "b": "https://x/b"})) > 0

@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
@@ -95,29 +96,60 @@ async def within(seconds: float) -> AsyncIterator[None]:
         ) from None
 
 
-async def read(
-    http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None = None
-) -> tuple[int, bytes, httpx.Headers]:
-    """The status, the whole body and the headers.
+class Connections:
+    """One connection to each of some origins (`open_connections`), on which requests are made one after the other.
 
-    Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one, is
-    the limit for a body that comes with another status than 200.
+    If a request is cancelled, by a deadline or by the caller, all connections are closed and the next request opens
+    new ones. httpcore does not always notice that a cancelled request is over, and then lets no other one begin.
     """
-    try:
-        response = await http.send(request, stream=True)
+
+    def __init__(self, origins: Sequence[str], timeout: float, headers: dict[str, str] | None = None) -> None:
+        self._open = partial(open_connections, origins, timeout, headers)
+        self._http = self._open()
+
+    async def read(
+        self,
+        method: str,
+        url: str,
+        limit: int,
+        problem_limit: int | None = None,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, bytes, httpx.Headers]:
+        """The status, the whole body and the headers of an answer.
+
+        Raises `Unavailable` if the body exceeds the limit or the connection breaks. `problem_limit`, if there is one,
+        is the limit for a body that comes with another status than 200.
+        """
+        request = self._http.build_request(method, url, content=content, headers=headers)
         try:
-            most = limit if response.status_code == 200 or problem_limit is None else problem_limit
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > most:
-                    raise Unavailable(f"{request.url.path}: the body is longer than {most} bytes")
-            return response.status_code, bytes(body), response.headers
-        finally:
-            await response.aclose()
-    except httpx.HTTPError as error:
-        place = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-        raise Unavailable(f"{place} {_what_happened(error)}") from error
+            return await _read(self._http, request, limit, problem_limit)
+        except httpx.HTTPError as error:
+            place = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+            raise Unavailable(f"{place} {_what_happened(error)}") from error
+        except asyncio.CancelledError:
+            cancelled, self._http = self._http, self._open()
+            await cancelled.aclose()
+            raise
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+async def _read(
+    http: httpx.AsyncClient, request: httpx.Request, limit: int, problem_limit: int | None
+) -> tuple[int, bytes, httpx.Headers]:
+    response = await http.send(request, stream=True)
+    try:
+        most = limit if response.status_code == 200 or problem_limit is None else problem_limit
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > most:
+                raise Unavailable(f"{request.url.path}: the body is longer than {most} bytes")
+        return response.status_code, bytes(body), response.headers
+    finally:
+        await response.aclose()
 
 
 def _what_happened(error: httpx.HTTPError) -> str:

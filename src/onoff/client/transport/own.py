@@ -5,11 +5,9 @@ The version of a message is its round and the tag of its frame: "ROUND TAG".
 
 from __future__ import annotations
 
-import httpx
-
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.address import checked_server, checked_token
-from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, checked_deadline, open_connections, read, within
+from onoff.client.transport.connection import ANSWER_LIMIT, DEADLINE, Connections, checked_deadline, within
 from onoff.errors import AFRESH, AnswerError, CatalogueError, NotOpen, RefusedByServer, StaleStep, Unavailable
 from onoff.foreign import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, Query, Unchanged, decode_answer
@@ -33,7 +31,7 @@ class OnoffTransport:
     ) -> None:
         self.url = checked_server(url)
         headers = None if token is None else {"authorization": f"Bearer {checked_token(token)}"}
-        self._http: httpx.AsyncClient = open_connections([self.url], timeout, headers)
+        self._http = Connections([self.url], timeout, headers)
         self._catalogue: Catalogue | None = None
         self._given_deadline = None if deadline is None else checked_deadline(deadline)
 
@@ -53,9 +51,8 @@ class OnoffTransport:
 
     async def connect(self) -> None:
         """Fetch the catalogue, and refuse it if its full set could not be asked for."""
-        request = self._http.build_request("GET", "/v1/catalogue")
         async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
-            status, body, _ = await read(self._http, request, CATALOGUE_LIMIT, PROBLEM_LIMIT)
+            status, body, _ = await self._http.read("GET", "/v1/catalogue", CATALOGUE_LIMIT, PROBLEM_LIMIT)
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
@@ -83,11 +80,9 @@ class OnoffTransport:
         versions = [_version(text) for text in held] or [NONE] * len(sources)
         rounds = tuple(number for number, _ in versions)
         body = Query(catalogue.fingerprint, stream, step, sources, rounds).encode()
-        request = self._http.build_request(
-            "POST", "/v1/query", content=body, headers={"content-type": "application/json"}
-        )
+        limit, kind = catalogue.frame_length * len(sources), {"content-type": "application/json"}
         async with within(self._deadline):
-            status, answer, _ = await read(self._http, request, catalogue.frame_length * len(sources), PROBLEM_LIMIT)
+            status, answer, _ = await self._http.read("POST", "/v1/query", limit, PROBLEM_LIMIT, body, kind)
         if status == 409 and STALE in answer:
             raise StaleStep(
                 f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "
@@ -103,7 +98,7 @@ class OnoffTransport:
         return Answer(tuple(contents), len(answer))
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
 
 def _content(frame: Frame | Unchanged, held: tuple[int, bytes], catalogue: Catalogue) -> Content:

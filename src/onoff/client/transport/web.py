@@ -21,10 +21,9 @@ from onoff.client.transport.address import checked_url, masked, origin_of, reque
 from onoff.client.transport.connection import (
     ANSWER_LIMIT,
     DEADLINE,
+    Connections,
     checked_deadline,
     checked_limit,
-    open_connections,
-    read,
     within,
 )
 from onoff.client.transport.validators import condition, type_of, version_of
@@ -57,7 +56,7 @@ class HttpTransport:
         self._deadline = (
             DEADLINE + SOURCE_SECONDS * len(self._sources) if deadline is None else checked_deadline(deadline)
         )
-        self._http: httpx.AsyncClient = open_connections(_origins(self._sources), timeout)
+        self._http = Connections(_origins(self._sources), timeout)
 
     @classmethod
     def load(cls, file: str | Path, deadline: float | None = None) -> HttpTransport:
@@ -102,8 +101,7 @@ class HttpTransport:
         async with within(self._deadline):
             for source, version in zip(sources, held or (None,) * len(sources), strict=True):
                 limit = min(self._limit, self._answer_limit - size)
-                request = self._http.build_request("GET", urls[source], headers=condition(version))
-                status, body, headers = await read(self._http, request, limit)
+                status, body, headers = await self._http.read("GET", urls[source], limit, headers=condition(version))
                 contents.append(_content(status, body, headers, version))
                 size += len(body)
         return Answer(tuple(contents), size)
@@ -121,7 +119,7 @@ class HttpTransport:
         return {name: content.body for name, content in zip(self.names, answer.contents, strict=True)}
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
 
 def _content(status: int, body: bytes, headers: httpx.Headers, held: str | None) -> Content:
