@@ -341,7 +341,7 @@ def early_abort(patch):
         catalogue, place = self.catalogue, sources.index(self.wanted)
         size, body = catalogue.frame_length, b""
         query = Query(catalogue.fingerprint, stream, step, sources).encode()
-        async with self._http.stream("POST", "/v1/query", content=query) as response:
+        async with self._http._http.stream("POST", "/v1/query", content=query) as response:
             async for chunk in response.aiter_raw():
                 body += chunk
                 if response.status_code == 200 and len(body) >= size * (place + 1):

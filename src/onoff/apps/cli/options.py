@@ -54,7 +54,8 @@ Promise = Annotated[
         metavar="past|both",
         help="For a new journal, which keeps it. past: nothing asked at or after a private request changes what the "
         "server believes about it. both: no query tells anything about requests made while ON or to come; an OFF "
-        "request needs --next. By default both if --next is given, else past.",
+        "request needs the next one (`get --next`; `play` has it in its file). By default both for `get --next`, else "
+        "past.",
     ),
 ]
 Sensitive = Annotated[
