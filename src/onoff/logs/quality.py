@@ -221,7 +221,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
     mean = n * (1 - saved)
     what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
     if saved >= WORTH:
-        return f"OFF saves download: {what}, up to {saved:.0%} less than ON all the time."
+        return f"OFF saves download, at most {saved:.0%}: {what}."
     return (
         f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%} "
         f"(the rule: below {WORTH:.0%} it is not worth it)."

@@ -206,6 +206,6 @@ def _cheaper(found: Estimate) -> list[str]:
             continue
         said = f"{NAMES[simple]} hides more and costs no more here than {', '.join(beaten)}"
         if simple == "mirror":
-            said += f", but what you read is {_age(found.habits)} old: as fresh as they are, it costs what ON costs"
+            said += f", but what you read is {_age(found.habits)} old. A mirror that is as fresh costs what ON costs"
         words.append(said)
     return words

@@ -37,7 +37,7 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         held = counted(len(state.pending.query), "source")
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
         resume = "onoff resume" if journal is None else f"onoff resume --journal {shlex.quote(str(journal))}"
-        print(f"`{resume}` sends the same set again. Lag and costs below count it as answered, the totals do not")
+        print(f"`{resume}` sends the same set again. What follows counts it as answered, except the totals")
     if after.last is None:
         left = counted(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
@@ -72,7 +72,7 @@ def _print_next_cost(found: Standing, lag: int) -> None:
         off = f"OFF {step.cost_in(lengths):.3f}"
         print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, {off}")
         if step.weights == lengths:  # else the bound counts chances of changes, too
-            print(f"no law of this promise needs less than {step.lower_bound:.3f} at that step")
+            print(f"nothing that keeps this promise costs less than {step.lower_bound:.3f} at that step")
 
 
 def print_traffic(traffic: Traffic) -> None:
