@@ -1,4 +1,4 @@
-"""What callers give to a client, refused before anything is drawn, written or sent if it cannot be meant."""
+"""What a client is given, refused before anything is drawn, written or sent if it cannot be meant."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from reprlib import repr as short
 from typing import TYPE_CHECKING
 
 from onoff.errors import ChainError, NothingPending, OnoffError, PlanError
+from onoff.foreign import plain
 from onoff.plans.lengths import Weighing
 from onoff.types import is_flag, is_number
 
 if TYPE_CHECKING:
     from onoff.client.message import Message
+    from onoff.model.chain import Chain
 
 
 def nothing_pending(step: int, last: Message | None) -> NothingPending:
@@ -72,3 +74,23 @@ def check_item(item: tuple[str, bool]) -> None:
     if not (isinstance(item, tuple | list) and len(item) == 2):
         raise OnoffError(f"a request is {item!r}: (source, private) is needed")
     check_request(item[0], None, item[1])
+
+
+def places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
+    """Where each source of the chain stands in the server's order. Raises `ChainError` if the sources are others."""
+    if sorted(names) != sorted(chain.names):
+        theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
+        raise ChainError(
+            f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
+            f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
+            "one, or change the list (A new feed, A feed has died: docs/how-to/proxy.md)"
+        )
+    places = {name: i for i, name in enumerate(names)}
+    return [places[name] for name in chain.names]
+
+
+def _missing(names: list[str], where: str) -> str:
+    """Which names a list lacks, in a sentence; nothing if it lacks none."""
+    if not names:
+        return ""
+    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from onoff.client import session
 from onoff.client.checking import (
@@ -27,6 +27,7 @@ from onoff.client.checking import (
     check_seconds,
     iterated,
     nothing_pending,
+    places_on_wire,
 )
 from onoff.client.grid import Grid, now
 from onoff.client.held import CACHE, cache_size
@@ -35,7 +36,7 @@ from onoff.client.learning import LEAVE, Learned, Learning, check_learning, lear
 from onoff.client.message import Message, delivered, member_of, message_of
 from onoff.client.promises import Both, Drawing, Past, checked_promise
 from onoff.client.session import Pending
-from onoff.client.snapshot import snapshot
+from onoff.client.snapshot import has_pending
 from onoff.client.stored import StepRow
 from onoff.client.transport import Answer, Transport
 from onoff.errors import (
@@ -50,7 +51,6 @@ from onoff.errors import (
     Unavailable,
 )
 from onoff.files import path_of
-from onoff.foreign import plain
 from onoff.model.chain import Chain, checked_chain
 from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
@@ -161,11 +161,12 @@ class Client:
             try:
                 await self._retried(self.transport.connect)
             except TransportError as error:
-                error.pending = self._has_pending()
+                known = None if self._chain is None else self._chain.fingerprint
+                error.pending = has_pending(self.path, known)
                 raise
             if self._chain is None:
                 self._chain = unknown_habits(self.transport.names)
-            self._on_wire = self._places(self.transport.names)
+            self._on_wire = places_on_wire(self.chain, self.transport.names)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
                 promise=self._promise, sensitive=self._sensitive, cache=self._cache,
@@ -363,28 +364,6 @@ class Client:
             finally:
                 self._asking = None
 
-    def _has_pending(self) -> bool | None:
-        """Whether the journal, which is not open, has a request for `resume`. None if it cannot be read."""
-        try:
-            found = snapshot(self.path) if self.path.exists() else None
-        except (OnoffError, OSError):
-            return None  # whoever opens it is told what is wrong
-        if found is None or (self._chain is not None and found.chain != self._chain.fingerprint):
-            return False
-        return found.state.pending is not None
-
-    def _places(self, names: tuple[str, ...]) -> list[int]:
-        """Where each source of the chain stands in the server's order."""
-        if sorted(names) != sorted(self.chain.names):
-            theirs, ours = sorted(set(names) - set(self.chain.names)), sorted(set(self.chain.names) - set(names))
-            raise ChainError(
-                f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
-                f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
-                "one, or change the list (A new feed, A feed has died: docs/how-to/proxy.md)"
-            )
-        places = {name: i for i, name in enumerate(names)}
-        return [places[name] for name in self.chain.names]
-
     async def _complete(self, pending: Pending, called: float, again: bool = False) -> Message:
         """Send the pending query until it is answered whole, and put the answer and the end of the step on disk.
 
@@ -409,7 +388,7 @@ class Client:
             return await self.transport.fetch(journal.stream, step, on_wire, named)
 
         try:
-            answer, attempts = await self._ended_at_a_point(self._retried(send), called)
+            answer, attempts = await self._grid.ended_at_a_point(self._retried(send), called, self.delay)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise
@@ -425,24 +404,6 @@ class Client:
             self.chain.names, wanted, pending.query, pending.private, pending.private and not pending.asked_private
         )
 
-    async def _ended_at_a_point(self, work: Coroutine[Any, Any, Result], called: float) -> Result:
-        """The result of what is on the wire. If this task is cancelled, the work is so at a point of the grid.
-
-        A timeout of the caller's runs from its call on, and the server may let it pass: the connection that ends would
-        show the moment of the call, and so what the caller did with the message before.
-        """
-        working = asyncio.create_task(work)
-        try:
-            await asyncio.wait({working})
-        except asyncio.CancelledError:
-            try:
-                await self._grid.end_of_call(called, self.delay)
-            finally:
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
-            raise
-        return working.result()
-
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
         """Call until it works, and return the result and how often it was called. Pauses depend on the attempt only."""
         for attempt in range(1, self.attempts + 1):
@@ -453,10 +414,3 @@ class Client:
                     raise
                 await asyncio.sleep(self.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
-
-
-def _missing(names: list[str], where: str) -> str:
-    """Which names a list lacks, in a sentence; nothing if it lacks none."""
-    if not names:
-        return ""
-    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 SPIN = 0.002  # seconds before a point, spent awake: a sleep ends a whole millisecond after its start, which would show
 MISSED = 5  # points, if other tasks keep the loop busy: then the wait for the next one is spent awake, and not missed
@@ -29,6 +33,24 @@ class Grid:
         """Wait for the first point that is at least one delay after the point at which the call counts as made."""
         if delay > 0:
             await self._until(max(self._point(called, delay) + 1, self._point(now(), delay)), delay)
+
+    async def ended_at_a_point(self, work: Coroutine[Any, Any, Result], called: float, delay: float) -> Result:
+        """The result of what is on the wire. If this task is cancelled, the work is so at a point.
+
+        A timeout of the caller's runs from its call on, and the server may let it pass: the connection that ends would
+        show the moment of the call, and so what the caller did with the message before.
+        """
+        working = asyncio.create_task(work)
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError:
+            try:
+                await self.end_of_call(called, delay)
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+            raise
+        return working.result()
 
     async def end_of_call(self, called: float, delay: float) -> None:
         """Wait for the point at which a call that is given up now counts as ended.

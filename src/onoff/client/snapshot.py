@@ -13,7 +13,7 @@ from onoff.client.journalfile import explained
 from onoff.client.session import State
 from onoff.client.stored import Totals, last_asked, totals_of
 from onoff.client.traffic import Traffic, traffic_of
-from onoff.errors import JournalError
+from onoff.errors import JournalError, OnoffError
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,20 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
             database.close()
         state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
         return Snapshot(state, totals, notes, meta["chain"], *promise_in(meta), rows, traffic, asked)
+
+
+def has_pending(path: Path, chain: str | None) -> bool | None:
+    """Whether a journal that is not open has a request for `resume`. None if it cannot be read.
+
+    A journal of another chain, if the fingerprint of ours is known, is another client's.
+    """
+    try:
+        found = snapshot(path) if path.exists() else None
+    except (OnoffError, OSError):
+        return None  # whoever opens it is told what is wrong
+    if found is None or (chain is not None and found.chain != chain):
+        return False
+    return found.state.pending is not None
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
