@@ -485,6 +485,7 @@ def test_the_log_of_a_naive_client_is_called_leaky_with_or_without_the_truth(str
     assert done.returncode == 1
     assert "this log: BETRAYS private requests" in done.stdout
     assert "naive client:" not in done.stdout
+    assert "the rules and choices of a client that is not onoff's" in done.stdout.rpartition("NOT TESTED: ")[2]
     with common[2].open("a") as log:
         log.write('{"time": 1.0, "stream": "aa')
     number = len(common[2].read_text().splitlines())

@@ -139,6 +139,26 @@ def test_who_closes_it_in_its_own_thread_is_refused_and_not_kept_waiting(world):
     assert errors
 
 
+def test_items_that_end_the_program_end_it(world):
+    """They are taken in the thread of the client, which must not end without a word."""
+
+    def items():
+        yield "news", True
+        raise SystemExit(3)
+
+    caught = []
+
+    def play():
+        with client_of(world) as client, pytest.raises(SystemExit) as found:
+            list(client.play(items()))
+        caught.append(found.value.code)
+
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    playing.join(20)
+    assert caught == [3]
+
+
 def test_an_interrupted_play_raises_what_interrupted_it(world):
     def never(_):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

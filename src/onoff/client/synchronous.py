@@ -101,6 +101,8 @@ class SyncClient:
                 message = self._wait(_next(played))
                 if message is None:
                     return
+                if isinstance(message, BaseException):
+                    raise message
                 yield message
         finally:
             with contextlib.suppress(OnoffError, RuntimeError):  # if it was interrupted, it is ending already
@@ -162,9 +164,12 @@ async def _cancelled() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _next(played: AsyncIterator[Message]) -> Message | None:
-    """The next message, or None at the end."""
-    return await anext(played, None)
+async def _next(played: AsyncIterator[Message]) -> Message | BaseException | None:
+    """The next message, or None at the end. What would end the thread of the loop is handed over instead."""
+    try:
+        return await anext(played, None)
+    except (SystemExit, KeyboardInterrupt) as error:  # of the items, which are taken in that thread
+        return error
 
 
 async def _closed(played: Any) -> None:

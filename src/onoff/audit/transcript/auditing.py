@@ -36,6 +36,7 @@ CLIENTS = ("onoff", "naive", "decoys")
 DRAWS = 20_000
 SEED = 1  # of the audit's own random numbers: the same files give the same figures
 UNKNOWN_RULES = "the rules and choices of the client, its versions and repeats, which takes --journal"
+FOREIGN_RULES = "the rules and choices of a client that is not onoff's, its versions and repeats, which nobody knows"
 UNKNOWN_REQUESTS = "whether sets were drawn for their requests, and whether those follow the chain, which takes --truth"
 
 
@@ -116,6 +117,8 @@ class TranscriptAudit:
         untested += [f"what {counted(missed, 'OFF step')} tell, which cannot be attacked"] if missed else []
         if law is not None:
             untested += [UNKNOWN_RULES, *([UNKNOWN_REQUESTS] if drawn is None else [])]
+        elif self.rules is None:
+            untested.append(FOREIGN_RULES)
         return concluded(failed, questions, untested)
 
     @property
