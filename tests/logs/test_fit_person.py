@@ -92,7 +92,7 @@ def test_access_logs_of_web_servers_are_read_as_they_are(tmp_path, rest):
     assert found.chain.names == ("/a", "/b", "/c")
     assert (found.report.users, found.report.transitions) == (2, len(WALK) - 1)  # ann's two are too far apart
     assert found.report.notes[0].startswith("the name does not say what the log is: it is read as the access log")
-    assert found.report.notes[1].startswith("3 lines are left out")
+    assert found.report.notes[1].startswith("lines left out: 3.")
     whole = fit(tmp_path / "access.log", held_out=0, source="target", user="address", top=5, **QUICK)
     assert whole.report.users == 1
     assert "/a?x=0" in whole.chain.names
@@ -123,7 +123,7 @@ def test_the_log_of_pythons_own_web_server_is_read_without_what_it_says_beside(t
     found = fit(tmp_path / "server.log", held_out=0, gap=1, **QUICK)
     assert found.chain.names == ("/a", "/b", "/c")
     assert found.report.transitions == len(WALK) - 1
-    assert any(note.startswith("1 lines are left out") for note in found.report.notes)
+    assert any(note.startswith("lines left out: 1.") for note in found.report.notes)
     slow = [line(3 * t, f'"GET /{name} HTTP/1.1" 200 -') for t, name in enumerate(WALK)]
     (tmp_path / "slow.log").write_text("".join(slow))
     assert fit(tmp_path / "slow.log", held_out=0, gap=4, **QUICK).report.transitions == len(WALK) - 1

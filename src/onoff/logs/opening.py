@@ -61,7 +61,7 @@ def opened(file: Path, kind: str | None, directory: Path, open_only: bool = Fals
     table = directory / "sequences.parquet"
     if found == "access":
         if left_out := access.write_events(plain, table):
-            notes.append(f"{left_out} lines are left out: nothing was fetched there (no GET, or an error)")
+            notes.append(f"lines left out: {left_out}. Nothing was fetched there (no GET, or an error)")
         return Opened(table, found, "parquet", EVENTS, tuple(notes))
     if found != "text":
         return Opened(plain, found, found, None, tuple(notes))
