@@ -164,7 +164,7 @@ def test_a_delay_that_is_counted_from_the_call_is_caught(in_memory, monkeypatch)
 def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, seconds):
     """A sleep ends a whole number of milliseconds after its start; here that would be 0.3 or 0.6 too late, always.
 
-    The least of several delays is looked at: a busy machine adds to some of them, but hardly to all.
+    One query that leaves sooner shows that it is not so. A busy machine adds to some, but hardly to all of 200.
     """
     late = []
 
@@ -181,7 +181,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
             return Answer(tuple(Content(200, b"x") for _ in sources), 0)
 
         client.journal.begin, client.transport.fetch = exactly_so_long, fetch
-        for _ in range(20):
+        while len(late) < 200 and min(late, default=1.0) >= 0.0003:
             called = time.monotonic()
             await client.get("news")
 
@@ -192,5 +192,4 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
                 await run(client)
 
         asyncio.run(main())
-    assert min(late) >= 0
-    assert min(late) < 0.0002
+    assert 0 <= min(late) < 0.0003
