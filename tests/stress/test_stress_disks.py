@@ -14,7 +14,7 @@ from onoff.client.journal import Journal
 from onoff.client.transport.web import HttpTransport
 from recordingserver import OnoffOrigin, Origin, RecordingServer
 from serverprocess import ServerProcess
-from smalldisk import PAGE, small_disk
+from smalldisk import PAGE, can_mount, small_disk
 from stresskit import ADVICE, portion, said
 
 pytestmark = pytest.mark.stress
@@ -65,7 +65,8 @@ def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver,
                 server.wait_closed()
                 check_client(kind, server, disk, origin, sources)
                 campaign.count(f"clients: {ended}")
-    if portion(65) >= 50:  # else chance decides: a campaign that hits one kind of moment only shows little
+    # A campaign that meets one kind of end only shows little. In few runs chance decides.
+    if portion(65) >= 50 and can_mount(in_memory):
         assert all(campaign.counts[f"clients: {kind}"] for kind in ENDS), campaign.counts
 
 
