@@ -1,0 +1,240 @@
+"""What the request may be in every context: the rows that encoders are compared with.
+
+Promise `both`: p(x | last, next) is proportional to P^lag[last, x] P[x, next]. Floats are whole multiples of powers of
+two, so P = A / 2^s with integers A, and the weights A^lag[last, x] A[x, next] are integers: no rounding, no division.
+
+Promise `past`: h(x) = p(X_t = x | last hidden request, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`). Everything is a
+sum of products of non-negative numbers: computed rows are the exact ones times factors whose largest and smallest have
+a ratio of e^spread at most, and only the roundings of single entries add to the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import expm1
+from operator import mul
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.errors import OnoffError
+from onoff.types import Floats, Mask, Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+MOST_BYTES = 2**31  # of all the integers of one lag together
+MOST_WORK = 2**38  # products of 64-bit words: minutes
+DIGITS = 256  # leading binary digits of the entries of a walk
+UNIT = 2.0**-53
+TINY = 2.0**-900  # possible entries of rows below it are raised to it, so that none underflows
+ALIKE = 2.0**-46  # rows of one context whose entries agree so far, relatively, are kept once
+NOWHERE = -1  # the context of a reader for whom the record has none
+
+
+def chain_integers(chain: Chain) -> list[tuple[int, ...]]:
+    """The columns of A, where P = A / 2^s."""
+    ratios = [[p.as_integer_ratio() for p in row] for row in chain.P.tolist()]
+    unit = max(below for row in ratios for _, below in row)
+    return list(zip(*[[above * (unit // below) for above, below in row] for row in ratios], strict=True))
+
+
+class ExactRows:
+    """p(x | i, k) = w_x / sum_y w_y with integers w_x = A^lag[i, x] A[x, k], at one lag.
+
+    A common factor cancels and none is looked for. Walks are computed for each `last` when they are first needed, a
+    vector times A `lag` times.
+    """
+
+    def __init__(self, chain: Chain, lag: int) -> None:
+        self.chain, self.n, self.lag = chain, chain.n, lag
+        self._columns = chain_integers(chain)
+        bits = lag * max(max(column) for column in self._columns).bit_length()  # of the largest integers
+        if self.n**2 * bits // 8 > MOST_BYTES or self.n**3 * lag * bits // 128 > MOST_WORK:
+            raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {self.n} sources")
+        self._before = [_mask(column) for column in self._columns]  # bit x: next may follow x
+        self._walks: dict[int, list[int]] = {}
+
+    def walk(self, last: int) -> list[int]:
+        """The row of A^lag."""
+        if last not in self._walks:
+            vector = [int(x == last) for x in range(self.n)]
+            for _ in range(self.lag):
+                vector = [sum(map(mul, vector, column)) for column in self._columns]
+            self._walks[last] = vector
+        return self._walks[last]
+
+    def weights(self, last: int, next: int) -> list[int]:
+        """w_0..w_{n-1}; all 0 iff the context is impossible."""
+        return list(map(mul, self.walk(last), self._columns[next]))
+
+    def successors(self, source: int) -> list[int]:
+        """The row of A."""
+        return [column[source] for column in self._columns]
+
+    def support(self, last: int, next: int) -> int:
+        """The possible requests as bits; 0 iff the context is impossible."""
+        return self._reached[last] & self._before[next]
+
+    @cached_property
+    def _reached(self) -> list[int]:
+        return [_mask(self.walk(last)) for last in range(self.n)]
+
+    def supports(self) -> list[int]:
+        """The supports of possible contexts that contain no other one."""
+        found = {self.support(last, next) for last in range(self.n) for next in range(self.n)} - {0}
+        least: list[int] = []
+        for support in sorted(found, key=int.bit_count):
+            if not any(smaller & ~support == 0 for smaller in least):
+                least.append(support)
+        return least
+
+
+class Walk:
+    """Posterior weights at lags that grow from step to step, in integers of bounded length.
+
+    Every entry of a walk keeps its DIGITS leading digits. Nothing is subtracted, so after `lag` steps a computed weight
+    w' has (1 - e) w <= w' <= w with e = lag 2^(1-DIGITS), and normalised rows are off by e / (1 - e) at most.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._columns = chain_integers(chain)
+        self._last, self._lag, self._vector = -1, 0, [0]
+
+    def weights(self, last: int, next: int, lag: int) -> list[int]:
+        """w'_0..w'_{n-1}; 0 exactly where the request is impossible."""
+        if last != self._last or lag < self._lag:
+            self._last, self._lag, self._vector = last, 0, [int(x == last) for x in range(len(self._columns))]
+        while self._lag < lag:
+            self._vector = _shortened([sum(map(mul, self._vector, column)) for column in self._columns])
+            self._lag += 1
+        return list(map(mul, self._vector, self._columns[next]))
+
+    @staticmethod
+    def error(lag: int) -> Fraction:
+        """A bound on the total variation between the exact row and the one of `weights`."""
+        return Fraction(2 * lag, 2 ** (DIGITS - 1))
+
+
+def _shortened(vector: list[int]) -> list[int]:
+    """The entries rounded down to DIGITS leading digits, and divided by a common power of two."""
+    spare = min(entry.bit_length() for entry in vector if entry) - DIGITS
+    cut = [entry.bit_length() - DIGITS for entry in vector]
+    rounded = [entry >> k << k if k > 0 else entry for entry, k in zip(vector, cut, strict=True)]
+    return [entry >> spare for entry in rounded] if spare > 0 else rounded
+
+
+def _mask(values: Sequence[int]) -> int:
+    return sum(1 << x for x, value in enumerate(values) if value)
+
+
+@dataclass(frozen=True, eq=False)
+class Pasts:
+    """The state of the promise `past` before a step: a row for every hidden request that may have been the last one.
+
+    Row k is of readers whose last hidden request was `sources[k]`, if that was made at the step before (`contexts[k]`
+    is NOWHERE then), or who were in the client's context `contexts[k]` at the step before. Which context they are in
+    now is stated by the law of this step: `homes`. Supports are decided from the graph of the chain. A row and an
+    earlier one of the same readers' context are kept once where they agree to ALIKE in every entry, which adds ALIKE to
+    the spread; unequal ones are all kept.
+    """
+
+    chain: Chain
+    sensitive: tuple[int, ...]
+    rows: Floats
+    possible: Mask
+    spreads: Floats
+    sources: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+
+    @classmethod
+    def after_on(cls, chain: Chain, sensitive: tuple[int, ...]) -> Pasts:
+        """After a step that counts as ON: any source may have been asked for, and the row is that of the chain."""
+        every = np.arange(chain.n)
+        return cls(chain, sensitive, chain.P, chain.P > 0, np.zeros(chain.n), every, np.full(chain.n, NOWHERE))
+
+    @cached_property
+    def open_sources(self) -> Mask:
+        """The sources that are not sensitive."""
+        mask = np.ones(self.chain.n, dtype=bool)
+        mask[list(self.sensitive)] = False
+        return mask
+
+    @cached_property
+    def live(self) -> Mask:
+        """The rows in which an open request is possible; the others end at this step."""
+        return np.asarray((self.possible & self.open_sources).any(axis=1))
+
+    def homes(self, place: Sequence[int], joined: Sequence[int]) -> NDArray[np.int64]:
+        """The client's context of every row now: place[c] after the context c, joined[s] after the request s."""
+        return np.where(self.contexts == NOWHERE, _at(joined, self.sources), _at(place, self.contexts))
+
+    def weights(self, k: int) -> list[int]:
+        """Row k over the open sources as integers; their error, and that of the row, is in `error`."""
+        row = np.where(self.open_sources, self.rows[k], 0.0)
+        return [int(weight) for weight in np.ldexp(row / row.sum(), 62)]
+
+    def error(self, k: int) -> Fraction:
+        """A bound on the total variation between the exact row k and the one of `weights`."""
+        n = self.chain.n
+        return Fraction(expm1(float(self.spreads[k]) + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
+
+    def after_off(self, homes: NDArray[np.int64], position: int, encoders: Mapping[int, Units]) -> Pasts:
+        """After an OFF step with the set at this position: rows move on by h(y) <- sum_x r(x) w(q | x) P[x, y] / Z.
+
+        w(q | x) are units of x on the set over all units of x, in the encoder of the row's context. Sensitive requests
+        that some row allows join with their rows of the chain.
+        """
+        n, P, still = self.chain.n, self.chain.P, np.flatnonzero(self.live)
+        units = np.array([encoders[int(homes[k])][:, position] for k in still]).reshape(-1, n)
+        totals = np.array([encoders[int(homes[k])].sum(axis=1) for k in still]).reshape(-1, n)
+        seen = self.possible[still] & self.open_sources & (units > 0)
+        beliefs = np.where(seen, self.rows[still] * (units / np.maximum(totals, 1)), 0.0)
+        there = seen.any(axis=1)
+        still, seen, beliefs = still[there], seen[there], beliefs[there]
+        with np.errstate(all="ignore"):  # BLAS leaves flags behind that mean nothing (numpy issue 24067)
+            rows = (beliefs / beliefs.sum(axis=1, keepdims=True)) @ P
+            possible = (seen.astype(np.float32) @ (P > 0).astype(np.float32)) > 0  # counts below 2^24 are exact
+        rows = np.where(possible, np.maximum(rows / rows.sum(axis=1, keepdims=True), TINY), 0.0)
+        known = seen.sum(axis=1) == 1  # then the row is one of the chain's, whatever it was before
+        rows[known] = P[seen[known].argmax(axis=1)]
+        spreads = np.where(known, 0.0, self.spreads[still] + 2 * (n + 8) * UNIT)
+        joining = np.array([s for s in self.sensitive if self.possible[:, s].any()], dtype=np.int64)
+        moved = Pasts(
+            self.chain, self.sensitive, np.concatenate([rows, P[joining]]), np.concatenate([possible, P[joining] > 0]),
+            np.concatenate([spreads, np.zeros(len(joining))]), np.concatenate([self.sources[still], joining]),
+            np.concatenate([homes[still], np.full(len(joining), NOWHERE)]),
+        )  # fmt: skip
+        return moved._merged()
+
+    def keep(self, which: Mask) -> Pasts:
+        """The same without the other rows."""
+        return Pasts(
+            self.chain, self.sensitive, self.rows[which], self.possible[which], self.spreads[which],
+            self.sources[which], self.contexts[which],
+        )  # fmt: skip
+
+    def _merged(self) -> Pasts:
+        """Rows of one context that agree in every entry are kept once."""
+        spreads, kept = self.spreads.copy(), np.ones(len(self.rows), dtype=bool)
+        first: dict[tuple[int, bytes], list[int]] = {}
+        for k in np.flatnonzero(self.contexts != NOWHERE).tolist():
+            others = first.setdefault((int(self.contexts[k]), self.possible[k].tobytes()), [])
+            for other in others:
+                apart = np.abs(self.rows[k] - self.rows[other]) > ALIKE * np.minimum(self.rows[k], self.rows[other])
+                if not apart.any():
+                    kept[k], spreads[other] = False, max(spreads[[k, other]]) + 2 * ALIKE
+                    break
+            else:
+                others.append(k)
+        return replace(self, spreads=spreads).keep(kept)
+
+
+def _at(numbers: Sequence[int], index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers at these places; NOWHERE where there is none."""
+    known = np.array([*numbers, NOWHERE], dtype=np.int64)
+    return known[np.where((index >= 0) & (index < len(numbers)), index, len(numbers))]
