@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from onoff.audit.law import Law
 from onoff.audit.rows import ExactRows
 from onoff.model.powers import times
 from onoff.types import Floats, Query
@@ -73,9 +74,7 @@ def prove_sizes(rows: ExactRows, weights: Sequence[int]) -> Proof:
     return Proof((reached + least) / UNIT, "symmetry, cuts by size and the minimum over all sizes")
 
 
-def prove_cuts(
-    rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int], claimed: float, seconds: float
-) -> Proof:
+def prove_cuts(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int], claimed: float, seconds: float) -> Proof:
     """Prove what the multiplier weights[i] for each set cuts[i] gives, or enough of it to reach the claim."""
     used = [(cut, weight) for cut, weight in zip(cuts, weights, strict=True) if weight]
     cuts, weights = [cut for cut, _ in used], [weight for _, weight in used]
@@ -193,6 +192,29 @@ def _is_symmetric(rows: ExactRows) -> bool:
         if not once or len(np.unique(P[special])) > 1:
             return False
     return all(rows.support(last, next) for last in range(rows.n) for next in range(rows.n))
+
+
+def find_shortfall(law: Law, weights: Sequence[int]) -> tuple[Query | None, float | None]:
+    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. (None, None) if none is found.
+
+    A minimum cut proposes C; the shortfall is computed from the exact row. Up to 4 n / D it is what plans may round.
+    """
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    n, D, total, flow = len(weights), law.denominator, sum(weights), SimpleMaxFlow()
+    source, sink = n + len(law.sets), n + len(law.sets) + 1
+    for x, weight in enumerate(weights):
+        flow.add_arc_with_capacity(source, x, D * weight // total)
+    for i, (query, mass) in enumerate(zip(law.sets, law.masses, strict=True)):
+        flow.add_arc_with_capacity(n + i, sink, mass)
+        for x in query:
+            flow.add_arc_with_capacity(x, n + i, D)
+    if flow.solve(source, sink) != flow.OPTIMAL:
+        return None, None
+    cut = {int(x) for x in flow.get_source_side_min_cut() if x < n}
+    meets = sum(mass for query, mass in zip(law.sets, law.masses, strict=True) if not cut.isdisjoint(query))
+    short = Fraction(sum(weights[x] for x in cut), total) - Fraction(meets, D)
+    return (tuple(sorted(cut)), float(short)) if short > Fraction(4 * n, D) else (None, None)
 
 
 @dataclass(frozen=True)

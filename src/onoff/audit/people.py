@@ -19,113 +19,34 @@ was, or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from onoff.audit.bayes import NOTHING, Announced, Client, Everyday, Naive, Requests, View, infer, log2_evidence
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.model.powers import contracted
-from onoff.types import Floats, Mask, Progress, Query, silent
-
-if TYPE_CHECKING:
-    from onoff.plans.base import Plan
+from onoff.model.powers import times
+from onoff.types import Floats, Mask, Progress, silent
 
 Path = NDArray[np.intp]
+Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.everyday.Everyday.start`, as an exhibit
 
 MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
 SERVERS = ("second order", "the chain")
 STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
 HELD_OUT = 5  # every fifth sequence judges the strengths
 RESAMPLES = 1000
-TOGETHER = 20  # people in one task for another process
+BATCH = 20  # people in one task for another process
 
 
-# The people and the models of the servers
-
-
-@dataclass(frozen=True)
-class SecondOrder:
-    """Habits of the second order: X_0 ~ start, X_1 ~ first[X_0], X_t ~ second[X_{t-2}, X_{t-1}].
-
-    A chain is the special case second[a, b] = P[b].
-    """
-
-    start: Floats
-    first: Floats
-    second: Floats
-
-    @classmethod
-    def of_chain(cls, chain: Chain, start: Floats) -> SecondOrder:
-        return cls(start, chain.P, np.broadcast_to(chain.P, (chain.n, chain.n, chain.n)))
-
-    @classmethod
-    def fit(cls, paths: Sequence[Path], possible: Mask) -> SecondOrder:
-        """Count and smooth: p(c | a, b) = (N_abc + s F_bc) / (N_ab + s), where row b of F is N_b + 1, normalised.
-
-        The strength s is the one under which every fifth sequence is most likely when the others are counted; with s
-        infinite the model is a chain. Only steps that are `possible` have a probability.
-        """
-        n = len(possible)
-        judging = count_runs(paths[::HELD_OUT], n, 3)
-        seen = judging > 0
-        others = [path for i, path in enumerate(paths) if i % HELD_OUT]
-        pairs, triples = count_runs(others, n, 2), count_runs(others, n, 3)
-
-        def likelihood(strength: float) -> float:
-            return float((judging[seen] * np.log(_shrink(pairs, triples, possible, strength)[1][seen])).sum())
-
-        best = max(STRENGTHS, key=likelihood)
-        start = count_runs([path[:1] for path in paths], n, 1) + 1
-        return cls(start / start.sum(), *_shrink(count_runs(paths, n, 2), count_runs(paths, n, 3), possible, best))
-
-    @property
-    def n(self) -> int:
-        return len(self.start)
-
-    def priors(self, steps: int, allowed: Mask | None = None) -> Floats:
-        """p(X_t) for every t, before any query; with `allowed` sources, jointly with no other one up to t."""
-        factor = np.ones(self.n) if allowed is None else allowed.astype(np.float64)
-        rows, pair = [self.start * factor], (self.start * factor)[:, None] * self.first * factor
-        for _ in range(steps - 1):
-            rows.append(pair.sum(axis=0))
-            pair = contracted("ab,abc->bc", pair, self.second) * factor
-        return np.array(rows)
-
-    def simulate(self, steps: int, rng: np.random.Generator) -> Path:
-        path: list[int] = []
-        for t in range(steps):
-            row = self.start if t == 0 else self.first[path[0]] if t == 1 else self.second[path[-2], path[-1]]
-            path.append(int(rng.choice(self.n, p=row)))
-        return np.array(path, dtype=np.intp)
-
-    def code_length(self, path: Path) -> float:
-        """-log2 of the probability of a path, given its first request."""
-        later = self.second[path[:-2], path[1:-1], path[2:]]
-        return -float(np.log2(self.first[path[0], path[1]]) + np.log2(later).sum())
-
-
-def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
-    """Count how often each run of `order` requests occurs, as an array with that many axes."""
-    flat = np.concatenate([*(np.append(path, -1) for path in paths), np.full(order, -1)])  # -1: a person ends
-    runs = np.lib.stride_tricks.sliding_window_view(flat, order)
-    counts = np.zeros((n,) * order)
-    np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
-    return counts
-
-
-def _shrink(pairs: Floats, triples: Floats, possible: Mask, strength: float) -> tuple[Floats, Floats]:
-    first = (pairs + 1) * possible
-    first /= first.sum(axis=1, keepdims=True)
-    if np.isinf(strength):
-        return first, np.broadcast_to(first, triples.shape)
-    second = triples + strength * first
-    return first, second / second.sum(axis=2, keepdims=True)
+# The people, and habits as a server knows them
 
 
 @dataclass(frozen=True)
@@ -138,7 +59,7 @@ class Split:
     chain: Chain
     attacked: list[Path]
     training: int
-    servers: dict[str, SecondOrder]
+    servers: dict[str, Requests]
     unknown: int = 0
     impossible: int = 0
 
@@ -152,7 +73,7 @@ def split_people(
     max_length: int = 200,
     seed: int = 1,
 ) -> Split:
-    """Let the servers learn from one half of the people, at random, and attack up to `users` of the other half.
+    """Let the servers learn from one half of the people, at random, and keep up to `users` of the other half to attack.
 
     Sequences of other lengths are left out. One with a source or step that the chain does not have ends before it.
     Without a chain the client has the one that is counted in the first half.
@@ -188,53 +109,432 @@ def split_people(
     order, middle = np.random.default_rng(seed).permutation(len(paths)), len(paths) // 2
     training, attacked = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
     used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
-    fitted = SecondOrder.fit(training, used.P > 0)
-    servers = dict(zip(SERVERS, (fitted, SecondOrder.of_chain(used, fitted.start)), strict=True))
+    fitted = fit_habits(training, used.P > 0)
+    servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
     return Split(used, attacked[:users], len(training), servers, unknown, impossible)
 
 
-# What a person's requests look like to a server
+def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
+    """Count and smooth: p(c | a, b) = (N_abc + s F_bc) / (N_ab + s), where row b of F is N_b + 1, normalised.
+
+    The strength s is the one under which every fifth sequence is most likely when the others are counted; with s
+    infinite the model is a chain. Only steps that are `possible` have a probability.
+    """
+    n = len(possible)
+    judging = count_runs(paths[::HELD_OUT], n, 3)
+    seen = judging > 0
+    others = [path for i, path in enumerate(paths) if i % HELD_OUT]
+    pairs, triples = count_runs(others, n, 2), count_runs(others, n, 3)
+
+    def likelihood(strength: float) -> float:
+        return float((judging[seen] * np.log(_shrink(pairs, triples, possible, strength)[1][seen])).sum())
+
+    best = max(STRENGTHS, key=likelihood)
+    start = count_runs([path[:1] for path in paths], n, 1) + 1
+    return Requests(start / start.sum(), *_shrink(count_runs(paths, n, 2), count_runs(paths, n, 3), possible, best))
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """One step: p(its query | context, request, next request), the next context of each (context, request), the size.
+def _shrink(pairs: Floats, triples: Floats, possible: Mask, strength: float) -> tuple[Floats, Floats]:
+    first = (pairs + 1) * possible
+    first /= first.sum(axis=1, keepdims=True)
+    if np.isinf(strength):
+        return first, np.broadcast_to(first, triples.shape)
+    second = triples + strength * first
+    return first, second / second.sum(axis=2, keepdims=True)
 
-    The last axis of `chances` has length 1 where the next request does not matter.
+
+def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
+    """Count how often each run of `order` requests occurs, as an array with that many axes."""
+    flat = np.concatenate([*(np.append(path, -1) for path in paths), np.full(order, -1)])  # -1: a person ends
+    runs = np.lib.stride_tricks.sliding_window_view(flat, order)
+    counts = np.zeros((n,) * order)
+    np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
+    return counts
+
+
+def simulate(habits: Requests, steps: int, rng: np.random.Generator) -> Path:
+    """Draw the requests of a person with these habits."""
+    path = [int(rng.choice(len(habits.start), p=habits.start))]
+    for t in range(steps - 1):
+        moves = habits.moves(t)
+        row = moves[path[-2] if len(moves) > 1 else 0, path[-1]]
+        path.append(int(rng.choice(len(row), p=row)))
+    return np.array(path, dtype=np.intp)
+
+
+def code_length(habits: Requests, path: Path) -> float:
+    """-log2 of the probability of a path, given its first request."""
+    bits = 0.0
+    for t in range(len(path) - 1):
+        moves = habits.moves(t)
+        bits -= float(np.log2(moves[path[t - 1] if len(moves) > 1 else 0, path[t], path[t + 1]]))
+    return bits
+
+
+def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
+    """Draw ON and OFF periods that know nothing of the requests: switched before a step with probability `rate`.
+
+    The first request is ON, as the client's rules want it; so is the last one, whose next request is not known.
+    """
+    private = [bool(on) for on in np.cumsum(rng.random(steps) < rate) % 2 == 0]
+    private[0] = private[-1] = True
+    return private
+
+
+def private_runs(steps: int, share: float, length: float, rng: np.random.Generator) -> list[bool]:
+    """Draw which requests a person makes in private: a `share` of them, in runs of mean `length`."""
+    leave, enter = 1 / length, share / (1 - share) / length
+    private = [bool(rng.random() < share)]
+    for _ in range(steps - 1):
+        private.append(bool(rng.random() >= leave if private[-1] else rng.random() < enter))
+    return private
+
+
+# What one server learns of one person
+
+
+class Score(NamedTuple):
+    """Sums over the hidden requests of one person, and over those for sensitive sources; `ever` is one number.
+
+    `ever` is log2 of how much more is believed of the truth about "a sensitive source was asked for".
     """
 
-    chances: Floats
-    goes: NDArray[np.intp]
-    contexts: int
-    size: int
-
-
-class Client(Protocol):
-    """A client that asks for the requests of a person."""
-
-    @property
-    def name(self) -> str: ...
-    def ask(self, path: Path, private: Sequence[bool], rng: np.random.Generator) -> list[Seen]: ...
+    hidden: int
+    before: float
+    after: float
+    moved: float
+    divergence: float
+    together: float
+    right_prior: float
+    right_before: float
+    right: float
+    sensitive: int
+    sensitive_before: float
+    sensitive_after: float
+    ever: float
+    requests: int
+    messages: int
 
 
 @dataclass(frozen=True)
-class Naive:
-    """Asks for everything while ON, and for the wanted source alone otherwise.
+class Replay:
+    """A person's requests as a client asks for them: what the queries say, and how many messages they are."""
 
-    With `covered` sources it also asks for everything whenever one of them is wanted.
+    path: Path
+    private: Sequence[bool]
+    views: list[View]
+    messages: int
+
+
+def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
+    """Ask for a person's requests, the first of them ON. After the last one nothing follows: its own name stands in."""
+    step, context, views, messages = client.on(), 0, [], 0
+    for t, on in enumerate(private):
+        if t:
+            step = client.on() if on else client.off(step, query)
+            context = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+        query = step.draw(context, int(path[t]), int(path[min(t + 1, len(path) - 1)]), rng)
+        views.append(step.view(query))
+        messages += len(query)
+    return Replay(path, private, views, messages)
+
+
+def score(server: Requests, seen: Replay, hidden: Path, sensitive: Sequence[int] = ()) -> Score:
+    """Hold the server's beliefs about the `hidden` steps against the truth."""
+    found = infer(server, seen.private, seen.views.__getitem__, sensitive)
+    if found.impossible:
+        raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
+    true, marked = seen.path[hidden], np.isin(seen.path[hidden], sensitive)
+    rows = [table[hidden] for table in (found.prior, found.before, found.after)]
+    if sensitive:  # hidden is which sensitive source it was, or none (last)
+        place = np.full(len(server.start), len(sensitive))
+        place[list(sensitive)] = np.arange(len(sensitive))
+        true = place[true]
+        rows = [np.column_stack([row[:, sensitive], np.delete(row, sensitive, axis=1).sum(axis=1)]) for row in rows]
+    chances = [row[np.arange(len(true)), true] for row in rows]
+    foretold, learned = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
+    return Score(
+        hidden=len(true),
+        before=float(foretold.sum()),
+        after=float(learned.sum()),
+        moved=_divergence(rows[2], rows[1]),
+        divergence=_divergence(rows[2], rows[0]),
+        together=0.0 if sensitive else _together(server, seen, hidden, found.evidence),
+        right_prior=count_hits(rows[0], true),
+        right_before=count_hits(rows[1], true),
+        right=count_hits(rows[2], true),
+        sensitive=int(marked.sum()),
+        sensitive_before=float(foretold[marked].sum()),
+        sensitive_after=float(learned[marked].sum()),
+        ever=_ever(np.isin(seen.path, sensitive).any(), found.some_at[-1], found.some_prior[-1]) if sensitive else 0.0,
+        requests=len(seen.path),
+        messages=seen.messages,
+    )
+
+
+def count_hits(belief: Floats, true: Path) -> float:
+    """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
+    best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
+    return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
+
+
+def _divergence(rows: Floats, others: Floats) -> float:
+    """The sum over rows of KL(row || other) in bits."""
+    used = rows > 0
+    return float((rows[used] * np.log2(rows[used] / others[used])).sum())
+
+
+def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> float:
+    """log2 p(x_B | queries) / p(x_B), from the evidence of streams in which X_B is known."""
+    allowed = np.ones((len(seen.path), len(server.start)))
+    allowed[hidden] = np.arange(len(server.start)) == seen.path[hidden][:, None]
+
+    def with_known(views: Sequence[View]) -> float:
+        known = [replace(view, chances=view.chances * row[:, None]) for view, row in zip(views, allowed, strict=True)]
+        return log2_evidence(server, len(known), known.__getitem__)
+
+    return with_known(seen.views) - with_known([NOTHING] * len(allowed)) - evidence
+
+
+def _ever(asked: bool, believed: float, prior: float) -> float:
+    """Bits learned about whether a sensitive source was ever asked for."""
+    chances = (believed, prior) if asked else (1 - believed, 1 - prior)
+    return float(np.log2(max(chances[0], 1e-300) / chances[1]))
+
+
+# Means over people
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What one server learned from one client about `hidden` requests of `people`, in bits and shares per request.
+
+    `simulated` people follow the server's model. `right_prior`, `right_before` and `right` are the shares of best
+    guesses that are right: by habits alone, from the queries before the request, and from all; `won` is the last less
+    the first. `together` is None where something is sensitive, and the figures on sensitive sources are where nothing
+    is. `messages` are per request of a person, hidden or not; `ever` is per person.
     """
 
-    n: int
-    name: str = "naive"
-    covered: tuple[int, ...] = ()
+    client: str
+    server: str
+    simulated: bool
+    people: int
+    hidden: int
+    sensitive: int
+    bits: Estimate
+    before: Estimate
+    after: Estimate
+    moved: Estimate
+    divergence: Estimate
+    together: Estimate | None
+    right_prior: Estimate
+    right_before: Estimate
+    right: Estimate
+    won: Estimate
+    sensitive_before: Estimate | None
+    sensitive_after: Estimate | None
+    ever: Estimate | None
+    messages: Estimate
 
-    def ask(self, path: Path, private: Sequence[bool], rng: np.random.Generator) -> list[Seen]:  # noqa: ARG002
-        return [self._step(int(x), on) for x, on in zip(path, private, strict=True)]
 
-    def _step(self, request: int, private: bool) -> Seen:
-        alike = range(self.n) if private else self.covered if request in self.covered else [request]
-        chances = np.zeros((1, self.n, 1))
-        chances[0, list(alike)] = 1
-        size = self.n if private or request in self.covered else 1
-        return Seen(chances, np.zeros((1, self.n), dtype=np.intp), 1, size)
+class Case(NamedTuple):
+    """Who asks, who attacks, and whether the people are simulated."""
 
+    client: str
+    server: str
+    simulated: bool
+
+
+def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
+    """Average the scores of people: sums over sums, with intervals from people who are drawn with replacement."""
+    sums = Score(*(np.array(column, dtype=np.float64) for column in zip(*scores, strict=True)))
+    rng, count = np.random.default_rng(seed), len(scores)
+    drawn = np.array([np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
+
+    def mean(above: Any, below: Any) -> Estimate:
+        totals = times(drawn, below)
+        some = totals > 0
+        low, high = np.quantile(times(drawn, above)[some] / totals[some], [0.025, 0.975])
+        return Estimate(float(above.sum() / below.sum()), float(low), float(high))
+
+    hidden, marked, people = sums.hidden, sums.sensitive, np.ones(count)
+    some = bool(marked.any())
+    return Leak(
+        *case,
+        people=count,
+        hidden=int(hidden.sum()),
+        sensitive=int(marked.sum()),
+        bits=mean(sums.before + sums.after, hidden),
+        before=mean(sums.before, hidden),
+        after=mean(sums.after, hidden),
+        moved=mean(sums.moved, hidden),
+        divergence=mean(sums.divergence, hidden),
+        together=None if some else mean(sums.together, hidden),
+        right_prior=mean(sums.right_prior, hidden),
+        right_before=mean(sums.right_before, hidden),
+        right=mean(sums.right, hidden),
+        won=mean(sums.right - sums.right_prior, hidden),
+        sensitive_before=mean(sums.sensitive_before, marked) if some else None,
+        sensitive_after=mean(sums.sensitive_after, marked) if some else None,
+        ever=mean(sums.ever, people) if some else None,
+        messages=mean(sums.messages, sums.requests),
+    )
+
+
+# The front door
+
+
+@dataclass(frozen=True)
+class PeopleAudit:
+    """What each server learned from each client.
+
+    `bits_to_predict` says how many bits each server needs to know the next request, had it seen all before. `attacked`
+    people of the `wanted` were reached: fewer if somebody stopped it.
+    """
+
+    leaks: tuple[Leak, ...]
+    sensitive: tuple[int, ...]
+    bits_to_predict: dict[str, float]
+    attacked: int
+    wanted: int
+
+    @property
+    def stopped(self) -> bool:
+        return self.attacked < self.wanted
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """All that another process needs to attack people. Settings with the same key are the same."""
+
+    key: str
+    chain: Chain = field(compare=False)
+    servers: dict[str, Requests] = field(compare=False)
+    plans: tuple[Any, ...] = field(compare=False)
+    engine: Engine | None = field(compare=False)
+    sensitive: tuple[int, ...] = field(compare=False)
+    switch: float = field(compare=False)
+    share: float = field(compare=False)
+    run: float = field(compare=False)
+    seed: int = field(compare=False)
+
+
+def audit_people(
+    split: Split,
+    plans: Sequence[Any] = (),
+    engine: Engine | None = None,
+    *,
+    sensitive: Sequence[int] = (),
+    switch: float = 0.3,
+    share: float = 0.2,
+    run: float = 3.0,
+    seed: int = 1,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> PeopleAudit:
+    """Replay real sequences by our client and by others, and let servers attack that know more than the chain.
+
+    Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
+    privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
+    `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
+    are any; with `sensitive` sources nothing is switched. The first request of a person is made ON, as every client
+    does, and the last one by clients that must announce. `jobs` processes attack, or as many as `joblib.parallel_config`
+    says. After Ctrl-C the result is that of the people reached so far.
+    """
+    if not 0 < share < 0.9 or run < 1:
+        raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
+    if any(plan.kind != "table" for plan in plans):
+        raise OnoffError("a plan has no table to attack: give plans with tables")
+    if engine is None and not plans:
+        raise OnoffError("our client has no plans: give one for lag 1, and for others where they pay")
+    hidden, people = tuple(sorted(sensitive)), split.attacked
+    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, hidden, switch, share, run, seed)
+    batches = (range(i, min(i + BATCH, len(people))) for i in range(0, len(people), BATCH))
+    work = (delayed(_attack)(setting, numbers, [people[i] for i in numbers]) for numbers in batches)
+    found: list[dict[Case, Score]] = []
+    try:
+        with progress("people attacked")(len(people)) as advance:
+            for scores in Parallel(n_jobs=jobs, return_as="generator")(work):
+                for one in scores:
+                    found.append(one)
+                    advance()
+    except KeyboardInterrupt:
+        if not any(found):
+            raise
+    finally:
+        _clients.cache_clear()
+    scored = [one for one in found if one]
+    if not scored:
+        raise OnoffError("no private request was made by anybody: take more people, or a larger share")
+    leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
+    steps = sum(len(path) - 1 for path in people[: len(found)])
+    code = {
+        name: sum(code_length(server, path) for path in people[: len(found)]) / steps
+        for name, server in split.servers.items()
+    }
+    return PeopleAudit(leaks, hidden, code, len(found), len(people))
+
+
+@lru_cache(maxsize=1)
+def _clients(setting: _Setting) -> list[Client]:
+    """The clients of a setting, ours first. They keep encoders, so a process makes them once."""
+    n, hidden = setting.chain.n, setting.sensitive
+    if setting.engine is None:
+        return [Announced(n, setting.plans), Naive(n)]
+    clients: list[Client] = [Everyday(n, setting.engine(setting.chain, hidden), hidden), Naive(n)]
+    if hidden:
+        clients.append(Naive(n, hidden))
+    elif setting.plans:
+        clients.append(Announced(n, setting.plans, "announced"))
+    return clients
+
+
+def _attack(setting: _Setting, numbers: Sequence[int], paths: Sequence[Path]) -> list[dict[Case, Score]]:
+    """Attack some people; the scores of somebody who made no private request are empty."""
+    attack_one = _both if setting.engine is None else _past
+    return [attack_one(setting, path, np.random.default_rng([setting.seed, i])) for i, path in zip(numbers, paths)]
+
+
+def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
+    """Attack a person who switches at random, with the promise `both`.
+
+    Beside the real person stands a simulated one who follows the model of the first server for as many steps, with the
+    same statuses: what that server would learn if its model were the truth.
+    """
+    private = switch_at_random(len(path), setting.switch, rng)
+    hidden, scores = np.flatnonzero(private), {}
+    strongest, habits = next(iter(setting.servers.items()))
+    for client in _clients(setting):
+        seen = replay(client, path, private, rng)
+        for name, server in setting.servers.items():
+            scores[Case(client.name, name, False)] = score(server, seen, hidden)
+        twin = replay(client, simulate(habits, len(path), rng), private, rng)
+        scores[Case(client.name, strongest, True)] = score(habits, twin, hidden)
+    return scores
+
+
+def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
+    """Attack a person with the promise `past`: some requests are private, or some sources sensitive."""
+    sensitive = setting.sensitive
+    if sensitive:
+        wished = [False] * len(path)
+        hidden = np.arange(1, len(path))
+    else:
+        wished = private_runs(len(path), setting.share, setting.run, rng)
+        hidden = np.flatnonzero(wished)
+    scores: dict[Case, Score] = {}
+    for client in _clients(setting) if len(hidden) else []:
+        last = isinstance(client, Announced) or wished[-1]
+        seen = replay(client, path, [True, *wished[1:-1], last], rng)
+        for name, server in setting.servers.items():
+            scores[Case(client.name, name, False)] = score(server, seen, hidden, sensitive)
+    return scores
