@@ -162,6 +162,13 @@ def infer(
     )  # fmt: skip
 
 
+def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
+    """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
+    found = _Pass(requests, steps, view, ())
+    found.forward(lambda: None)
+    return -np.inf if found.impossible else found.evidence
+
+
 class _Pass:
     """One way forward over the views, of which a state is kept every BLOCK steps, and one way back.
 

@@ -22,20 +22,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Announced, Client, Everyday, Naive, Requests, View, infer, log2_evidence
+from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, infer, log2_evidence
+from onoff.audit.clients import Announced, Client, Naive, Past
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.powers import times
-from onoff.types import Floats, Mask, Progress, silent
+from onoff.types import Floats, Mask, Progress, Query, silent
 
 Path = NDArray[np.intp]
+Score = dict[str, float]  # sums over one person
+Case = tuple[str, str, bool]  # the client, the server, and whether the people are simulated
 Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.everyday.Everyday.start`, as an exhibit
 
 MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
@@ -43,6 +46,23 @@ SERVERS = ("second order", "the chain")
 STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
 HELD_OUT = 5  # every fifth sequence judges the strengths
 RESAMPLES = 1000
+PER = {  # the figures, by what they are averaged over
+    "hidden": (
+        "bits",
+        "before",
+        "after",
+        "moved",
+        "divergence",
+        "together",
+        "right_prior",
+        "right_before",
+        "right",
+        "won",
+    ),
+    "sensitive": ("sensitive_before", "sensitive_after"),
+    "people": ("ever",),
+    "requests": ("messages",),
+}
 BATCH = 20  # people in one task for another process
 
 
@@ -164,11 +184,12 @@ def simulate(habits: Requests, steps: int, rng: np.random.Generator) -> Path:
 
 def code_length(habits: Requests, path: Path) -> float:
     """-log2 of the probability of a path, given its first request."""
-    bits = 0.0
-    for t in range(len(path) - 1):
-        moves = habits.moves(t)
-        bits -= float(np.log2(moves[path[t - 1] if len(moves) > 1 else 0, path[t], path[t + 1]]))
-    return bits
+    earlier, chances = np.append(path[:1], path), [habits.moves(t) for t in range(len(path) - 1)]
+    found = [
+        moves[x if len(moves) > 1 else 0, y, z]
+        for moves, x, y, z in zip(chances, earlier, path, path[1:], strict=False)
+    ]
+    return -float(np.log2(found).sum())
 
 
 def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
@@ -193,29 +214,6 @@ def private_runs(steps: int, share: float, length: float, rng: np.random.Generat
 # What one server learns of one person
 
 
-class Score(NamedTuple):
-    """Sums over the hidden requests of one person, and over those for sensitive sources; `ever` is one number.
-
-    `ever` is log2 of how much more is believed of the truth about "a sensitive source was asked for".
-    """
-
-    hidden: int
-    before: float
-    after: float
-    moved: float
-    divergence: float
-    together: float
-    right_prior: float
-    right_before: float
-    right: float
-    sensitive: int
-    sensitive_before: float
-    sensitive_after: float
-    ever: float
-    requests: int
-    messages: int
-
-
 @dataclass(frozen=True)
 class Replay:
     """A person's requests as a client asks for them: what the queries say, and how many messages they are."""
@@ -227,8 +225,9 @@ class Replay:
 
 
 def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
-    """Ask for a person's requests, the first of them ON. After the last one nothing follows: its own name stands in."""
+    """Ask for a person's requests, the first of them ON. For want of a next request the last one announces itself."""
     step, context, views, messages = client.on(), 0, [], 0
+    query: Query = ()
     for t, on in enumerate(private):
         if t:
             step = client.on() if on else client.off(step, query)
@@ -240,7 +239,7 @@ def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.G
 
 
 def score(server: Requests, seen: Replay, hidden: Path, sensitive: Sequence[int] = ()) -> Score:
-    """Hold the server's beliefs about the `hidden` steps against the truth."""
+    """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures of PER."""
     found = infer(server, seen.private, seen.views.__getitem__, sensitive)
     if found.impossible:
         raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
@@ -250,38 +249,26 @@ def score(server: Requests, seen: Replay, hidden: Path, sensitive: Sequence[int]
         place = np.full(len(server.start), len(sensitive))
         place[list(sensitive)] = np.arange(len(sensitive))
         true = place[true]
-        rows = [np.column_stack([row[:, sensitive], np.delete(row, sensitive, axis=1).sum(axis=1)]) for row in rows]
+        rows = [np.array([hidden_part(row, False, sensitive) for row in table]) for table in rows]
     chances = [row[np.arange(len(true)), true] for row in rows]
-    foretold, learned = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
-    return Score(
-        hidden=len(true),
-        before=float(foretold.sum()),
-        after=float(learned.sum()),
-        moved=_divergence(rows[2], rows[1]),
-        divergence=_divergence(rows[2], rows[0]),
-        together=0.0 if sensitive else _together(server, seen, hidden, found.evidence),
-        right_prior=count_hits(rows[0], true),
-        right_before=count_hits(rows[1], true),
-        right=count_hits(rows[2], true),
-        sensitive=int(marked.sum()),
-        sensitive_before=float(foretold[marked].sum()),
-        sensitive_after=float(learned[marked].sum()),
-        ever=_ever(np.isin(seen.path, sensitive).any(), found.some_at[-1], found.some_prior[-1]) if sensitive else 0.0,
-        requests=len(seen.path),
-        messages=seen.messages,
-    )
+    before, after = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
+    right = [count_hits(row, true) for row in rows]
+    sums: Score = {"people": 1, "requests": len(seen.path), "hidden": len(true), "sensitive": int(marked.sum())}
+    sums |= {"messages": seen.messages, "bits": float((before + after).sum())}
+    sums |= {"before": float(before.sum()), "after": float(after.sum())}
+    sums |= {"moved": sum(map(divergence, rows[2], rows[1])), "divergence": sum(map(divergence, rows[2], rows[0]))}
+    sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
+    if not sensitive:
+        return sums | {"together": _together(server, seen, hidden, found.evidence)}
+    asked = bool(np.isin(seen.path, sensitive).any())
+    sums |= {"sensitive_before": float(before[marked].sum()), "sensitive_after": float(after[marked].sum())}
+    return sums | {"ever": _ever(asked, float(found.some_at[-1]), float(found.some_prior[-1]))}
 
 
 def count_hits(belief: Floats, true: Path) -> float:
     """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
     best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
     return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
-
-
-def _divergence(rows: Floats, others: Floats) -> float:
-    """The sum over rows of KL(row || other) in bits."""
-    used = rows > 0
-    return float((rows[used] * np.log2(rows[used] / others[used])).sum())
 
 
 def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> float:
@@ -316,12 +303,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Leak:
-    """What one server learned from one client about `hidden` requests of `people`, in bits and shares per request.
+    """What one server learned from one client about `hidden` requests of `people`: the means of `figures`, by name.
 
-    `simulated` people follow the server's model. `right_prior`, `right_before` and `right` are the shares of best
-    guesses that are right: by habits alone, from the queries before the request, and from all; `won` is the last less
-    the first. `together` is None where something is sensitive, and the figures on sensitive sources are where nothing
-    is. `messages` are per request of a person, hidden or not; `ever` is per person.
+    `simulated` people follow the server's model. Beside the figures of the module's first lines there are the shares of
+    best guesses that are right by habits alone (`right_prior`), from the queries before the request (`right_before`)
+    and from all (`right`), and how many the queries `won`; `messages` per request of a person, hidden or not. With
+    sensitive sources `sensitive_before` and `sensitive_after` are per request for one of them, `ever` is what a server
+    learns about whether a person ever asked for one, and there is no `together`.
     """
 
     client: str
@@ -330,64 +318,23 @@ class Leak:
     people: int
     hidden: int
     sensitive: int
-    bits: Estimate
-    before: Estimate
-    after: Estimate
-    moved: Estimate
-    divergence: Estimate
-    together: Estimate | None
-    right_prior: Estimate
-    right_before: Estimate
-    right: Estimate
-    won: Estimate
-    sensitive_before: Estimate | None
-    sensitive_after: Estimate | None
-    ever: Estimate | None
-    messages: Estimate
-
-
-class Case(NamedTuple):
-    """Who asks, who attacks, and whether the people are simulated."""
-
-    client: str
-    server: str
-    simulated: bool
+    figures: dict[str, Estimate]
 
 
 def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
     """Average the scores of people: sums over sums, with intervals from people who are drawn with replacement."""
-    sums = Score(*(np.array(column, dtype=np.float64) for column in zip(*scores, strict=True)))
+    sums = {name: np.array([one[name] for one in scores], dtype=np.float64) for name in scores[0]}
     rng, count = np.random.default_rng(seed), len(scores)
     drawn = np.array([np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
-
-    def mean(above: Any, below: Any) -> Estimate:
-        totals = times(drawn, below)
+    figures = {}
+    for per, names in PER.items():
+        totals = times(drawn, sums[per])
         some = totals > 0
-        low, high = np.quantile(times(drawn, above)[some] / totals[some], [0.025, 0.975])
-        return Estimate(float(above.sum() / below.sum()), float(low), float(high))
-
-    hidden, marked, people = sums.hidden, sums.sensitive, np.ones(count)
-    some = bool(marked.any())
-    return Leak(
-        *case,
-        people=count,
-        hidden=int(hidden.sum()),
-        sensitive=int(marked.sum()),
-        bits=mean(sums.before + sums.after, hidden),
-        before=mean(sums.before, hidden),
-        after=mean(sums.after, hidden),
-        moved=mean(sums.moved, hidden),
-        divergence=mean(sums.divergence, hidden),
-        together=None if some else mean(sums.together, hidden),
-        right_prior=mean(sums.right_prior, hidden),
-        right_before=mean(sums.right_before, hidden),
-        right=mean(sums.right, hidden),
-        won=mean(sums.right - sums.right_prior, hidden),
-        sensitive_before=mean(sums.sensitive_before, marked) if some else None,
-        sensitive_after=mean(sums.sensitive_after, marked) if some else None,
-        ever=mean(sums.ever, people) if some else None,
-        messages=mean(sums.messages, sums.requests),
-    )
+        for name in names if some.any() else ():
+            if name in sums:
+                low, high = np.quantile(times(drawn, sums[name])[some] / totals[some], [0.025, 0.975])
+                figures[name] = Estimate(float(sums[name].sum() / sums[per].sum()), float(low), float(high))
+    return Leak(*case, count, int(sums["hidden"].sum()), int(sums["sensitive"].sum()), figures)
 
 
 # The front door
@@ -447,8 +394,8 @@ def audit_people(
     privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
     `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
     are any; with `sensitive` sources nothing is switched. The first request of a person is made ON, as every client
-    does, and the last one by clients that must announce. `jobs` processes attack, or as many as `joblib.parallel_config`
-    says. After Ctrl-C the result is that of the people reached so far.
+    does, and the last one by clients that must announce. `jobs` processes attack; without `jobs` joblib's configuration
+    decides. After Ctrl-C the result is that of the people reached so far.
     """
     if not 0 < share < 0.9 or run < 1:
         raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
@@ -463,10 +410,9 @@ def audit_people(
     found: list[dict[Case, Score]] = []
     try:
         with progress("people attacked")(len(people)) as advance:
-            for scores in Parallel(n_jobs=jobs, return_as="generator")(work):
-                for one in scores:
-                    found.append(one)
-                    advance()
+            for one in (one for scores in Parallel(n_jobs=jobs, return_as="generator")(work) for one in scores):
+                found.append(one)
+                advance()
     except KeyboardInterrupt:
         if not any(found):
             raise
@@ -476,32 +422,35 @@ def audit_people(
     if not scored:
         raise OnoffError("no private request was made by anybody: take more people, or a larger share")
     leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
-    steps = sum(len(path) - 1 for path in people[: len(found)])
-    code = {
-        name: sum(code_length(server, path) for path in people[: len(found)]) / steps
-        for name, server in split.servers.items()
-    }
+    reached = people[: len(found)]
+    steps = sum(len(path) - 1 for path in reached)
+    code = {name: sum(code_length(one, path) for path in reached) / steps for name, one in split.servers.items()}
     return PeopleAudit(leaks, hidden, code, len(found), len(people))
 
 
 @lru_cache(maxsize=1)
 def _clients(setting: _Setting) -> list[Client]:
-    """The clients of a setting, ours first. They keep encoders, so a process makes them once."""
-    n, hidden = setting.chain.n, setting.sensitive
+    """Make the clients of a setting, ours first. They keep encoders, so a process makes them once."""
+    n, sensitive = setting.chain.n, setting.sensitive
     if setting.engine is None:
         return [Announced(n, setting.plans), Naive(n)]
-    clients: list[Client] = [Everyday(n, setting.engine(setting.chain, hidden), hidden), Naive(n)]
-    if hidden:
-        clients.append(Naive(n, hidden))
+    clients: list[Client] = [Past(setting.engine(setting.chain, sensitive), n, sensitive), Naive(n)]
+    if sensitive:
+        switching = Naive(n, sensitive)
+        switching.name = "naive, ON if sensitive"
+        clients.append(switching)
     elif setting.plans:
-        clients.append(Announced(n, setting.plans, "announced"))
+        clients.append(Announced(n, setting.plans))
     return clients
 
 
 def _attack(setting: _Setting, numbers: Sequence[int], paths: Sequence[Path]) -> list[dict[Case, Score]]:
     """Attack some people; the scores of somebody who made no private request are empty."""
     attack_one = _both if setting.engine is None else _past
-    return [attack_one(setting, path, np.random.default_rng([setting.seed, i])) for i, path in zip(numbers, paths)]
+    return [
+        attack_one(setting, path, np.random.default_rng([setting.seed, i]))
+        for i, path in zip(numbers, paths, strict=True)
+    ]
 
 
 def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
@@ -516,9 +465,9 @@ def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case,
     for client in _clients(setting):
         seen = replay(client, path, private, rng)
         for name, server in setting.servers.items():
-            scores[Case(client.name, name, False)] = score(server, seen, hidden)
+            scores[client.name, name, False] = score(server, seen, hidden)
         twin = replay(client, simulate(habits, len(path), rng), private, rng)
-        scores[Case(client.name, strongest, True)] = score(habits, twin, hidden)
+        scores[client.name, strongest, True] = score(habits, twin, hidden)
     return scores
 
 
@@ -536,5 +485,5 @@ def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case,
         last = isinstance(client, Announced) or wished[-1]
         seen = replay(client, path, [True, *wished[1:-1], last], rng)
         for name, server in setting.servers.items():
-            scores[Case(client.name, name, False)] = score(server, seen, hidden, sensitive)
+            scores[client.name, name, False] = score(server, seen, hidden, sensitive)
     return scores
