@@ -7,33 +7,31 @@ context (privacy: `law` and `rows`), what `draw` does with given random numbers,
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from onoff.audit import optimality
 from onoff.audit.files import Damaged, PlanFile, read_plan
 from onoff.audit.law import COARSE, Finding, Law, check_encoder
 from onoff.audit.optimality import Proof, RaceCost
+from onoff.audit.races import Race
 from onoff.audit.rows import ExactRows
-from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.errors import ContextError, OnoffError
 from onoff.model.rounding import down, up
-from onoff.types import Bar, Query, RandBelow, quiet
+from onoff.types import Bar, RandBelow, Units, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-PATTERN = "*.plan.json"
 DRAWS = 20_000
 TRIED = 4  # numbers for one request in one context
+REPLAYED = 4 * 10**9  # products: so many that the clocks of races are run again for seconds
 
 
 @dataclass(frozen=True)
@@ -70,35 +68,6 @@ class PlanAudit:
     @property
     def valid(self) -> bool:
         return not self.findings
-
-
-def find_plans(path: Path, chain: Chain) -> tuple[list[Path], list[Path]]:
-    """List the plan files that a path stands for, and the directories in it whose every plan is for another chain.
-
-    What a directory says of itself is not signed by anybody: only the plans tell which chain they are for.
-    """
-    if path.is_file():
-        return [path], []
-    if not path.is_dir():
-        raise PlanError(f"{path}: there is no such plan file or directory")
-    found, foreign = [], []
-    for directory in [path, *sorted(path.iterdir())]:
-        files = sorted(directory.glob(PATTERN), key=lambda file: (len(file.name), file.name))
-        if files and directory != path and all(_is_foreign(file, chain) for file in files):
-            foreign.append(directory)
-        else:
-            found += files
-    if not found:
-        raise PlanError(f"{path}: there is no plan for this chain in this directory")
-    return found, foreign
-
-
-def _is_foreign(file: Path, chain: Chain) -> bool:
-    """True if the file says that it is for another chain. One that cannot be read may be anything."""
-    try:
-        return bool(json.loads(file.read_bytes())["chain"] != chain.fingerprint)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return False
 
 
 def audit_plan(
@@ -141,9 +110,8 @@ def audit_plan(
                 checks = [LagCheck(one.lag, 0, 0, None, None, float(plan.rounding_at(one.lag))) for one in rows]
                 estimate = _check_race(plan, said, proof, rows, draws, randbelow, bar, findings)
             else:
-                checks = [_check_lag(plan, said.law, one, bar, findings) for one in rows]
-                if not findings:  # else its encoders are not to be relied on
-                    findings += _check_draws(plan, said.law, rows, draws, randbelow, bar)
+                each = draws // len(rows)
+                checks = [_check_lag(plan, said.law, one, each, randbelow, bar, findings) for one in rows]
             findings += [
                 Finding("coarse", f"a rounding of {check.stated!r} per step is stated at lag {check.lag}: too much")
                 for check in checks
@@ -151,8 +119,6 @@ def audit_plan(
             ]
     except OnoffError as error:
         findings.append(Finding("refused", f"the plan cannot be used: {error}"))
-        if said.law is not None:
-            findings += _find_impossible(said.law, rows[0])
     first = {found.rule: found for found in reversed(findings)}  # one witness of each rule is enough
     return PlanAudit(str(file), tuple(reversed(first.values())), said, tuple(checks), cost, estimate, proof)
 
@@ -185,9 +151,7 @@ def _check_statements(said: PlanFile, proof: Proof, cost: Fraction | None, n: in
         message = f"the law costs {up(cost)!r}, less than the lower bound {said.bound!r} for all schemes"
         yield Finding("cost", message, amount=up(short))
     if units > COARSE:
-        message = (
-            f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}: rounding would tell"
-        )
+        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
         yield Finding("coarse", message, amount=float(units))
 
 
@@ -206,154 +170,127 @@ def _check_exhibit(plan: Any, said: PlanFile, chain: Chain, cost: Fraction | Non
         yield Finding("cost", message, amount=float(abs(Fraction(plan.cost) - cost)))
 
 
-def _check_lag(plan: Any, law: Law, rows: ExactRows, bar: Bar, findings: list[Finding]) -> LagCheck:
-    """Check the encoder of every context of one lag, and the rounding that the plan states for it."""
+def _check_lag(
+    plan: Any, law: Law, rows: ExactRows, draws: int, randbelow: RandBelow, bar: Bar, findings: list[Finding]
+) -> LagCheck:
+    """Check every context of one lag: its encoder, the rounding that is stated, and some draws.
+
+    Of the `draws` every context gets its share: all its requests, or some at random.
+    """
     n, stated = rows.n, float(plan.rounding_at(rows.lag))
     largest, at, kept, contexts = Fraction(-1), (0, 0), 0, 0
+    share = TRIED * n * n
     with bar(n * n) as advance:
         for last, next in product(range(n), repeat=2):
-            found = _check_context(plan, law, rows, last, next)
             contexts += rows.support(last, next) > 0
+            found = _check_context(plan, law, rows, last, next)
             if isinstance(found, Finding):
                 findings.append(found)
             elif found is not None:
+                units, distance = found
                 kept += 1
-                if found > largest:
-                    largest, at = found, (last, next)
+                if distance > largest:
+                    largest, at = distance, (last, next)
+                requests = draws // share + (randbelow(share) < draws % share)
+                findings += _check_draws(plan, law, units, (rows.lag, last, next), requests, randbelow)
             advance()
-    if kept and largest > Fraction(stated):
+    if largest > Fraction(stated):
         message = f"rows are {up(largest):.3e} from the posterior, {stated:.3e} is stated (total variation)"
         findings.append(Finding("rounding", message, None, (rows.lag, *at), None, up(largest - Fraction(stated))))
     return LagCheck(rows.lag, kept, contexts, largest if kept else None, at if kept else None, stated)
 
 
-def _check_context(plan: Any, law: Law, rows: ExactRows, last: int, next: int) -> Fraction | Finding | None:
-    """Return the total variation in a context, exactly, or what is wrong with its encoder; None if impossible."""
+def _check_context(
+    plan: Any, law: Law, rows: ExactRows, last: int, next: int
+) -> tuple[Units, Fraction] | Finding | None:
+    """Return the encoder of a context and its total variation, exactly, or what is wrong; None if it is impossible."""
     context = rows.lag, last, next
     possible = bool(rows.support(last, next))
     try:
         units = plan.encoder(last, next, rows.lag).toarray()
     except ContextError as error:
-        return (
-            Finding("contexts", f"a possible context is called impossible: {error}", None, context)
-            if possible
-            else None
-        )
+        message = f"a possible context is called impossible: {error}"
+        return Finding("contexts", message, context=context) if possible else None
     except OnoffError as error:
         cut, short = optimality.find_shortfall(law, rows.weights(last, next)) if possible else (None, None)
         return Finding("encoder", f"there is no encoder: {error}", None, context, cut, short)
     if not possible:
         return Finding("contexts", "an impossible context has an encoder", context=context)
-    return check_encoder(law, units, rows.weights(last, next), context=context)
-
-
-def _find_impossible(law: Law, rows: ExactRows) -> Iterator[Finding]:
-    """Without a plan object: find the first context for which the law can have no encoder."""
-    for last, next in product(range(rows.n), repeat=2):
-        cut, short = (None, None)
-        if rows.support(last, next):
-            cut, short = optimality.find_shortfall(law, rows.weights(last, next))
-        if cut is not None:
-            message = "no encoder exists: queries must meet this set more often"
-            yield Finding("encoder", message, None, (rows.lag, last, next), cut, short)
-            return
-
-
-def _places(rows: list[ExactRows], most: int, randbelow: RandBelow) -> Iterator[tuple[ExactRows, int, int, int]]:
-    """Possible requests in their contexts: all of them if no more than `most` can be, else as many at random."""
-    n = rows[0].n
-    if len(rows) * n**3 <= most:
-        for one, last, next, request in product(rows, range(n), range(n), range(n)):
-            if one.support(last, next) >> request & 1:
-                yield one, last, next, request
-        return
-    for _ in range(most):
-        one, last = rows[randbelow(len(rows))], randbelow(n)
-        possible = [k for k in range(n) if one.support(last, k)]
-        next = possible[randbelow(len(possible))]
-        members = [x for x in range(n) if one.support(last, next) >> x & 1]
-        yield one, last, next, members[randbelow(len(members))]
+    found = check_encoder(law, units, rows.weights(last, next), context=context)
+    return found if isinstance(found, Finding) else (units, found)
 
 
 def _check_draws(
-    plan: Any, law: Law, rows: list[ExactRows], draws: int, randbelow: RandBelow, bar: Bar
+    plan: Any, law: Law, units: Units, context: tuple[int, int, int], requests: int, randbelow: RandBelow
 ) -> Iterator[Finding]:
-    """Find a request for which `draw` does not follow the encoder, which was verified.
+    """Find what `draw` does that does not follow the encoder, for so many requests of one context.
 
     It must ask for one random number below the sum of the request's row, and give the set in whose part of the range
     the number lies, the sets in their order. Tried are the ends of a part, where mistakes of one show, 0 and a random
     number; if `draw` is monotone, the ends of all parts of a row prove it for that row.
     """
-    encoder = lru_cache(maxsize=1)(lambda lag, last, next: plan.encoder(last, next, lag).toarray())
-    with bar(min(draws // TRIED, len(rows) * rows[0].n ** 3)) as advance:
-        for one, last, next, request in _places(rows, max(1, draws // TRIED), randbelow):
-            units = encoder(one.lag, last, next)[request]
-            ends = np.cumsum(units)
-            part = int(randbelow(int(np.count_nonzero(units))))
-            chosen = int(np.flatnonzero(units)[part])
-            for number in (int(ends[chosen]) - 1, int(ends[chosen] - units[chosen]), 0, randbelow(int(ends[-1]))):
-                due = law.sets[int(np.searchsorted(ends, number, side="right"))]
-                wrong = _misdraw(plan, (request, last, next, one.lag), number, int(ends[-1]), due)
-                if wrong is not None:
-                    message = f"for the request {plan.chain.names[request]!r} {wrong}"
-                    yield Finding("draw", message, context=(one.lag, last, next))
-                    return
-            advance()
+    lag, last, next = context
+    members = [x for x, row in enumerate(units) if row.any()]
+    chosen = members if requests >= len(members) else [members[randbelow(len(members))] for _ in range(requests)]
+    for request in chosen:
+        ends = list(accumulate(units[request].tolist()))
+        parts = [i for i, mass in enumerate(units[request]) if mass]
+        part = parts[randbelow(len(parts))]
+        for number in (ends[part] - 1, ends[part] - int(units[request, part]), 0, randbelow(ends[-1])):
+            asked: list[int] = []
 
+            def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
+                asked.append(bound)
+                return min(number, bound - 1)
 
-def _misdraw(plan: Any, place: tuple[int, int, int, int], number: int, total: int, due: Query) -> str | None:
-    """Call `draw` with this random number and say what it did wrong, if anything."""
-    bounds: list[int] = []
-
-    def inject(bound: int) -> int:
-        bounds.append(bound)
-        return min(number, bound - 1)
-
-    try:
-        query = tuple(plan.draw(*place, inject))
-    except OnoffError as error:
-        return f"`draw` fails: {error}"
-    if bounds != [total]:
-        return f"`draw` must ask for one random number below {total}; it asked for numbers below {bounds[:3]}"
-    return None if query == due else f"`draw` gives {query} for the number {number} of {total}, which is {due}'s"
+            query = tuple(plan.draw(request, last, next, lag, inject))
+            if asked != [ends[-1]]:
+                message = f"`draw` must ask for one random number below {ends[-1]}, and asks for {asked[:3]}"
+                yield Finding("draw", f"for the request {request} {message}", context=context)
+            elif query != (due := law.sets[bisect_right(ends, number)]):
+                message = f"`draw` gives {query} for the number {number} of {ends[-1]}, which is in the part of {due}"
+                yield Finding("draw", f"for the request {request} {message}", context=context)
 
 
 def _check_race(
     plan: Any,
     said: PlanFile,
     proof: Proof,
-    rows: list[ExactRows],
+    rows: Sequence[ExactRows],
     draws: int,
     randbelow: RandBelow,
     bar: Bar,
     findings: list[Finding],
 ) -> RaceCost:
-    """Draw from a race in random contexts, run its clocks again from the same random numbers, and test its cost.
+    """Draw from a race, run its clocks again from the same random numbers, and test the cost that it states.
 
-    Running clocks again takes n^3 products: with many sources only the first draws are replayed.
+    The last request is drawn uniformly, the request and the next one by the chain: given the context, the request then
+    follows the posterior. To run clocks again takes n^3 products: with many sources only the first draws are replayed.
     """
+    n = rows[0].n
     referee, sizes = Race(rows[0].chain, said.lag), []
-    replayed = REPLAYED // rows[0].n ** 3
     with bar(draws) as advance:
-        for one, last, next, _ in _places(rows, draws, randbelow, all_if_few=False):
-            request = _pick(one.weights(last, next), randbelow)
+        for t in range(draws):
+            one, last = rows[t % len(rows)], randbelow(n)
+            request = _pick(one.walk(last), randbelow)
+            next = _pick(one.successors(request), randbelow)
             numbers: list[tuple[int, int]] = []
 
-            def record(bound: int) -> int:
+            def record(bound: int, numbers: list[tuple[int, int]] = numbers) -> int:
                 numbers.append((bound, randbelow(bound)))
                 return numbers[-1][1]
 
             query = tuple(plan.draw(request, last, next, one.lag, record))
             sizes.append(len(query))
-            if len(sizes) <= replayed:
+            if t * n**3 < REPLAYED:
                 due = referee.expected(request, last, next, one.lag, tuple(numbers))
-                if isinstance(due, str):
-                    findings.append(Finding("draw", due, context=(one.lag, last, next)))
-                elif not set(due[0]) <= set(query) <= set(due[1]):
-                    message = f"for the request {request} the clocks give {due[0]}, and `draw` gives {query}"
-                    findings.append(Finding("draw", message, None, (one.lag, last, next), query))
+                if isinstance(due, str) or not set(due[0]) <= set(query) <= set(due[1]):
+                    message = due if isinstance(due, str) else f"the clocks give {due[0]}, and `draw` gives {query}"
+                    findings.append(
+                        Finding("draw", f"for the request {request}: {message}", None, (one.lag, last, next))
+                    )
             advance()
-    estimate = optimality.estimate_cost(sizes, rows[0].n)
+    estimate = optimality.estimate_cost(sizes, n)
     doubts = optimality.doubt_cost(estimate, said.cost, said.interval, proof.value)
     findings += [Finding(rule, message, amount=amount) for rule, (message, amount) in doubts.items()]
     return estimate
