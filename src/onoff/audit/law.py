@@ -93,9 +93,9 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
 
 
 def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, units: ArrayLike) -> Units:
-    """Write an encoder out as a table, request by set, from three runs of equal length; equal places add up."""
+    """Write an encoder out as a table, request by set, from three runs of equal length; a place counts once."""
     table = np.zeros((n, sets), dtype=np.int64)
-    np.add.at(table, (np.asarray(requests), np.asarray(positions)), units)
+    table[np.asarray(requests), np.asarray(positions)] = units
     return table
 
 
