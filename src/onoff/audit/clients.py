@@ -59,6 +59,11 @@ class Step:
     charge: float = 0.0
     exhibit: Any = None
 
+    @property
+    def silent(self) -> bool:
+        """True if its chances are not known, and queries say nothing."""
+        return False
+
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
         if query not in self.sets:
@@ -204,21 +209,25 @@ class Announced:
         return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
 
     def step(self, lag: int, plan: Any) -> Step:
-        """Return the step at a lag with this plan."""
+        """Return the step at a lag with this plan; None if it is not known."""
         if (lag, id(plan)) not in self._steps:
             comes = np.arange(self.n)[None] if lag == 1 else self._stay
             encoder, sets = partial(_units, plan, lag), plan.sets if has_table(plan) else ()
-            stated = plan.rounding_at(lag)
+            stated = 0.0 if plan is None else plan.rounding_at(lag)
             found = _PlanStep(lag, sets, encoder, self.n, comes, True, None, stated, exhibit=(plan, self._columns))
             self._steps[lag, id(plan)] = found
         return self._steps[lag, id(plan)]
 
 
 class _PlanStep(Step):
-    """A step with a plan, or with a race, which says nothing."""
+    """A step with a plan; one without a table says nothing."""
+
+    @property
+    def silent(self) -> bool:
+        return not self.sets
 
     def view(self, query: Query) -> View:
-        return super().view(query) if self.sets else View(NOTHING.chances, self.contexts, self.comes)
+        return View(NOTHING.chances, self.contexts, self.comes) if self.silent else super().view(query)
 
     def _chances(self, index: int) -> Floats:
         plan, columns = self.exhibit
