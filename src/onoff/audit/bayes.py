@@ -98,7 +98,7 @@ class Beliefs:
     `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
     asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
     nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
-    `evidence` is log2 p(all queries).
+    `evidence[t]` is log2 p(Q_0..Q_t).
     """
 
     sensitive: tuple[int, ...]
@@ -112,7 +112,7 @@ class Beliefs:
     some_at: Floats
     impossible: tuple[int, ...]
     silent: tuple[int, ...]
-    evidence: float
+    evidence: Floats
 
     def hidden(self, rows: Floats, t: int) -> Floats:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
@@ -158,7 +158,7 @@ def infer(
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
     return Beliefs(
         hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent, found.evidence,
+        alone.some_at, found.some_before, found.some_at, impossible, silent, np.cumsum(found.evidence),
     )  # fmt: skip
 
 
@@ -173,10 +173,9 @@ class _Pass:
         n = len(requests.start)
         self._requests, self._steps, self._view, self._hidden = requests, steps, view, list(hidden)
         self.before, self.at, self.after = (np.empty((steps, n)) for _ in range(3))
-        self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
+        self.some_before, self.some_at, self.evidence = (np.zeros(steps) for _ in range(3))
         self.impossible: set[int] = set()
         self.silent: set[int] = set()
-        self.evidence = 0.0
         self._kept: list[Floats] = []
 
     def forward(self, advance: Callable[[], None]) -> None:
@@ -234,7 +233,7 @@ class _Pass:
             self.some_before[t], self.some_at[t] = (
                 1 - np.delete(part[1], self._hidden, axis=1).sum() for part in (state, asked)
             )
-        self.evidence += float(np.log2(chance / total))
+        self.evidence[t] = np.log2(chance / total)
         return state
 
     def _next(self, state: Floats, view: View, following: View, t: int) -> Floats:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations, product
 from math import comb
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from onoff.audit.law import Finding, Law, check_columns, check_law, encoder_tabl
 from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 KEPT = 2**28  # bytes of encoders of the promise `past` that are kept
@@ -86,10 +89,12 @@ class Step:
 
 
 class Client(Protocol):
-    """A client as the server knows it."""
+    """A client as the server knows it; one that `promises` states a rounding at every step."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def promises(self) -> bool: ...
     def on(self) -> Step:
         """Return an ON step: nothing earlier matters for it. It is the same object every time."""
         ...
@@ -107,7 +112,7 @@ def _full_set(n: int) -> Step:
 class Everything:
     """Asks for the full set, always."""
 
-    name = "everything"
+    name, promises = "everything", True
 
     def __init__(self, n: int) -> None:
         self.n, self._on = n, _full_set(n)
@@ -122,7 +127,7 @@ class Everything:
 class Naive(Everything):
     """Asks for everything while ON (and when the request is sensitive), and openly otherwise: time-sharing."""
 
-    name = "naive"
+    name, promises = "naive", False
 
     def __init__(self, n: int, sensitive: Iterable[int] = ()) -> None:
         super().__init__(n)
@@ -138,7 +143,7 @@ class Naive(Everything):
 class Decoys:
     """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
 
-    name = "decoys"
+    name, promises = "decoys", False
 
     def __init__(self, n: int, count: int) -> None:
         if not 0 < count < n:
@@ -191,11 +196,17 @@ def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
 class Announced:
     """The promise `both`: draws from plans, which are exhibits; the context is the last request made ON.
 
-    Plans offer `lag`, `at_most`, `rounding_at(lag)` and, unless they are races, `sets` and
+    Plans offer `name`, `chain`, `lag`, `at_most`, `rounding_at(lag)` and, unless they are races, `sets` and
     `encoder(last, next, lag).toarray()`. A race has no table: its queries say nothing.
     """
 
-    def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
+    promises = True
+
+    def __init__(self, chain: Chain, plans: Sequence[Any], name: str = "both") -> None:
+        for plan in plans:
+            if plan.chain != chain:
+                raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain at hand")
+        n = chain.n
         self.n, self.plans, self.name = n, plans, name
         self._on, self._stay = _full_set(n), np.broadcast_to(np.arange(n)[:, None], (n, n))
         self._steps: dict[tuple[int, int], Step] = {}
@@ -275,7 +286,7 @@ class Past:
     private)`, `place`, `joined` and `charge`; its steps have `as_dict()`. Whatever is wrong is in `findings`.
     """
 
-    name = "past"
+    name, promises = "past", True
 
     def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
         self.n, self.sensitive = n, tuple(sorted(sensitive))
