@@ -98,7 +98,7 @@ class Beliefs:
     `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
     asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
     nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
-    `evidence[t]` is log2 p(Q_0..Q_t).
+    `evidence` is log2 p(all queries).
     """
 
     sensitive: tuple[int, ...]
@@ -112,7 +112,7 @@ class Beliefs:
     some_at: Floats
     impossible: tuple[int, ...]
     silent: tuple[int, ...]
-    evidence: Floats
+    evidence: float
 
     def hidden(self, rows: Floats, t: int) -> Floats:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
@@ -158,8 +158,22 @@ def infer(
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
     return Beliefs(
         hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent, np.cumsum(found.evidence),
+        alone.some_at, found.some_before, found.some_at, impossible, silent, float(found.evidence.sum()),
     )  # fmt: skip
+
+
+def predict(requests: Requests, steps: int, view: Callable[[int], View]) -> tuple[Floats, Floats]:
+    """Go forward alone: p(X_t | Q_0..Q_{t-1}) and log2 p(Q_0..Q_t) for every step t; -inf from an impossible step on."""
+    found = _Pass(requests, steps, view, ())
+    found.forward(lambda: None)
+    evidence = np.cumsum(found.evidence)
+    evidence[min(found.impossible, default=steps) :] = -np.inf
+    return found.before, evidence
+
+
+def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
+    """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
+    return float(predict(requests, steps, view)[1][-1])
 
 
 class _Pass:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations, product
 from math import comb
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from onoff.audit.law import Finding, Law, check_columns, check_law, encoder_tabl
 from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 KEPT = 2**28  # bytes of encoders of the promise `past` that are kept
@@ -202,11 +199,7 @@ class Announced:
 
     promises = True
 
-    def __init__(self, chain: Chain, plans: Sequence[Any], name: str = "both") -> None:
-        for plan in plans:
-            if plan.chain != chain:
-                raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain at hand")
-        n = chain.n
+    def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
         self.n, self.plans, self.name = n, plans, name
         self._on, self._stay = _full_set(n), np.broadcast_to(np.arange(n)[:, None], (n, n))
         self._steps: dict[tuple[int, int], Step] = {}
