@@ -163,7 +163,7 @@ def infer(
 
 
 def predict(requests: Requests, steps: int, view: Callable[[int], View]) -> tuple[Floats, Floats]:
-    """Go forward alone: p(X_t | Q_0..Q_{t-1}) and log2 p(Q_0..Q_t) for every step t; -inf from an impossible step on."""
+    """Go forward alone: p(X_t | Q_0..Q_{t-1}) and log2 p(Q_0..Q_t) for every t, -inf from an impossible step on."""
     found = _Pass(requests, steps, view, ())
     found.forward(lambda: None)
     evidence = np.cumsum(found.evidence)

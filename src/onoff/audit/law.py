@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from onoff.types import Mask, Query, Units
 
@@ -91,10 +92,10 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
     return None
 
 
-def encoder_table(n: int, sets: int, requests: Sequence[int], positions: Sequence[int], units: Sequence[int]) -> Units:
+def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, units: ArrayLike) -> Units:
     """Write an encoder out as a table, request by set, from three runs of equal length; equal places add up."""
     table = np.zeros((n, sets), dtype=np.int64)
-    np.add.at(table, (requests, positions), units)
+    np.add.at(table, (np.asarray(requests), np.asarray(positions)), units)
     return table
 
 

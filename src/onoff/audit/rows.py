@@ -11,7 +11,7 @@ a ratio of e^spread at most, and only the roundings of single entries add to the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import expm1
@@ -141,6 +141,9 @@ class Pasts:
     now is stated by the law of this step: `homes`. Supports are decided from the graph of the chain. A row and an
     earlier one of the same readers' context are kept once where they agree to ALIKE in every entry, which adds ALIKE to
     the spread; unequal ones are all kept.
+
+    A context may come to stand for unequal rows, if these are near each other. Then its encoder fits one of them, and
+    `fits[k]` says whether it has always fitted row k.
     """
 
     chain: Chain
@@ -150,12 +153,14 @@ class Pasts:
     spreads: Floats
     sources: NDArray[np.int64]
     contexts: NDArray[np.int64]
+    fits: Mask
 
     @classmethod
     def after_on(cls, chain: Chain, sensitive: tuple[int, ...]) -> Pasts:
         """After a step that counts as ON: any source may have been asked for, and the row is that of the chain."""
-        every = np.arange(chain.n)
-        return cls(chain, sensitive, chain.P, chain.P > 0, np.zeros(chain.n), every, np.full(chain.n, NOWHERE))
+        n = chain.n
+        places = np.arange(n), np.full(n, NOWHERE), np.ones(n, dtype=bool)
+        return cls(chain, sensitive, chain.P, chain.P > 0, np.zeros(n), *places)
 
     @cached_property
     def open_sources(self) -> Mask:
@@ -183,15 +188,15 @@ class Pasts:
         n = self.chain.n
         return Fraction(expm1(float(self.spreads[k]) + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
 
-    def after_off(self, homes: NDArray[np.int64], position: int, encoders: Mapping[int, Units]) -> Pasts:
-        """After an OFF step with the set at this position: rows move on by h(y) <- sum_x r(x) w(q | x) P[x, y] / Z.
+    def after_off(self, homes: NDArray[np.int64], drawn: Mapping[int, tuple[Units, Units]], fits: Mask) -> Pasts:
+        """After an OFF step the rows move on by h(y) <- sum_x r(x) w(q | x) P[x, y] / Z.
 
-        w(q | x) are units of x on the set over all units of x, in the encoder of the row's context. Sensitive requests
-        that some row allows join with their rows of the chain.
+        drawn[c] are the units of every request x on the set that was sent, and on all sets, in the encoder of context
+        c: w(q | x) is their quotient. Sensitive requests that some row allows join with their rows of the chain.
         """
         n, P, still = self.chain.n, self.chain.P, np.flatnonzero(self.live)
-        units = np.array([encoders[int(homes[k])][:, position] for k in still]).reshape(-1, n)
-        totals = np.array([encoders[int(homes[k])].sum(axis=1) for k in still]).reshape(-1, n)
+        units = np.array([drawn[int(homes[k])][0] for k in still]).reshape(-1, n)
+        totals = np.array([drawn[int(homes[k])][1] for k in still]).reshape(-1, n)
         seen = self.possible[still] & self.open_sources & (units > 0)
         beliefs = np.where(seen, self.rows[still] * (units / np.maximum(totals, 1)), 0.0)
         there = seen.any(axis=1)
@@ -208,22 +213,16 @@ class Pasts:
             self.chain, self.sensitive, np.concatenate([rows, P[joining]]), np.concatenate([possible, P[joining] > 0]),
             np.concatenate([spreads, np.zeros(len(joining))]), np.concatenate([self.sources[still], joining]),
             np.concatenate([homes[still], np.full(len(joining), NOWHERE)]),
+            np.concatenate([fits[still], np.ones(len(joining), dtype=bool)]),
         )  # fmt: skip
         return moved._merged()
-
-    def keep(self, which: Mask) -> Pasts:
-        """The same without the other rows."""
-        return Pasts(
-            self.chain, self.sensitive, self.rows[which], self.possible[which], self.spreads[which],
-            self.sources[which], self.contexts[which],
-        )  # fmt: skip
 
     def _merged(self) -> Pasts:
         """Rows of one context that agree in every entry are kept once."""
         spreads, kept = self.spreads.copy(), np.ones(len(self.rows), dtype=bool)
-        first: dict[tuple[int, bytes], list[int]] = {}
+        first: dict[tuple[int, bytes, bool], list[int]] = {}
         for k in np.flatnonzero(self.contexts != NOWHERE).tolist():
-            others = first.setdefault((int(self.contexts[k]), self.possible[k].tobytes()), [])
+            others = first.setdefault((int(self.contexts[k]), self.possible[k].tobytes(), bool(self.fits[k])), [])
             for other in others:
                 apart = np.abs(self.rows[k] - self.rows[other]) > ALIKE * np.minimum(self.rows[k], self.rows[other])
                 if not apart.any():
@@ -231,7 +230,10 @@ class Pasts:
                     break
             else:
                 others.append(k)
-        return replace(self, spreads=spreads).keep(kept)
+        return Pasts(
+            self.chain, self.sensitive, self.rows[kept], self.possible[kept], spreads[kept],
+            self.sources[kept], self.contexts[kept], self.fits[kept],
+        )  # fmt: skip
 
 
 def _at(numbers: Sequence[int], index: NDArray[np.int64]) -> NDArray[np.int64]:
