@@ -158,15 +158,22 @@ def infer(
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
     return Beliefs(
         hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent, found.evidence,
+        alone.some_at, found.some_before, found.some_at, impossible, silent, float(found.evidence.sum()),
     )  # fmt: skip
+
+
+def predict(requests: Requests, steps: int, view: Callable[[int], View]) -> tuple[Floats, Floats]:
+    """Go forward alone: p(X_t | Q_0..Q_{t-1}) and log2 p(Q_0..Q_t) for every t, -inf from an impossible step on."""
+    found = _Pass(requests, steps, view, ())
+    found.forward(lambda: None)
+    evidence = np.cumsum(found.evidence)
+    evidence[min(found.impossible, default=steps) :] = -np.inf
+    return found.before, evidence
 
 
 def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
     """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
-    found = _Pass(requests, steps, view, ())
-    found.forward(lambda: None)
-    return -np.inf if found.impossible else found.evidence
+    return float(predict(requests, steps, view)[1][-1])
 
 
 class _Pass:
@@ -180,10 +187,9 @@ class _Pass:
         n = len(requests.start)
         self._requests, self._steps, self._view, self._hidden = requests, steps, view, list(hidden)
         self.before, self.at, self.after = (np.empty((steps, n)) for _ in range(3))
-        self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
+        self.some_before, self.some_at, self.evidence = (np.zeros(steps) for _ in range(3))
         self.impossible: set[int] = set()
         self.silent: set[int] = set()
-        self.evidence = 0.0
         self._kept: list[Floats] = []
 
     def forward(self, advance: Callable[[], None]) -> None:
@@ -241,7 +247,7 @@ class _Pass:
             self.some_before[t], self.some_at[t] = (
                 1 - np.delete(part[1], self._hidden, axis=1).sum() for part in (state, asked)
             )
-        self.evidence += float(np.log2(chance / total))
+        self.evidence[t] = np.log2(chance / total)
         return state
 
     def _next(self, state: Floats, view: View, following: View, t: int) -> Floats:

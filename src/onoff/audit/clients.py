@@ -59,6 +59,11 @@ class Step:
     charge: float = 0.0
     exhibit: Any = None
 
+    @property
+    def silent(self) -> bool:
+        """True if its chances are not known, and queries say nothing."""
+        return False
+
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
         if query not in self.sets:
@@ -81,10 +86,12 @@ class Step:
 
 
 class Client(Protocol):
-    """A client as the server knows it."""
+    """A client as the server knows it; one that `promises` states a rounding at every step."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def promises(self) -> bool: ...
     def on(self) -> Step:
         """Return an ON step: nothing earlier matters for it. It is the same object every time."""
         ...
@@ -102,7 +109,7 @@ def _full_set(n: int) -> Step:
 class Everything:
     """Asks for the full set, always."""
 
-    name = "everything"
+    name, promises = "everything", True
 
     def __init__(self, n: int) -> None:
         self.n, self._on = n, _full_set(n)
@@ -117,7 +124,7 @@ class Everything:
 class Naive(Everything):
     """Asks for everything while ON (and when the request is sensitive), and openly otherwise: time-sharing."""
 
-    name = "naive"
+    name, promises = "naive", False
 
     def __init__(self, n: int, sensitive: Iterable[int] = ()) -> None:
         super().__init__(n)
@@ -133,7 +140,7 @@ class Naive(Everything):
 class Decoys:
     """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
 
-    name = "decoys"
+    name, promises = "decoys", False
 
     def __init__(self, n: int, count: int) -> None:
         if not 0 < count < n:
@@ -186,9 +193,11 @@ def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
 class Announced:
     """The promise `both`: draws from plans, which are exhibits; the context is the last request made ON.
 
-    Plans offer `lag`, `at_most`, `rounding_at(lag)` and, unless they are races, `sets` and
+    Plans offer `name`, `chain`, `lag`, `at_most`, `rounding_at(lag)` and, unless they are races, `sets` and
     `encoder(last, next, lag).toarray()`. A race has no table: its queries say nothing.
     """
+
+    promises = True
 
     def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
         self.n, self.plans, self.name = n, plans, name
@@ -204,21 +213,25 @@ class Announced:
         return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
 
     def step(self, lag: int, plan: Any) -> Step:
-        """Return the step at a lag with this plan."""
+        """Return the step at a lag with this plan; None if it is not known."""
         if (lag, id(plan)) not in self._steps:
             comes = np.arange(self.n)[None] if lag == 1 else self._stay
             encoder, sets = partial(_units, plan, lag), plan.sets if has_table(plan) else ()
-            stated = plan.rounding_at(lag)
+            stated = 0.0 if plan is None else plan.rounding_at(lag)
             found = _PlanStep(lag, sets, encoder, self.n, comes, True, None, stated, exhibit=(plan, self._columns))
             self._steps[lag, id(plan)] = found
         return self._steps[lag, id(plan)]
 
 
 class _PlanStep(Step):
-    """A step with a plan, or with a race, which says nothing."""
+    """A step with a plan; one without a table says nothing."""
+
+    @property
+    def silent(self) -> bool:
+        return not self.sets
 
     def view(self, query: Query) -> View:
-        return super().view(query) if self.sets else View(NOTHING.chances, self.contexts, self.comes)
+        return View(NOTHING.chances, self.contexts, self.comes) if self.silent else super().view(query)
 
     def _chances(self, index: int) -> Floats:
         plan, columns = self.exhibit
@@ -266,7 +279,7 @@ class Past:
     private)`, `place`, `joined` and `charge`; its steps have `as_dict()`. Whatever is wrong is in `findings`.
     """
 
-    name = "past"
+    name, promises = "past", True
 
     def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
         self.n, self.sensitive = n, tuple(sorted(sensitive))
