@@ -309,19 +309,6 @@ def test_a_plan_that_is_altered_into_another_plan_is_a_plan():
     assert verdict.cost == PLAN.law.cost() + Fraction(5 - len(PLAN.sets[0]), PLAN.denominator)
 
 
-@pytest.mark.parametrize("name", ["sets exchanged", "lag lowered"])
-def test_the_witness_proves_that_no_encoder_exists(name):
-    made, change, _ = TAMPERINGS[name]
-    data = contents(made)
-    change(data)
-    found = finding(audit(CHAIN, signed(data)), "encoder")
-    lag, last, following = found.context
-    need = sum(CHAIN.exact_posterior(lag).row(last, following)[list(found.query)])
-    meets = sum(mass for q, mass in zip(data["sets"], data["masses"], strict=True) if set(q) & set(found.query))
-    assert need - Fraction(meets, data["denominator"]) == pytest.approx(found.amount)
-    assert found.amount > 1e-6
-
-
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format": "onoff-plan", "version": NaN}',
@@ -493,7 +480,7 @@ def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
         stated = np.where(rng.random(optimality.FEW) < rare, 8.0, 1.0)
         cost, half = stated.mean(), 1.96 * stated.std(ddof=1) / np.sqrt(optimality.FEW)
         found = optimality.estimate_cost(sizes, 8)
-        accused += bool(optimality.doubt_cost(found, cost, (cost - half, cost + half), Fraction(1)))
+        accused += any(optimality.check_race_cost(found, cost, (cost - half, cost + half), Fraction(1)))
     assert accused == 0
 
 
@@ -583,8 +570,6 @@ def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
     assert done.returncode == 1
     (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("encoder:"))
     assert "context: last 's" in line
-    assert "set: {s" in line
-    assert "by " in line
     assert f"{store.path(3)}: verified" in done.stdout
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.audit.files import Journal, LawLine, Line, Log, law_line, read_journal, read_laws, read_log
+from onoff.audit.files import Journal, LawLine, Line, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding
 from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps

@@ -84,15 +84,6 @@ class ExactRows:
     def _reached(self) -> list[int]:
         return [_mask(self.walk(last)) for last in range(self.n)]
 
-    def supports(self) -> list[int]:
-        """The supports of possible contexts that contain no other one."""
-        found = {self.support(last, next) for last in range(self.n) for next in range(self.n)} - {0}
-        least: list[int] = []
-        for support in sorted(found, key=int.bit_count):
-            if not any(smaller & ~support == 0 for smaller in least):
-                least.append(support)
-        return least
-
 
 class Walk:
     """Posterior weights at lags that grow from step to step, in integers of bounded length.

@@ -26,7 +26,7 @@ while a race has
     lower_bound  what no scheme can go below
 
 Version 1 had `names` and `matrix` of a chain file in place of `chain`, and is still read. The audit reads files by its
-own rules (`onoff.audit.plan.record`).
+own rules (`onoff.audit.files`).
 """
 
 from __future__ import annotations

@@ -38,10 +38,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
+    from onoff import Chain, Plan
     from onoff.apps.progress import progress
     from onoff.audit.plan import audit_plan
-    from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
 
     lags = parse_lags(at) if at is not None else []
     loaded = Chain.load(chain)
