@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.audit.files import Journal, LawLine, Line, Log, law_line, read_journal, read_laws, read_log
+from onoff.audit.files import Journal, LawLine, law_line, read_journal, read_laws
 from onoff.audit.law import Finding
+from onoff.audit.numbers import Numbers
 from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
+from onoff.audit.seen import other_findings, read_log
 from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
 
@@ -72,14 +73,13 @@ def audit_log(
     else:
         ignored.append(UNPLANNED)
     compared = _Compared(laws, remade_laws(chain, noted, engine)) if record is not None and engine is not None else None
-    found = replay(
-        *(chain, noted, seen, plans or {}, compared or laws),
-        remade=record is None, part=part, others=known,
-    )  # fmt: skip
+    found = replay(chain, noted, seen, plans or {}, compared or laws or (), remade=record is None, part=part)
     stream = [line for line in seen.lines if line.stream == noted.stream]
     if not stream:
         raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
     findings = [Finding("log", text) for text in seen.damaged]
+    numbers = Numbers(known)
+    drawn = [finding for step in noted.steps for finding in numbers.check(step)]
     beside = [line for line in seen.lines if line.stream not in {noted.stream, *(other.stream for other in known)}]
     findings += other_findings(beside, stream, chain.n, noted.sensitive)
     again = len(stream) - len({line.step for line in stream})
@@ -91,7 +91,7 @@ def audit_log(
         off=sum(step.lag > 0 for step in noted.steps),
         drawn=found.drawn,
         rounding=found.rounding,
-        findings=(*findings, *found.findings),
+        findings=(*findings, *sorted([*found.findings, *drawn], key=lambda finding: finding.step or 0)),
         unchecked=tuple(sorted(unchecked.items())),
         ignored=tuple(ignored),
     )
@@ -109,8 +109,7 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
             state = engine if due.counts else None
         elif state is not None and engine is not None:
             ready = state.prepare()
-            law = ready.as_dict()
-            yield law_line(step.step, ready.sets, ready.masses, law["encoders"], state.place, state.joined, chain.n)
+            yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
             state = state.advance(ready, step.query) if step.query in ready.sets else None
 
 
@@ -138,39 +137,3 @@ def _content(line: LawLine) -> Any:
         for context, parts in line.encoders.items()
     }
     return line.law, tables, line.place, line.joined
-
-
-def other_findings(
-    lines: Sequence[Line], stream: Sequence[Line], n: int, sensitive: Sequence[int]
-) -> Iterator[Finding]:
-    """Find streams that no honest journal can have sent, among those whose journals were not given.
-
-    Other readers may ask the server. But from the address of the audited stream, once that has begun, only a new journal
-    is in order: it begins at step 0 with two full sets, goes on step by step with one set for each, does not take turns
-    with the audited stream, and always asks for the sensitive sources.
-    """
-    by_stream: dict[str, list[Line]] = {}
-    for line in lines:
-        by_stream.setdefault(line.stream, []).append(line)
-    for other in by_stream.values():
-        late = [line for line in other if line.number > stream[0].number]
-        if late and other[0].client == stream[0].client:
-            why = _fault(other, stream, n, set(sensitive))
-            if why:
-                where = f"{len(late)} queries of another stream from this address, from line {late[0].number} on"
-                yield Finding("other stream", f"{where}: {why}")
-
-
-def _fault(other: Sequence[Line], stream: Sequence[Line], n: int, sensitive: set[int]) -> str | None:
-    """Why no new journal can have sent a stream."""
-    if other[0].step or any(len(line.sources) < n for line in other if line.step < 2):
-        return "a new journal begins at step 0 with two full sets"
-    for before, line in pairwise(other):
-        repeated = line.step == before.step and (line.sources, line.held) == (before.sources, before.held)
-        if not repeated and line.step != before.step + 1:
-            return f"step {line.step} does not follow step {before.step} so"
-    if any(other[0].number < line.number < other[-1].number for line in stream):
-        return "they take turns with this stream"
-    if any(sensitive - set(line.sources) for line in other):
-        return "they lack sensitive sources"
-    return None
