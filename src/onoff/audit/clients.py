@@ -27,7 +27,7 @@ from onoff.audit.bayes import NOTHING, Contexts, View
 from onoff.audit.law import Finding, Law, check_columns, check_law, encoder_table
 from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
-from onoff.types import Floats, Query, Units
+from onoff.types import Floats, Query, RandBelow, Units
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 KEPT = 2**28  # bytes of encoders of the promise `past` that are kept
@@ -212,6 +212,10 @@ class Announced:
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
         return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
 
+    def draw_with(self, step: Step, context: int, request: int, following: int, below: RandBelow) -> Query:
+        """Let the plan of a step draw, with these random numbers."""
+        return tuple(step.exhibit[0].draw(request, context, following, step.lag, below))
+
     def step(self, lag: int, plan: Any) -> Step:
         """Return the step at a lag with this plan; None if it is not known."""
         if (lag, id(plan)) not in self._steps:
@@ -317,6 +321,10 @@ class Past:
             self._left -= size
             self._steps[key] = before, found
         return found
+
+    def draw_with(self, step: Step, context: int, request: int, following: int, below: RandBelow) -> Query:  # noqa: ARG002
+        """Let the engine draw at a step, with these random numbers."""
+        return tuple(step.exhibit[1].draw(request, context, below))
 
     def _contexts(self, state: Any, before: Step) -> Contexts:
         """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
