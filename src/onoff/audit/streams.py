@@ -5,8 +5,8 @@ Markov property the future counts only through X_{t+1}. Promise `past`, hidden u
 each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}), and beside it what
 nobody promises: the bits that the queries *before* a hidden request tell about it.
 
-Enumeration. All streams of a client are walked through in its own state machine, as Pr[queries, hidden, context,
-request] in integers, units of 2^-512. Every operation rounds down, so what is missing from the sum 1 is the whole error.
+Enumeration. All streams of a client are walked through in its own state machine: Pr[queries, hidden, context, request]
+in integers, units of 2^-512. Every operation rounds down, so what is missing from the sum 1 is the whole error.
 
 Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
 law (total variation, on average over `next`), the stream is within d = d_1 + ... + d_t of one whose queries are
@@ -19,19 +19,18 @@ streams, both probabilities by the server's filter; its mean has no bias.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, partial
+from itertools import product
 from math import log, log1p, log2
-from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, lags_of, predict, start_law
-from onoff.audit.clients import Announced, Client, Past, Step, TooLarge
-from onoff.audit.law import COARSE, Finding
+from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
 from onoff.audit.replay import check_past_law
 from onoff.audit.rows import NOWHERE, Pasts
@@ -39,7 +38,7 @@ from onoff.errors import OnoffError
 from onoff.model.misfit import aligned, check, misfit
 from onoff.model.powers import times
 from onoff.model.rounding import up
-from onoff.types import Floats, Progress, Query, RandBelow, silent
+from onoff.types import Floats, Progress, Query, Units, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -49,10 +48,10 @@ ONE = 1 << BITS
 MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
 CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
 STATES = 4_000  # public states at one step, each of which prepares a law
-DRAWS = 2_000  # random numbers that `draw` is tried with
 SAMPLED = 100  # streams of an engine, each of which prepares all its steps
 Hidden = tuple[int | None, ...]
 Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
+Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
 EXACT, BOUND, STATED, ESTIMATE = "exact", "bound", "bound as stated, not checked", "estimate"
 
 
@@ -202,39 +201,38 @@ class _Setting:
     sensitive: tuple[int, ...]
     start: Floats
 
-    def found(self, method: str, steps: Sequence[Told], holds: bool, **more: Any) -> StreamAudit:
-        findings = tuple(dict.fromkeys((*getattr(self.client, "findings", ()), *more.pop("findings", ()))))
+    def found(self, method: str, steps: Sequence[Told], holds: bool, findings: Sequence[Finding] = ()) -> StreamAudit:
+        findings = tuple(dict.fromkeys((*getattr(self.client, "findings", ()), *findings)))
         kept = (holds and not findings) if self.client.promises else None
-        name = self.client.name
-        return StreamAudit(name, self.promise, self.statuses, method, tuple(steps), kept, findings, **more)
+        return StreamAudit(self.client.name, self.promise, self.statuses, method, tuple(steps), kept, findings)
 
     def values(self) -> list[float]:
         """log2 of how many values there are of what is hidden, after every step (`past`: since the last ON step)."""
-        n, found, now = self.chain.n, [], log2(self.chain.n)
+        one, found = log2(self.chain.n), [log2(self.chain.n)]
         for private in self.statuses:
             if self.promise == "both":
-                now += log2(n) * private
+                found.append(found[-1] + one * private)
             else:
-                now = log2(n) if private else now + log2(len(self.sensitive) + 1)
-            found.append(now)
-        return found
+                found.append(one if private else found[-1] + log2(len(self.sensitive) + 1))
+        return found[1:]
+
+    def hides(self, t: int) -> bool:
+        """True if something is hidden of step t itself."""
+        return self.statuses[t] or bool(self.sensitive)
 
 
 def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -> StreamAudit:
     """The audit by the strongest method that fits."""
-    client = setting.client
-    if isinstance(client, Announced) and any(not step.sets for step in _steps(setting)):
-        return _as_stated(setting)
+    client, by_plan = setting.client, setting.client.promises and setting.promise == "both"
     try:
-        return _by_enumeration(setting)
+        if not by_plan or all(step.sets for step in _steps(setting)):
+            return _by_enumeration(setting)
     except TooLarge:
         pass
-    if client.promises and setting.promise == "both":
+    if by_plan:
         with progress(f"checking {client.name}")(len(set(lags_of(setting.statuses)))) as advance:
             return _by_bound(setting, advance)
-    if isinstance(client, Past) and setting.promise == "past":
-        with progress(f"sampling {client.name}")(min(streams, SAMPLED)) as advance:
-            return _by_laws(setting, min(streams, SAMPLED), seed, advance)
+    streams = min(streams, SAMPLED) if isinstance(client, Past) else streams
     with progress(f"sampling {client.name}")(streams) as advance:
         return _by_sampling(setting, streams, seed, advance)
 
@@ -260,44 +258,46 @@ class _Node:
 class _Part:
     """mass[view, label, y] = Pr[queries, label, X_{t+1} = y] of the views of a node that ask this query next."""
 
+    node: _Node
     query: Query
     following: Step | None
     labels: Labels
     mass: Joint
+
+    def with_labels(self, labels: Labels) -> Joint:
+        """The mass of these labels, in this order."""
+        mass = np.zeros((len(self.mass), len(labels), self.mass.shape[2]), dtype=object)
+        mass[:, [labels.index(label) for label in self.labels]] = self.mass
+        return mass
 
 
 class _Walk:
     """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
 
     def __init__(self, setting: _Setting, keep: Callable[[Hidden, int, bool, int], Hidden | None]) -> None:
-        self._setting, self._keep, self._n = setting, keep, setting.chain.n
-        rows = [[Fraction(p) for p in row] for row in setting.chain.P.tolist()]
-        self._P = [[int(ONE * p / sum(row)) for p in row] for row in rows]  # each row is divided by its exact sum
-        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}
-        self._draws = _Draws(setting.client)
+        self._keep, self._client, self._P = keep, setting.client, _in_units(setting.chain.P)
+        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}  # with the step, so that its id stays
+        start = _in_units(setting.start[None])
+        self.first = [_Node(setting.client.on(), [((), 0)], start[None])]
 
-    def first(self) -> list[_Node]:
-        start = [Fraction(p) for p in self._setting.start.tolist()]
-        units = np.array([int(ONE * p / sum(start)) for p in start], dtype=object)
-        return [_Node(self._setting.client.on(), [((), 0)], units.reshape(1, 1, -1))]
+    def ask(self, nodes: Iterable[_Node], t: int, after: Callable[[Step, Query], Next]) -> list[_Part]:
+        """Let everybody ask at step t; `after` says which steps may follow a query."""
+        return [part for node in nodes for part in self._parts(node, t, after)]
 
-    def ask(self, node: _Node, t: int, after: Callable[[Query], list[tuple[Step | None, Joint | None]]]) -> list[_Part]:
-        """Let everybody ask. `after` says which steps may follow a query, each with the chance of its status."""
-        step, views = node.step, len(node.mass)
-        if node.mass.size * self._n * len(step.sets) > self._n * CELLS:
-            raise TooLarge("too many views: take fewer steps, or a smaller chain")
-        alive = [(label, x) for label, x in np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()]
+    def _parts(self, node: _Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[_Part]:
+        step = node.step
+        if node.mass.size * len(step.sets) > CELLS:
+            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
+        alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
         rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
-        for label, x in alive:
-            self._draws.check(step, node.labels[label][1], x)
-        parts = []
+        if isinstance(self._client, Past) and step.lag:
+            for label, x in alive:
+                self._client.check_draw(step, node.labels[label][1], x)
         for i, query in enumerate(step.sets):
             asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
-            if not asking:
-                continue
-            for following, chance in after(query):
+            for following, chance in after(step, query) if asking else ():
                 index: dict[tuple[Hidden, int], int] = {}
-                mass = np.zeros((views, len(asking), self._n), dtype=object)
+                mass = np.zeros((len(node.mass), len(asking), len(self._P)), dtype=object)
                 for label, x, row in asking:
                     hidden, context = node.labels[label]
                     kept = self._keep(hidden, x, step.lag == 0, t)
@@ -305,251 +305,189 @@ class _Walk:
                     if kept is not None and moved != NOWHERE:
                         at = index.setdefault((kept, moved), len(index))
                         mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-                mass = mass[:, : len(index)]
-                parts.append(_Part(query, following, list(index), mass if chance is None else mass * chance >> BITS))
-        return parts
+                mass = mass[:, : len(index)] if chance is None else mass[:, : len(index)] * chance >> BITS
+                yield _Part(node, query, following, list(index), mass)
 
-    def gather(self, asked: Sequence[tuple[_Node, _Part]]) -> list[_Node]:
+    def gather(self, parts: Sequence[_Part]) -> list[_Node]:
         """The nodes of the next step: views that lead to the same public step go on together."""
-        groups: dict[int, list[tuple[_Node, _Part]]] = {}
-        for node, part in asked:
-            groups.setdefault(id(part.following), []).append((node, part))
+        groups: dict[int, list[_Part]] = {}
+        for part in parts:
+            groups.setdefault(id(part.following), []).append(part)
         nodes = []
         for group in groups.values():
-            before, following = group[0][0], group[0][1].following
+            before, following = group[0].node, group[0].following
             assert following is not None
-            labels = list(dict.fromkeys(label for _, part in group for label in part.labels))
-            mass = np.concatenate([_with_labels(part, labels) for _, part in group])
-            mass = mass[mass.astype(bool).any(axis=(1, 2))]
-            since = (before.stated + before.step.rounding, before.charged + before.step.charge)
-            nodes.append(_Node(following, labels, mass, *(since if following.lag > 1 else (0.0, 0.0))))
+            labels = list(dict.fromkeys(label for part in group for label in part.labels))
+            mass = np.concatenate([part.with_labels(labels) for part in group])
+            since = before.stated + before.step.rounding, before.charged + before.step.charge
+            since = since if following.lag > 1 else (0.0, 0.0)
+            nodes.append(_Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))], *since))
         if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
             raise TooLarge("too many streams: take fewer steps, or a smaller chain")
         return [node for node in nodes if len(node.mass)]
 
-    def findings(self) -> list[Finding]:
-        return self._draws.findings
-
     def _kernel(self, step: Step, context: int) -> Joint:
-        """[set, request, next] = P[request, next] p(set | context, request, next), in units."""
         key = id(step), context
         if key not in self._kernels:
-            n = self._n
-            if len(step.sets) * n**2 > CELLS:
-                raise TooLarge("too many sets: take a smaller chain")
-            kernel = np.zeros((len(step.sets), n, n), dtype=object)
-            tables = [step.encoder(context, y) for y in (range(n) if step.announced else [0])]
-            for x in range(n):
-                for y in range(n):
-                    units = tables[y if step.announced else 0]
-                    row = [] if units is None else units[x].tolist()
-                    for i, weight in enumerate(row):
-                        if weight:
-                            kernel[i, x, y] = self._P[x][y] * weight // sum(row)
-            self._kernels[key] = step, kernel
+            self._kernels[key] = step, kernel(self._P, step, context)
         return self._kernels[key][1]
 
 
-def _with_labels(part: _Part, labels: Labels) -> Joint:
-    mass = np.zeros((len(part.mass), len(labels), part.mass.shape[2]), dtype=object)
-    mass[:, [labels.index(label) for label in part.labels]] = part.mass
-    return mass
+def _in_units(rows: Floats) -> Joint:
+    """Rows of floats, each divided by its exact sum, in units, rounded down."""
+    exact = [[Fraction(p) for p in row] for row in rows.tolist()]
+    return np.array([[int(ONE * p / sum(row)) for p in row] for row in exact], dtype=object)
 
 
-class _Draws:
-    """Whether `draw` of an exhibit follows its encoders: it is called at both ends of every part, with one number."""
-
-    def __init__(self, client: Client) -> None:
-        self._draw = getattr(client, "draw_with", None)
-        self._left = DRAWS
-        self._done: dict[tuple[int, int, int], Step] = {}  # with the step, so that its id stays
-        self.findings: list[Finding] = []
-
-    def check(self, step: Step, context: int, request: int) -> None:
-        key = id(step), context, request
-        if self._draw is None or step.lag == 0 or key in self._done:
-            return
-        self._done[key] = step
-        for following in range(step.contexts if step.announced else 1):
-            units = step.encoder(context, following)
-            if units is not None and units[request].any() and self._left > 0 and not self.findings:
-                self._try(step, context, request, following, units[request].tolist())
-
-    def _try(self, step: Step, context: int, request: int, following: int, row: list[int]) -> None:
-        total, end = sum(row), 0
-        for query, mass in zip(step.sets, row, strict=True):
-            for number in {end, end + mass - 1} if mass else ():
-                bounds: list[int] = []
-                self._left -= 1
-                try:
-                    found = self._draw(step, context, request, following, _gives(number, bounds))
-                except OnoffError as error:
-                    self.findings.append(Finding("draw", f"`draw` fails: {error}"))
-                    return
-                if bounds != [total] or tuple(found) != query:
-                    due = f"one number below {total} and, for {number}, the set {query}"
-                    message = f"`draw` must ask for {due}; it asked below {bounds[:3]} and gave {found}"
-                    self.findings.append(Finding("draw", message, context=(context,), query=query))
-                    return
-            end += mass
-
-
-def _gives(number: int, bounds: list[int]) -> RandBelow:
-    def below(bound: int) -> int:
-        bounds.append(bound)
-        return min(number, bound - 1)
-
-    return below
+def kernel(P: Joint, step: Step, context: int) -> Joint:
+    """[set, request, next] = P[request, next] p(set | context, request, next), in units, rounded down."""
+    n = len(P)
+    if len(step.sets) * n**2 > 10 * CELLS:
+        raise TooLarge("too many sets: take a smaller chain")
+    result = np.zeros((len(step.sets), n, n), dtype=object)
+    tables = [step.encoder(context, y) for y in (range(n) if step.announced else [0])]
+    for x, y in product(range(n), repeat=2):
+        units = tables[y if step.announced else 0]
+        if units is not None:
+            used = np.flatnonzero(units[x])
+            row = units[x, used].astype(object)
+            result[used, x, y] = P[x, y] * row // row.sum() if len(used) else 0
+    return result
 
 
 def _by_enumeration(setting: _Setting) -> StreamAudit:
     """Every step exactly. Raises `TooLarge` if there are too many streams."""
-    both = setting.promise == "both"
+    both, last = setting.promise == "both", len(setting.statuses) - 1
+    tell = _BothSteps(setting) if both else _PastSteps(setting)
+    steps: list[Told] = []
 
     def keep(hidden: Hidden, request: int, private: bool, t: int) -> Hidden:  # noqa: ARG001
         if both:
             return (*hidden, request) if private else hidden
         return (request,) if private else (*hidden, request if request in setting.sensitive else None)
 
+    def after(step: Step, query: Query) -> Next:
+        if len(steps) == last:
+            return [(None, None)]
+        return [(setting.client.on() if setting.statuses[len(steps) + 1] else setting.client.off(step, query), None)]
+
     walk = _Walk(setting, keep)
-    tell = _Both(setting) if both else _Past(setting)
-    nodes, steps = walk.first(), []
-    for t in range(len(setting.statuses)):
-        asked = [(node, walk.ask(node, t, partial(_follow, setting, node.step, t))) for node in nodes]
-        if float(1 - _mass(part.mass for _, parts in asked for part in parts)) > MISSING:
+    nodes = walk.first
+    for t, private in enumerate(setting.statuses):
+        parts = walk.ask(nodes, t, after)
+        if float(1 - sum(map(_share, parts))) > MISSING:
             tell.findings.append(Finding("query", "a request that happens is given no query, or leads to no context"))
-        steps.append(tell.step(t, asked))
-        if t + 1 < len(setting.statuses):
-            nodes = walk.gather([(node, part) for node, parts in asked for part in parts])
-    findings = [*walk.findings(), *tell.findings]
-    return setting.found(EXACT, steps, tell.holds, findings=findings, **tell.at_the_end())
+        messages = float(sum(len(part.query) * _share(part) for part in parts))
+        steps.append(tell.step(Told(t + 1, private, 0.0, messages=messages), nodes, parts))
+        nodes = walk.gather(parts) if t < last else []
+    found = setting.found(EXACT, steps, tell.holds, tell.findings)
+    return replace(found, whole=measures(tell.joint), single=tell.single()) if isinstance(tell, _BothSteps) else found
 
 
-def _follow(setting: _Setting, step: Step, t: int, query: Query) -> list[tuple[Step | None, None]]:
-    """The one step that follows, by the statuses; None after the last."""
-    if t + 1 == len(setting.statuses):
-        return [(None, None)]
-    return [(setting.client.on() if setting.statuses[t + 1] else setting.client.off(step, query), None)]
+def _share(part: _Part) -> Fraction:
+    return Fraction(int(part.mass.sum()), ONE)
 
 
-def _mass(parts: Iterable[Joint]) -> Fraction:
-    return Fraction(sum(int(part.sum()) for part in parts), ONE)
-
-
-def _messages(asked: Sequence[tuple[_Node, list[_Part]]]) -> float:
-    return float(sum(len(part.query) * _mass([part.mass]) for _, parts in asked for part in parts))
-
-
-class _Both:
-    """Steps of the promise `both`, from Pr[queries so far; X_B]: a row for each stream of queries."""
+class _BothSteps:
+    """Steps of the promise `both`, from joint[queries; X_B]: a row for each stream of queries."""
 
     def __init__(self, setting: _Setting) -> None:
-        self._setting, self._stated = setting, Fraction(0)
-        self._values, self._slack = setting.values(), _slack(setting.chain)
+        self._setting, self._values, self._stated = setting, setting.values(), _Stated(setting)
+        self.joint: Joint = np.zeros((0, 0))
         self.holds, self.findings = True, list[Finding]()
 
-    def step(self, t: int, asked: Sequence[tuple[_Node, list[_Part]]]) -> Told:
-        n, hidden = self._setting.chain.n, sum(self._setting.statuses[: t + 1])
-        blocks = []
-        for _, parts in asked:
-            for part in parts:
-                block = np.zeros((len(part.mass), n**hidden, n), dtype=object)
-                for label, (requests, _) in enumerate(part.labels):
-                    block[:, sum(x * n**k for k, x in enumerate(reversed(requests)) if x)] += part.mass[:, label]
-                blocks.append(block)
-        self._joint = joint = np.concatenate(blocks).reshape(-1, n ** (hidden + 1))
-        step = asked[0][0].step
-        self._stated += Fraction(step.rounding) + _walk_slack(self._slack, step.lag)
-        bits, distance = information(joint), Fraction(total_variation(joint))
-        told = Told(t + 1, self._setting.statuses[t], bits, messages=_messages(asked))
+    def step(self, told: Told, nodes: Sequence[_Node], parts: Sequence[_Part]) -> Told:
+        n, hidden = self._setting.chain.n, sum(self._setting.statuses[: told.step])
+        blocks = [np.zeros((len(part.mass), *[n] * (hidden + 1)), dtype=object) for part in parts]
+        for block, part in zip(blocks, parts, strict=True):
+            for label, (requests, _) in enumerate(part.labels):
+                block[:, *requests] += part.mass[:, label]
+        self.joint = np.concatenate(blocks).reshape(-1, n ** (hidden + 1))
+        bits, distance = information(self.joint), Fraction(total_variation(self.joint))
+        told = replace(told, bits=bits, distance=float(distance), average=float(distance))
         if not self._setting.client.promises:
-            return replace(told, distance=float(distance), average=float(distance))
-        self.holds &= bits <= information_bound(self._stated, self._values[t]) + MISSING
-        self.holds &= distance <= 2 * self._stated + Fraction(MISSING)
-        found, stated = float(distance), float(self._stated)
-        return replace(told, distance=found, average=found, stated=stated, stated_most=stated)
+            return told
+        most = self._stated.add(nodes[0].step)
+        self.holds &= bits <= information_bound(most, self._values[told.step - 1]) + MISSING
+        self.holds &= distance <= 2 * most + Fraction(MISSING)
+        return replace(told, stated=float(most), stated_most=float(most))
 
-    def at_the_end(self) -> dict[str, Any]:
-        """Measures of all that is hidden, and of each request alone."""
-        n, steps = self._setting.chain.n, [t for t, private in enumerate(self._setting.statuses, 1) if private]
-        steps.append(len(self._setting.statuses) + 1)
-        cube = self._joint.reshape(len(self._joint), *[n] * len(steps))
-        others = {step: tuple(i + 1 for i in range(len(steps)) if i != at) for at, step in enumerate(steps)}
-        single = {step: measures(cube.sum(axis=axes)) for step, axes in others.items()}
-        return {"whole": measures(self._joint), "single": single}
+    def single(self) -> dict[int, Measures]:
+        """Measures of each hidden request alone."""
+        statuses = self._setting.statuses
+        steps = [*(t for t, private in enumerate(statuses, 1) if private), len(statuses) + 1]
+        cube = self.joint.reshape(len(self.joint), *[self._setting.chain.n] * len(steps))
+        axes = range(1, len(steps) + 1)
+        return {step: measures(cube.sum(axis=tuple({*axes} - {at}))) for at, step in zip(axes, steps, strict=True)}
 
 
-class _Past:
+class _PastSteps:
     """Steps of the promise `past`: after every past, the law of the query given what is hidden."""
 
     def __init__(self, setting: _Setting) -> None:
-        self._setting, self._slack = setting, float(_slack(setting.chain))
+        self._setting, self._slack = setting, _slack(setting.chain)
         self.holds, self.findings = True, list[Finding]()
 
-    def step(self, t: int, asked: Sequence[tuple[_Node, list[_Part]]]) -> Told:
-        private, sensitive = self._setting.statuses[t], self._setting.sensitive
-        bits = average = stated = most = weight = 0.0
-        distance, before = None, []
-        for node, parts in asked:
-            sums = [part.mass.sum(axis=2) for part in parts]
-            before += [_by_value(row, private, sensitive) for row in node.mass.sum(axis=1)]
-            for view in range(len(node.mass)):
-                laws: dict[Hidden, dict[Query, int]] = {}
-                for part, masses in zip(parts, sums, strict=True):
-                    for (hidden, _), mass in zip(part.labels, masses[view].tolist(), strict=True):
-                        here = laws.setdefault(hidden, {})
-                        here[part.query] = here.get(part.query, 0) + mass
-                queries = sorted({query for here in laws.values() for query in here})
-                joint = np.array([[here.get(query, 0) for here in laws.values()] for query in queries], dtype=object)
-                share = float(Fraction(int(joint.sum()), ONE)) if queries else 0.0
-                bits += share * information(joint) if share else 0.0
-                if node.step.law is not None and share:
-                    furthest, mean = self._compare(node, laws)
-                    so_far = node.stated + node.step.rounding
-                    distance, most = max(distance or 0.0, furthest), max(most, so_far)
-                    average, stated, weight = average + share * mean, stated + share * so_far, weight + share
-        told = Told(t + 1, private, bits, messages=_messages(asked))
-        if private or sensitive:
-            told = replace(told, before=information(np.array(before, dtype=object)))
-        if distance is None:
-            return told
+    def step(self, told: Told, nodes: Sequence[_Node], parts: Sequence[_Part]) -> Told:
+        laws: dict[tuple[int, int], dict[Hidden, dict[Query, int]]] = {}  # by node and view
+        for part in parts:
+            for view, masses in enumerate(part.mass.sum(axis=2).tolist()):
+                here = laws.setdefault((id(part.node), view), {})
+                for (hidden, _), mass in zip(part.labels, masses, strict=True):
+                    law = here.setdefault(hidden, {})
+                    law[part.query] = law.get(part.query, 0) + mass
+        bits = sum(_share_of(law) * information(_table(law)) for law in laws.values())
+        told = replace(told, bits=float(bits))
+        if self._setting.hides(told.step - 1):
+            rows = [self._by_value(row, told.private) for node in nodes for row in node.mass.sum(axis=1)]
+            told = replace(told, before=information(np.array(rows, dtype=object)))
+        return told if nodes[0].step.law is None else self._compared(told, nodes, laws)
+
+    def _compared(self, told: Told, nodes: Sequence[_Node], laws: dict[tuple[int, int], Any]) -> Told:
+        """With the distances of the laws of the query from the stated ones."""
+        by_id = {id(node): node for node in nodes}
+        distance = average = stated = most = weight = 0.0
+        for (node_id, _), here in laws.items():
+            node, share = by_id[node_id], _share_of(here)
+            step, so_far = node.step, node.stated + node.step.rounding
+            apart = [(sum(law.values()), _apart(law, step.law)) for law in here.values() if any(law.values())]
+            furthest = max(far for _, far in apart)
+            if step.rounding > COARSE:
+                self.findings.append(_coarse(step))
+            if node.charged + step.charge == 0:
+                self.holds &= furthest <= Fraction(step.rounding) + self._slack * step.lag + Fraction(MISSING)
+            distance, most, weight = max(distance, float(furthest)), max(most, so_far), weight + share
+            average += share * float(sum(own * far for own, far in apart) / sum(own for own, _ in apart))
+            stated += share * so_far
         self.holds &= average <= 2 * stated + 2.0**-50
         return replace(told, distance=distance, average=average / weight, stated=stated / weight, stated_most=most)
 
-    def _compare(self, node: _Node, laws: dict[Hidden, dict[Query, int]]) -> tuple[float, float]:
-        """The largest distance of a law of the query from the stated one, and the mean."""
-        law, step = node.step.law, node.step
-        assert law is not None
-        asked = sum(sum(here.values()) for here in laws.values())
-        furthest = mean = Fraction(0)
-        for here in laws.values():
-            own = sum(here.values())
-            if own:
-                both = {*here, *law.sets}
-                stated = dict(zip(law.sets, law.masses, strict=True))
-                apart = sum(abs(here.get(q, 0) * law.denominator - stated.get(q, 0) * own) for q in both)
-                far = Fraction(apart, 2 * own * law.denominator)
-                furthest, mean = max(furthest, far), mean + far * Fraction(own, asked)
-        if step.rounding > COARSE:
-            self.findings.append(_coarse(step))
-        if node.charged + step.charge == 0:
-            self.holds &= furthest <= Fraction(step.rounding) + Fraction(self._slack * step.lag) + Fraction(MISSING)
-        return float(furthest), float(mean)
+    def _by_value(self, row: Joint, private: bool) -> list[int]:
+        """The units of every value of what is hidden of a step, from those of its request."""
+        closed = list(self._setting.sensitive)
+        return list(row) if private else [*row[closed], np.delete(row, closed).sum()]
 
-    def at_the_end(self) -> dict[str, Any]:
-        return {}
+
+def _table(laws: dict[Hidden, dict[Query, int]]) -> Joint:
+    queries = {query for law in laws.values() for query in law}
+    return np.array([[law.get(query, 0) for law in laws.values()] for query in queries], dtype=object)
+
+
+def _share_of(laws: dict[Hidden, dict[Query, int]]) -> float:
+    return float(Fraction(sum(sum(law.values()) for law in laws.values()), ONE))
+
+
+def _apart(law: dict[Query, int], stated: Law | None) -> Fraction:
+    """The total variation between a law in units and the stated one."""
+    assert stated is not None
+    total, due = sum(law.values()), dict(zip(stated.sets, stated.masses, strict=True))
+    both = sum(abs(law.get(q, 0) * stated.denominator - due.get(q, 0) * total) for q in {*law, *due})
+    return Fraction(both, 2 * total * stated.denominator)
 
 
 def _coarse(step: Step) -> Finding:
     message = f"a rounding of {step.rounding:.1e} is stated: too much for one step"
     return Finding("coarse", message, amount=step.rounding)
-
-
-def _by_value(row: Joint, private: bool, sensitive: Sequence[int]) -> list[int]:
-    """The units of every value of what is hidden of a step, from those of its request."""
-    if private:
-        return list(row.tolist())
-    return [*(row[source] for source in sensitive), sum(row[x] for x in range(len(row)) if x not in sensitive)]
 
 
 # The certified bound
@@ -570,13 +508,24 @@ def information_bound(distance: Fraction, values: float) -> float:
 
 
 def _slack(chain: Chain) -> Fraction:
-    """How far a row of floats is from the sum 1, at most. Roundings are stated for the chain as its floats say."""
+    """How far a row of floats is from the sum 1, at most."""
     return max(abs(1 - sum(map(Fraction, row), Fraction(0))) for row in chain.P.tolist())
 
 
-def _walk_slack(slack: Fraction, lag: int) -> Fraction:
-    """What dividing rows by their sums adds: the weight of a walk changes by a factor within ((1 - s) / (1 + s))^lag."""
-    return (((1 + slack) / (1 - slack)) ** lag - 1) / 2
+class _Stated:
+    """The sum of the roundings that a client states along a stream, for the chain as its floats say.
+
+    Here every row is divided by its exact sum, 1 up to s: a walk of `lag` steps changes its weight by a factor within
+    ((1 - s) / (1 + s))^lag, and a row by half of that at most.
+    """
+
+    def __init__(self, setting: _Setting) -> None:
+        self._slack, self._total = _slack(setting.chain), Fraction(0)
+
+    def add(self, step: Step) -> Fraction:
+        factor = ((1 + self._slack) / (1 - self._slack)) ** step.lag
+        self._total += Fraction(step.rounding) + (factor - 1) / 2
+        return self._total
 
 
 def _steps(setting: _Setting) -> list[Step]:
@@ -587,31 +536,24 @@ def _steps(setting: _Setting) -> list[Step]:
     return steps
 
 
-def _as_stated(setting: _Setting) -> StreamAudit:
-    """The bound that follows from what a client states. A race has no table: nothing is checked here."""
-    slack, total, told = _slack(setting.chain), Fraction(0), []
-    for t, (step, values) in enumerate(zip(_steps(setting), setting.values(), strict=True), 1):
-        total += Fraction(step.rounding) + _walk_slack(slack, step.lag)
-        stated = float(total)
-        told.append(Told(t, step.lag == 0, information_bound(total, values), stated=stated, stated_most=stated))
-    return setting.found(STATED, told, True)
-
-
 def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
-    """A certified upper bound at every t, from the encoders of every context of the lags that occur."""
-    slack, told, holds = _slack(setting.chain), [], True
+    """A certified upper bound at every t, from the encoders of every context of the lags that occur.
+
+    A race has no table: of a stream with races only what is stated bounds what is told.
+    """
+    steps, stated, told, holds = _steps(setting), _Stated(setting), [], True
     found: dict[int, Fraction] = {}
-    distance = stated = Fraction(0)
-    for t, (step, values) in enumerate(zip(_steps(setting), setting.values(), strict=True), 1):
-        if step.lag not in found:
+    checked, distance = all(step.sets for step in steps), Fraction(0)
+    for t, (step, values) in enumerate(zip(steps, setting.values(), strict=True), 1):
+        if checked and step.lag not in found:
             found[step.lag] = step_distance(setting.chain, step)
             advance()
-        distance += found[step.lag]
-        stated += Fraction(step.rounding) + _walk_slack(slack, step.lag)
-        holds &= distance <= stated + Fraction(MISSING)
-        numbers = float(distance), float(distance), float(stated), float(stated)
-        told.append(Told(t, step.lag == 0, information_bound(distance, values), 0.0, None, None, *numbers))
-    return setting.found(BOUND, told, holds)
+        most = stated.add(step)
+        distance = distance + found[step.lag] if checked else most
+        holds &= distance <= most + Fraction(MISSING)
+        one = Told(t, step.lag == 0, information_bound(distance, values), stated=float(most), stated_most=float(most))
+        told.append(replace(one, distance=float(distance), average=float(distance)) if checked else one)
+    return setting.found(BOUND if checked else STATED, told, holds)
 
 
 def step_distance(chain: Chain, step: Step) -> Fraction:
@@ -620,33 +562,18 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
     The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
     are rounded down, so what is missing from their sums bounds their error; it is added.
     """
-    n, rows = chain.n, [[Fraction(p) for p in row] for row in chain.P.tolist()]
-    P = np.array([[int(ONE * p / sum(row)) for p in row] for row in rows], dtype=object)
-    power = np.eye(n, dtype=int).astype(object) * ONE
-    for _ in range(step.lag):
-        power = np.array([[sum(row * column) >> BITS for column in P.T] for row in power], dtype=object)
-    common: list[int] | None = None
-    worst = 0
+    n, P = chain.n, _in_units(chain.P)
+    some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
+    sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
+    fixed, worst = sums * ONE // sums.sum(), 0
     for last in range(n):
-        apart = joint_mass = ideal_mass = 0
-        for following in range(n):
-            units = step.encoder(last if step.contexts > 1 else 0, following)
-            if units is None:
-                continue
-            if common is None:
-                sums = (units if step.lag else units[:1]).sum(axis=0).tolist()
-                common = [mass * ONE // sum(sums) for mass in sums]
-            law, reached = [0] * len(common), 0
-            for request in range(n):
-                path, total = int(power[last, request]) * int(P[request, following]) >> BITS, int(units[request].sum())
-                for i in np.flatnonzero(units[request]).tolist():
-                    law[i] += path * int(units[request, i]) // total
-                reached += path
-            ideal = [reached * mass >> BITS for mass in common]
-            apart += sum(abs(one - other) for one, other in zip(law, ideal, strict=True))
-            joint_mass, ideal_mass = joint_mass + sum(law), ideal_mass + sum(ideal)
-        worst = max(worst, apart + (ONE - joint_mass) + (ONE - ideal_mass))
-    return Fraction(worst, 2 * ONE)
+        walk = np.where(np.arange(n) == last, ONE, 0).astype(object)
+        for _ in range(step.lag):
+            walk = (walk[:, None] * P).sum(axis=0) >> BITS
+        joint = (walk[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
+        ideal = fixed[:, None] * ((walk[:, None] * P).sum(axis=0) >> BITS) >> BITS
+        worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
+    return Fraction(int(worst), 2 * ONE)
 
 
 # Sampled streams
@@ -662,7 +589,7 @@ class _Stream:
     contexts: list[int]
 
 
-def _drawn(setting: _Setting, rng: np.random.Generator) -> _Stream:
+def _draw(setting: _Setting, rng: np.random.Generator) -> _Stream:
     client, P = setting.client, setting.chain.P / setting.chain.P.sum(axis=1, keepdims=True)
     found = _Stream([int(rng.choice(len(P), p=setting.start))], [], [], [])
     for t, private in enumerate(setting.statuses):
@@ -675,114 +602,88 @@ def _drawn(setting: _Setting, rng: np.random.Generator) -> _Stream:
     return found
 
 
-def _by_laws(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
-    """The promise `past`: on sampled streams every law is checked against the rows of every hidden past."""
-    chain, rng, steps = setting.chain, np.random.default_rng(seed), len(setting.statuses)
-    distance, stated, sizes, before = (np.zeros((streams, steps)) for _ in range(4))
-    draws, findings, priors = _Draws(setting.client), list[Finding](), _priors(setting)
-    for number in range(streams):
-        stream = _drawn(setting, rng)
-        before[number] = _foretold(setting, stream, priors)
-        for t, step in enumerate(stream.steps):
-            if step.law is None:
-                pasts, sizes[number, t] = Pasts.after_on(chain, setting.sensitive), chain.n
-                continue
-            draws.check(step, stream.contexts[t], stream.path[t])
-            state, law = step.exhibit[0], step.law
-            homes, tables = pasts.homes(state.place, state.joined), {}
-            for context in set(homes[pasts.live].tolist()) - {NOWHERE}:
-                tables[context] = step.encoder(context, 0).copy()
-                tables[context][list(setting.sensitive)] = 0
-            wrong, fits, distance[number, t] = check_past_law(pasts, homes, law, tables)
-            findings += wrong
-            if step.rounding > COARSE:
-                findings.append(_coarse(step))
-            stated[number, t] = step.rounding + (stated[number, t - 1] if step.lag > 1 else 0.0)
-            sizes[number, t] = sum(map(mul, map(len, law.sets), law.masses)) / law.denominator
-            if wrong:
-                break
-            at = law.index[stream.queries[t]]
-            pasts = pasts.after_off(homes, {c: (units[:, at], units.sum(axis=1)) for c, units in tables.items()}, fits)
-        advance()
-    told = []
-    for t, (private, values) in enumerate(zip(setting.statuses, setting.values(), strict=True)):
-        far = float(distance[:, t].max())
-        one = Told(t + 1, private, information_bound(Fraction(far), values), messages=float(sizes[:, t].mean()))
-        if private or setting.sensitive:
-            one = replace(one, before=float(before[:, t].mean()))
-        if not private:
-            numbers = far, float(distance[:, t].mean()), float(stated[:, t].mean()), float(stated[:, t].max())
-            one = replace(one, **dict(zip(("distance", "average", "stated", "stated_most"), numbers, strict=True)))
-        told.append(one)
-    return setting.found(BOUND, told, True, findings=[*draws.findings, *findings])
-
-
 def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
-    """The mean of log2 p(queries | hidden) / p(queries), over sampled streams."""
+    """Sampled streams: an estimate, or (promise `past`) a bound after these pasts, where every law is checked."""
     rng, steps = np.random.default_rng(seed), len(setting.statuses)
-    bits, sizes, before = (np.zeros((streams, steps)) for _ in range(3))
-    priors = _priors(setting)
+    bits, before, sizes, far, stated = (np.zeros((streams, steps)) for _ in range(5))
+    findings: list[Finding] = []
+    checked = isinstance(setting.client, Past) and setting.promise == "past"
     for number in range(streams):
-        stream = _drawn(setting, rng)
-        bits[number] = _ratios(setting, stream)
+        stream = _draw(setting, rng)
+        bits[number], before[number] = _ratios(setting, stream)
         sizes[number] = [len(query) for query in stream.queries]
-        before[number] = _foretold(setting, stream, priors)
+        if checked:
+            _check_laws(setting, stream, far[number], stated[number], findings)
         advance()
     margin = 1.96 * bits.std(axis=0, ddof=1) / np.sqrt(streams)
-    told = [
-        Told(
-            t + 1,
-            private,
-            max(0.0, float(bits[:, t].mean())),
-            float(margin[t]),
-            float(before[:, t].mean()) if setting.promise == "past" and (private or setting.sensitive) else None,
-            float(sizes[:, t].mean()),
-        )
-        for t, private in enumerate(setting.statuses)
-    ]
-    return setting.found(ESTIMATE, told, True)
+    told = []
+    for t, (private, values) in enumerate(zip(setting.statuses, setting.values(), strict=True)):
+        foretold = float(before[:, t].mean()) if setting.promise == "past" and setting.hides(t) else None
+        one = Told(t + 1, private, max(0.0, float(bits[:, t].mean())), float(margin[t]), foretold, sizes[:, t].mean())
+        if checked:
+            most = float(far[:, t].max())
+            one = replace(one, bits=information_bound(Fraction(most), values), margin=0.0, distance=most)
+            one = replace(one, average=far[:, t].mean(), stated=stated[:, t].mean(), stated_most=stated[:, t].max())
+        told.append(one)
+    return setting.found(BOUND if checked else ESTIMATE, told, True, findings)
 
 
-def _ratios(setting: _Setting, stream: _Stream) -> Floats:
-    """What every step of one stream tells, in bits: the logarithm of a ratio of two probabilities of its queries."""
+def _check_laws(setting: _Setting, stream: _Stream, far: Floats, stated: Floats, findings: list[Finding]) -> None:
+    """Check the laws of a stream of the promise `past` against the rows of every hidden past."""
+    assert isinstance(setting.client, Past)
+    for t, step in enumerate(stream.steps):
+        if step.law is None:
+            pasts = Pasts.after_on(setting.chain, setting.sensitive)
+            continue
+        setting.client.check_draw(step, stream.contexts[t], stream.path[t])
+        state, at = step.exhibit[0], step.law.index[stream.queries[t]]
+        homes = pasts.homes(state.place, state.joined)
+        tables = {c: _open_rows(step, c, setting.sensitive) for c in set(homes[pasts.live].tolist()) - {NOWHERE}}
+        wrong, fits, far[t] = check_past_law(pasts, homes, step.law, tables)
+        stated[t] = step.rounding + (stated[t - 1] if step.lag > 1 else 0.0)
+        findings += [*wrong, *([_coarse(step)] if step.rounding > COARSE else [])]
+        if wrong:
+            return
+        pasts = pasts.after_off(homes, {c: (units[:, at], units.sum(axis=1)) for c, units in tables.items()}, fits)
+
+
+def _open_rows(step: Step, context: int, sensitive: Sequence[int]) -> Units:
+    """The encoder of a context without the rows of sensitive requests, which draw from the law itself."""
+    units = step.encoder(context, 0)
+    assert units is not None
+    open_ones = units.copy()
+    open_ones[list(sensitive)] = 0
+    return open_ones
+
+
+def _ratios(setting: _Setting, stream: _Stream) -> tuple[Floats, list[float]]:
+    """What every query of one stream tells in bits, the logarithm of a ratio, and what those before it foretell."""
     n, steps, requests = setting.chain.n, len(stream.steps), Requests(setting.start, setting.chain.P)
     views = [*(step.view(query) for step, query in zip(stream.steps, stream.queries, strict=True)), NOTHING]
-    masks = [np.ones(n) for _ in views]  # of the requests that what is hidden allows
+    masks = np.ones((steps + 1, n))  # of the requests that what is hidden allows
     for t, private in enumerate(setting.statuses):
         if private or stream.path[t] in setting.sensitive:
             masks[t] = np.eye(n)[stream.path[t]]
         else:
-            masks[t][list(setting.sensitive)] = 0.0
+            masks[t, list(setting.sensitive)] = 0.0
 
     def given_hidden(views: Sequence[View]) -> tuple[Floats, Floats]:
         seen = [View(v.chances * mask[:, None], v.contexts, v.comes) for v, mask in zip(views, masks, strict=True)]
         return predict(requests, steps + 1, seen.__getitem__)
 
-    _, plain = predict(requests, steps + 1, views.__getitem__)
+    believed, plain = predict(requests, steps + 1, views.__getitem__)
+    priors, _ = predict(requests, steps + 1, lambda t: NOTHING)
+    foretold = [
+        divergence(*(hidden_part(rows[t], private, setting.sensitive) for rows in (believed, priors)))
+        for t, private in enumerate(setting.statuses)
+    ]
     before, given = given_hidden(views)
     if setting.promise == "past":
-        own = np.log2([row @ mask for row, mask in zip(before, masks, strict=True)])
-        return (np.diff(given, prepend=0.0) - own - np.diff(plain, prepend=0.0))[:-1]
+        own = np.log2((before * masks).sum(axis=1))
+        return (np.diff(given, prepend=0.0) - own - np.diff(plain, prepend=0.0))[:-1], foretold
     alone, without = given_hidden([NOTHING] * len(views))
     ends = [np.log2(rows[np.arange(1, steps + 1), stream.path[1:]]) for rows in (before, alone)]
-    return given[:-1] + ends[0] - without[:-1] - ends[1] - plain[:-1]
-
-
-def _priors(setting: _Setting) -> list[Floats]:
-    laws = [setting.start]
-    for _ in setting.statuses[1:]:
-        laws.append(times(laws[-1], setting.chain.P))
-    return laws
-
-
-def _foretold(setting: _Setting, stream: _Stream, priors: Sequence[Floats]) -> list[float]:
-    """Bits that the queries before each step tell about what is hidden of it."""
-    views = [step.view(query) for step, query in zip(stream.steps, stream.queries, strict=True)]
-    before, _ = predict(Requests(setting.start, setting.chain.P), len(views), views.__getitem__)
-    return [
-        divergence(*(hidden_part(row, private, setting.sensitive) for row in rows))
-        for private, rows in zip(setting.statuses, zip(before, priors, strict=True), strict=True)
-    ]
+    return given[:-1] + ends[0] - without[:-1] - ends[1] - plain[:-1], foretold
 
 
 # Requests that follow another chain
@@ -798,36 +699,31 @@ def _misfit(setting: _Setting, used: Chain, found: StreamAudit) -> Misfit:
     sources, else d_{t-1} (and 0 with the promise `both`). A query then is off by d_t + e_t on average, and tells
     h(d_t) + h(e_t) + (d_t + e_t) log2 |hidden| bits at most. docs/explanation/misfit.md has the proofs.
     """
-    true, both, sensitive = setting.chain, setting.promise == "both", bool(setting.sensitive)
-    apart = cache(lambda lag: misfit(true, used, lag)) if both else _row_misfit(true, used)
+    true, both = setting.chain, setting.promise == "both"
     law = last = setting.start
     mean = worst = now = Fraction(0)
-    distances, anywhere, allowed, bits = [], [], [], []
+    columns: list[tuple[float, float, float, float]] = []
     steps = zip(setting.statuses, lags_of(setting.statuses), found.steps, setting.values(), strict=True)
     for private, lag, told, values in steps:
-        if both:
-            last = law if private else last
-            here = apart(lag)
-        else:
-            mean, worst = (Fraction(0), Fraction(0)) if private else (mean, worst)
-            here = np.zeros(true.n) if private else apart
-        mean += Fraction(float(times(last, here)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
-        worst += Fraction(float(here.max()))
-        rounding = Fraction(told.stated_most or 0.0)
-        earlier = Fraction(0) if both or private else now
+        last = law if both and private else last
+        if private and not both:
+            mean = worst = Fraction(0)
+        apart = misfit(true, used, lag) if both else row_misfit(true, used) * (not private)
+        mean += Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
+        worst += Fraction(float(apart.max()))
+        rounding, earlier = Fraction(told.stated_most or 0.0), Fraction(0) if both or private else now
         now = mean + rounding
-        earlier = now if sensitive else earlier
-        distances.append(up(now) + 0.0)
-        anywhere.append(up(worst + rounding) + 0.0)
-        allowed.append(up(2 * now if both else now + earlier) + 0.0)
-        bits.append(min(values, information_bound(now, values) + information_bound(earlier, values)))
+        earlier = now if setting.sensitive else earlier
+        bits = min(values, information_bound(now, values) + information_bound(earlier, values))
+        columns.append((up(now), up(worst + rounding), up(2 * now if both else now + earlier), bits))
         last, law = last if both else law, times(law, true.P)
+    distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
     ends = [t for t in range(len(anywhere)) if t + 1 == len(anywhere) or setting.statuses[t + 1]]
     guess = anywhere[-1] if both else 2 * sum(anywhere[t] for t in ends)
-    return Misfit(tuple(distances), tuple(anywhere), tuple(allowed), tuple(bits), min(1.0, guess))
+    return Misfit(distances, anywhere, allowed, most, min(1.0, guess))
 
 
-def _row_misfit(true: Chain, used: Chain) -> Floats:
+def row_misfit(true: Chain, used: Chain) -> Floats:
     """eps(x), rounded up."""
     apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
     return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)
@@ -850,21 +746,18 @@ def _switching(setting: _Setting, sources: set[int]) -> StreamAudit:
 
     Beside it, what one tells who goes ON as often by chance, whom the promise covers.
     """
-    n = setting.chain.n
+    n, targets = setting.chain.n, range(2, len(setting.statuses) + 1)
     if len(sources) == n:
         raise OnoffError(f"all {n} sources are asked for ON: name some, and not all")
     wanted = np.isin(np.arange(n), list(sources)).astype(np.float64)
     chance = np.full(n, float(times(setting.start, wanted)))
-    switched, by_chance = (
-        tuple(_told_of(setting, chances, step) for step in range(2, len(setting.statuses) + 1))
-        for chances in (wanted, chance)
-    )
+    switched, by_chance = (tuple(_told_of(setting, chances, t) for t in targets) for chances in (wanted, chance))
     return replace(setting.found(EXACT, (), True), holds=None, switched=switched, by_chance=by_chance)
 
 
 def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
     """What all statuses and queries tell about the request of step `target`, if it was ON; chances[x] of going ON."""
-    client, steps = setting.client, len(setting.statuses)
+    client, n, steps = setting.client, setting.chain.n, len(setting.statuses)
     on = np.array([int(ONE * Fraction(p)) for p in chances.tolist()], dtype=object)
 
     def keep(hidden: Hidden, request: int, private: bool, t: int) -> Hidden | None:
@@ -872,32 +765,21 @@ def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
             return hidden
         return (request,) if private else None
 
-    def after(step: Step, t: int, query: Query) -> list[tuple[Step | None, Joint | None]]:
-        if t + 1 == steps:
-            return [(None, None)]
+    def after(step: Step, query: Query) -> Next:
         return [(client.on(), on), (client.off(step, query), ONE - on)]
 
     walk = _Walk(setting, keep)
-    nodes, parts = walk.first(), list[_Part]()
-    for t in range(steps):
-        asked = [(node, part) for node in nodes for part in walk.ask(node, t, partial(after, node.step, t))]
-        parts = [part for _, part in asked]
-        nodes = walk.gather(asked) if t + 1 < steps else []
-    told = np.concatenate([_with_labels(part, [((x,), 0) for x in range(setting.chain.n)]) for part in parts])
-    joint = told.sum(axis=2)  # [view, request of the target]
-    prior = _priors(setting)[target - 1]
-    return _measured(target, joint[joint.astype(bool).any(axis=1)], prior)
-
-
-def _measured(step: int, told: Joint, prior: Floats) -> Switched:
-    """`told[view, request]`: the probability of both, with the request made ON."""
-    guess = float(prior.max())
-    if not len(told):
-        return Switched(step, 0.0, 0.0, guess, guess)
-    law = told.astype(np.float64) / float(ONE)
-    frequency = float(law.sum())
-    independent = law.sum(axis=1, keepdims=True) * prior
-    used = law > 0
+    nodes, prior = walk.first, setting.start
+    for t in range(steps - 1):
+        nodes = walk.gather(walk.ask(nodes, t, after))
+        prior = times(prior, setting.chain.P) if t + 1 < target else prior
+    parts = walk.ask(nodes, steps - 1, lambda step, query: [(None, None)])
+    told = np.concatenate([part.with_labels([((x,), 0) for x in range(n)]) for part in parts]).sum(axis=2)
+    law = told.astype(np.float64) / float(ONE)  # [view, request], with the request made ON
+    frequency, guess = float(law.sum()), float(prior.max())
+    if not frequency:
+        return Switched(target, 0.0, 0.0, guess, guess)
+    used, independent = law > 0, law.sum(axis=1, keepdims=True) * prior
     gained = float((law[used] * np.log2(law[used] / independent[used])).sum()) / frequency
     most = min(1.0, float(law.max(axis=1).sum()) / frequency)
-    return Switched(step, frequency, max(0.0, round(gained, 12)), guess, most)
+    return Switched(target, frequency, max(0.0, round(gained, 12)), guess, most)
