@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
-from onoff.apps.cli.printing import plain_data, print_json
-from onoff.apps.cli.shape import PLAN
-from onoff.apps.tone import note
+from onoff.apps.cli.options import PLAN, AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
+from onoff.apps.cli.output import note, plain_data, print_json
 from onoff.errors import FOUND, OnoffError
 from onoff.foreign import plain
 

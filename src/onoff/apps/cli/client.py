@@ -13,6 +13,7 @@ import typer
 
 from onoff.apps.cli.fetched import deliver
 from onoff.apps.cli.options import (
+    READ,
     TOKEN,
     AsJson,
     Background,
@@ -31,10 +32,8 @@ from onoff.apps.cli.options import (
     parse_sources,
     parse_switch,
 )
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import READ
+from onoff.apps.cli.output import note, print_json
 from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner, with_journal
-from onoff.apps.tone import note
 from onoff.errors import ChainError, JournalError, NothingPending, SourceError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.apps.cli.printing import print_json
+from onoff.apps.cli.output import detail, note, print_json
 from onoff.apps.cli.telling import with_journal
-from onoff.apps.tone import detail, note
 from onoff.errors import OnoffError, SourceError
 from onoff.foreign import plain_text
 
@@ -133,7 +132,7 @@ def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:
 
 def tell_step(row: StepRow, names: Sequence[str]) -> None:
     """Say with -v what was asked for in a step, and what it took."""
-    from onoff.apps.terminal import counted, size
+    from onoff.apps.cli.output import counted, size
     from onoff.types import PlanName
 
     shown = ", ".join(names[x] for x in row.query[:MOST_NAMED]) + (", ..." if len(row.query) > MOST_NAMED else "")

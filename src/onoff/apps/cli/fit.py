@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onoff.apps.cli.options import (
+    PLAN,
     AsJson,
     LogFormat,
     OneUser,
@@ -19,10 +20,8 @@ from onoff.apps.cli.options import (
     UserColumn,
     parse_lags,
 )
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import PLAN
+from onoff.apps.cli.output import note, print_json
 from onoff.apps.ending import ended_in_order
-from onoff.apps.tone import aside, note
 from onoff.errors import LogError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
 ) -> None:
     """Fit a chain to a log of requests, and say what it is worth and what privacy will cost."""
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.logs import fitting
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
@@ -146,7 +145,7 @@ def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, ope
         showing.print_fit(result.report, out, open_only)
     if plot is not None:
         showing.plot_costs(result.report, plot, out)
-        aside(f"drawn: {plot}")
+        note(f"drawn: {plot}")
 
 
 def parse_gap(text: str) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import time
 
 
 def main() -> None:
@@ -15,7 +15,6 @@ def main() -> None:
     """
     import warnings
 
-    _open_closed_streams()
     warnings.filterwarnings("ignore", module="joblib")  # what matters comes back as an error of ours
     try:
         code = _run()
@@ -26,13 +25,6 @@ def main() -> None:
     sys.exit(code)
 
 
-def _open_closed_streams() -> None:
-    """Let a standard stream that the caller has closed be empty, or lead nowhere: Python has None in its place."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
 def _run() -> int:
     """The exit code of the command."""
     import io
@@ -40,6 +32,7 @@ def _run() -> int:
     import typer
 
     from onoff.apps.cli.app import app
+    from onoff.apps.cli.output import detail, start_log
     from onoff.errors import STOPPED, USAGE, OnoffError
     from onoff.files import told
 
@@ -47,17 +40,32 @@ def _run() -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without our letters is no reason to stop
+    start_log()
+    began = time.monotonic()
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
         return _failed(error.format_message() if hasattr(error, "format_message") else str(error), USAGE)
     except OnoffError as error:
+        detail(_origin(error))
         return _failed(str(error), error.exit_code)
     except OSError as error:
+        detail(_origin(error))
         return _failed(told(error), USAGE)
     except typer.Abort:
         return STOPPED
+    finally:
+        detail(f"took {time.monotonic() - began:.2f} s")
     return code if isinstance(code, int) else 0
+
+
+def _origin(error: Exception) -> str:
+    """Where an error came from: the place in our code, and the error that it stands for."""
+    import traceback
+
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    cause = f", after {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
+    return f"{type(error).__name__} from {place.name} (line {place.lineno}){cause}"
 
 
 def _failed(message: str, code: int) -> int:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, Deadline
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import READ
+from onoff.apps.cli.options import READ, AsJson, Deadline
+from onoff.apps.cli.output import print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +30,7 @@ def measure(
     """
     import asyncio
 
-    from onoff.apps.terminal import counted, size
+    from onoff.apps.cli.output import counted, size
     from onoff.client.measuring import Measured, measured_before
     from onoff.client.measuring import measure as visit
     from onoff.client.transport.web import HttpTransport

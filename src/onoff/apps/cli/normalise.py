@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.shape import PLAN
+from onoff.apps.cli.options import PLAN
 from onoff.errors import ChainError
 
 if TYPE_CHECKING:

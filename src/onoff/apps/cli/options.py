@@ -1,18 +1,72 @@
-"""Options that several commands read in the same way."""
+"""Options that several commands share, and how they are read."""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
+from onoff.apps.cli.output import LOG
 from onoff.errors import OnoffError
 from onoff.extras import need
 
+READ, PLAN, SERVE, STUDY, AUDIT = "Read", "Plan", "Serve", "Study", "Audit"  # panels of `onoff --help`
 MOST = 100_000
 TOKEN = "ONOFF_TOKEN"  # the variable of the environment that has a reader's token
+
+
+def _level(level: int) -> Callable[[bool], None]:
+    """Set the level of the logger if an option is given."""
+    return lambda given: LOG.setLevel(level) if given else None
+
+
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "-q", "--quiet", callback=_level(logging.ERROR), expose_value=False, help="Say nothing on stderr but errors."
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "-v",
+        "--verbose",
+        callback=_level(logging.DEBUG),
+        expose_value=False,
+        help="Say on stderr what was done, and how long it took.",
+    ),
+]
+
+
+def _loudness() -> list[Any]:
+    """The parameters `-q` and `-v` of every command."""
+    having = typer.Typer(add_completion=False)
+
+    @having.command()
+    def both(quiet: Quiet = False, verbose: Verbose = False) -> None:
+        pass
+
+    return get_command(having).params
+
+
+class Command(TyperCommand):
+    """A command with `-q` and `-v` after its own options."""
+
+    def __init__(self, *words: Any, params: list[Any] | None = None, **settings: Any) -> None:
+        super().__init__(*words, params=[*(params or []), *_loudness()], **settings)
+
+
+class App(typer.Typer):
+    """Commands that can be told to be quiet or verbose."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        return super().command(name, cls=Command, **settings)
 
 
 def _with_dask(address: str | None) -> str | None:

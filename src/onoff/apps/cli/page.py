@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.shape import STUDY
+from onoff.apps.cli.options import STUDY
 
 
 def register(app: typer.Typer) -> None:

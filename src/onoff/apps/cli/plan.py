@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import PLAN
+from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags
+from onoff.apps.cli.output import note, percent, print_json, print_table
 from onoff.apps.ending import ended_in_order
-from onoff.apps.tone import aside
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
     from onoff.plans.store import PlanStore
-    from onoff.schemes.realisation.looking import Spread
 
-DIVIDE_FROM = 200  # sources from which the flows of one plan keep the workers of a cluster busy
+BOUND_LIMIT = 300  # sources beyond which outer bounds take long
 
 
 def register(app: typer.Typer) -> None:
@@ -40,56 +38,41 @@ def plan(
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each lag.")] = None,
-    lengths: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON: the length of each message, by name; the unit of cost.")
-    ] = None,
     jobs: Jobs = None,
     dask: Dask = None,
     as_json: AsJson = False,
 ) -> None:
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
-    from contextlib import closing
-
-    from onoff.apps.planprogress import plan_progress
-    from onoff.apps.terminal import print_plans
-    from onoff.apps.workers import Failed, compute
+    from onoff.apps.parallel import compute, use_workers
+    from onoff.apps.progress import progress
     from onoff.model.chain import Chain
-    from onoff.plans.lengths import read_lengths
     from onoff.plans.store import PlanStore
 
     wanted = parse_lags(lags)
     loaded = Chain.load(chain)
-    store = PlanStore(loaded, out, None if lengths is None else read_lengths(lengths, loaded.names))
-    plans: dict[int, Plan] = {}
+    store = PlanStore(loaded, out)
+    plans = {lag: found for lag in wanted if (found := _kept(store, lag, gap, scheme)) is not None}
+    missing = [lag for lag in wanted if lag not in plans]
     failed: dict[int, str] = {}
+    calls = [(loaded, lag, scheme, gap, time_limit) for lag in missing]
     try:
-        with plan_progress(wanted) as shown:
-            for lag in wanted:
-                if (found := _kept(store, lag, gap, scheme)) is not None:
-                    plans[lag] = found
-                    shown.done(lag, found)
-            large = loaded.n >= DIVIDE_FROM
-            notes = shown.notes if dask is None or large else None
-            cells = {
-                lag: (loaded, lag, scheme, store.lengths, gap, time_limit, notes) for lag in wanted if lag not in plans
-            }
-            with closing(compute(_make, cells, jobs, dask, divide=large)) as results:
-                for lag, made in results:
-                    if isinstance(made, Failed):
-                        failed[lag] = made.error
-                        continue
-                    if not store.save(made):
-                        aside(f"lag {lag}: a plan that costs no more was there already, and is kept")
-                    plans[lag] = made
-                    shown.done(lag, made)
+        with use_workers(jobs, dask), progress("plans")(len(missing)) as advance:
+            for index, made in compute(_make, calls):
+                advance()
+                if isinstance(made, str):
+                    failed[missing[index]] = made
+                    continue
+                if not store.save(made):
+                    note(f"lag {made.lag}: a plan that costs no more was there already, and is kept")
+                plans[missing[index]] = made
     except (KeyboardInterrupt, ClusterError):
-        aside(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}")
+        note(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}")
         raise
     made_plans = [plans[lag] for lag in wanted if lag in plans]
     if as_json:
-        print_json({"directory": store.directory, "plans": [told_plan(one) for one in made_plans], "failed": failed})
+        print_json(Plans(store.directory, tuple(map(_summary, made_plans)), failed))
     elif made_plans:
-        print_plans(made_plans)
+        _print(made_plans)
         print(store.directory)
     if failed:
         raise PlanError("; ".join(_failures(failed)))
@@ -103,8 +86,11 @@ def _failures(failed: Mapping[int, str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class ToldPlan:
-    """What a plan states of itself: its cost beside what any scheme costs at least, and its rounding per step."""
+class PlanSummary:
+    """What a plan states of itself: its cost beside what any scheme costs at least, and its rounding per step.
+
+    The cost of a plan without a table is `estimated`.
+    """
 
     lag: int
     scheme: str
@@ -115,39 +101,45 @@ class ToldPlan:
     estimated: bool
 
 
-def told_plan(plan: Plan) -> ToldPlan:
-    """A plan without its law."""
+@dataclass(frozen=True)
+class Plans:
+    """The plans of the lags that were asked for, where they are, and the error of each lag that has none."""
+
+    directory: Path
+    plans: tuple[PlanSummary, ...]
+    failed: Mapping[int, str]
+
+
+def _summary(plan: Plan) -> PlanSummary:
     bounds = plan.cost, plan.lower_bound, plan.gap
-    return ToldPlan(plan.lag, plan.scheme, *bounds, plan.rounding, plan.estimated)
+    return PlanSummary(plan.lag, plan.scheme, *bounds, plan.rounding, plan.estimated)
 
 
-def _make(
-    chain: Chain,
-    lag: int,
-    scheme: str,
-    lengths: tuple[float, ...] | None,
-    gap: float,
-    time_limit: float | None,
-    notes: Path | None,
-    spread: Spread | None = None,
-) -> Plan:
-    """One plan, made in any process. Its progress is noted in a file that the progress bar reads."""
+def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | None) -> Plan | str:
+    """One plan, made in any process, or why there is none."""
     from onoff.plans.making import plan as make
 
-    note = None if notes is None else notes / str(lag)
-    tell = None if note is None else lambda cost, bound: _noted(note, f"{cost} {bound}")
     try:
-        if note is not None:
-            _noted(note, "")
-        return make(chain, lag, scheme, lengths=lengths, gap=gap, time_limit=time_limit, progress=tell, spread=spread)
-    finally:
-        if note is not None:
-            note.unlink(missing_ok=True)
+        return make(chain, lag, scheme, gap=gap, time_limit=time_limit)
+    except PlanError as error:
+        return str(error)
 
 
-def _noted(note: Path, words: str) -> None:
-    with suppress(OSError):  # the bar is gone; that is no reason to stop
-        note.write_text(words)
+def _print(plans: Sequence[Plan]) -> None:
+    """Print the plans, and how well they serve the lags in between."""
+    rows = []
+    for made in plans:
+        costs = f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap)
+        rows.append((str(made.lag), made.scheme, *costs, f"2^{math.log2(made.rounding):.1f}"))
+    headings = ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step")
+    print_table("plans, cost in messages per request", headings, rows)
+    between = [(made, after.lag - 1) for made, after in pairwise(plans) if after.lag > made.lag + 1]
+    if between and plans[0].n <= BOUND_LIMIT:
+        made, lag = max(between, key=lambda pair: pair[0].excess_at(pair[1]))
+        print(
+            f"lags in between are served by the plan before them, at most {percent(made.excess_at(lag))} above the "
+            f"outer bound of the lag (at lag {lag})"
+        )
 
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:

@@ -11,6 +11,7 @@ import typer
 
 from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import (
+    READ,
     TOKEN,
     AsJson,
     Background,
@@ -28,10 +29,8 @@ from onoff.apps.cli.options import (
     Urls,
     parse_sources,
 )
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import READ
+from onoff.apps.cli.output import note, print_json
 from onoff.apps.cli.telling import explained, note_new, note_planner
-from onoff.apps.tone import note
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ async def _play(
     asked: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
 ) -> tuple[Played, list[StepRow]]:
     """What was played, and the steps that were made for it now."""
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.client.playing import play_file
     from onoff.client.settings import SINCE, since_from
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onoff.apps.cli.options import (
+    READ,
     TOKEN,
     Cache,
     Deadline,
@@ -22,9 +23,8 @@ from onoff.apps.cli.options import (
     parse_sources,
     parse_switch,
 )
-from onoff.apps.cli.shape import READ
+from onoff.apps.cli.output import note
 from onoff.apps.cli.telling import note_new
-from onoff.apps.tone import note
 from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from onoff.apps.cli.shape import SERVE
-from onoff.apps.tone import note
+from onoff.apps.cli.options import SERVE
+from onoff.apps.cli.output import note
 from onoff.errors import OnoffError, StoreUnavailable
 from onoff.files import check_file, read_text
 from onoff.wire import Catalogue

@@ -6,8 +6,8 @@ import shlex
 from math import ceil
 from pathlib import Path
 
+from onoff.apps.cli.output import counted, print_table
 from onoff.apps.plots import save_costs
-from onoff.apps.terminal import counted, print_table
 from onoff.extras import need
 from onoff.logs.fitting import Report
 from onoff.model.misfit import lasting, too_few

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onoff.apps.cli.output import amount, counted, percent, print_table, size, unit
 from onoff.apps.status import BOUND_LIMIT
-from onoff.apps.terminal import amount, counted, percent, print_table, size, unit
 from onoff.foreign import plain
 from onoff.model.bounds import outer_bound
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson
-from onoff.apps.cli.shape import STUDY
+from onoff.apps.cli.options import STUDY, AsJson
 from onoff.apps.ending import ended_in_order
 from onoff.errors import FOUND
 
@@ -36,14 +35,14 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
-    from onoff.apps import terminal as report
-    from onoff.apps.cli.printing import print_json
+    from onoff.apps.cli.output import print_json
     from onoff.apps.demo import demonstrate
     from onoff.apps.demo.story import opening, story
+    from onoff.apps.progress import progress
 
     if not as_json:
         print("\n".join([*opening(steps), ""]), flush=True)
-    result = demonstrate(steps, seed, report.progress("demonstration"))
+    result = demonstrate(steps, seed, progress("demonstration"))
     if as_json:
         print_json(result)
     else:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.apps.tone import note
+from onoff.apps.cli.output import note
 from onoff.errors import Announced, JournalError, OnoffError, PendingRequest, RefusedByServer, StaleStep, TransportError
 from onoff.files import told
 

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import READ
+from onoff.apps.cli.options import READ, AsJson
+from onoff.apps.cli.output import print_json
 from onoff.errors import CatalogueError, OnoffError
 from onoff.foreign import LONG, plain
 
@@ -39,7 +38,7 @@ def urls(
     """
     import asyncio
 
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.client.urls import find_urls
     from onoff.files import check_file, write_atomically
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from onoff.apps.everydayrates import EverydayRates, everyday_rates
-from onoff.apps.terminal import Rate, rates
+import numpy as np
+
+from onoff.apps.costs import simulate
+from onoff.apps.day import MOST_STEPS, SETTLED
 from onoff.errors import OnoffError
+from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
-from onoff.types import Advance, quiet
+from onoff.plans.base import Plan
+from onoff.plans.making import plan
+from onoff.schemes.paper import LIMIT as PAPER_LIMIT
+from onoff.schemes.paper import paper
+from onoff.types import Floats
 
 STEPS = range(1, 9)
 SECONDS = 2.0  # for each optimum of the announced mode
@@ -44,45 +50,52 @@ async def costs(chain: Chain, sensitive: tuple[int, ...], known: Costs | None = 
     found = known or Costs(1, chain.n)
     found = replace(found, locked=(), long_run=None)
     if not found.past:
-        found = replace(found, past=(await _everyday(chain, (), STREAMS))[0])
+        found = replace(found, past=_mean(await _simulated(chain, (), STREAMS, len(STEPS))))
         yield found
     if sensitive:
-        locked, long_run = await _everyday(chain, sensitive, STREAMS_LOCKED)
-        found = replace(found, locked=locked, long_run=long_run)
+        streams = await _simulated(chain, sensitive, STREAMS_LOCKED, MOST_STEPS)
+        found = replace(found, locked=_mean(streams), long_run=float(streams[:, SETTLED - 1 :].mean()))
         yield found
     for step in STEPS[len(found.both) :]:
-        [row] = await asyncio.to_thread(rates, chain, [step], quiet, SECONDS)
-        found = _with(found, row)
+        made = await asyncio.to_thread(plan, chain, step, time_limit=SECONDS)
+        cost = await asyncio.to_thread(_paper, chain, step)
+        found = _with(replace(found, paper=(*found.paper, cost)), made)
         yield found
 
 
-async def _everyday(chain: Chain, sensitive: tuple[int, ...], streams: int) -> tuple[tuple[float, ...], float | None]:
-    """The costs of the everyday mode, and of the long run. Who stops waiting stops the simulation, too."""
+async def _simulated(chain: Chain, sensitive: tuple[int, ...], streams: int, steps: int) -> Floats:
+    """The cost of each step of each stream. Who stops waiting stops the simulation, too."""
     stopped = threading.Event()
 
-    @contextmanager
-    def bar(_: int | None) -> Iterator[Advance]:
-        def advance() -> None:
+    def run() -> Floats:
+        rows = []
+        for number in range(streams):
             if stopped.is_set():
                 raise OnoffError("nobody waits for these costs any more")
-
-        yield advance
-
-    def simulate() -> EverydayRates:
-        return everyday_rates(chain, STEPS, sensitive, streams=streams, announced=False, bar=bar)
+            rows.append(simulate(chain, sensitive, steps, f"1/{number}").expected.sum(axis=1))
+        return np.array(rows)
 
     try:
-        rows = await asyncio.to_thread(simulate)
+        return await asyncio.to_thread(run)
     except asyncio.CancelledError:
         stopped.set()
         raise
-    return tuple(row.past for row in rows.rows), None if rows.long_run is None else rows.long_run[0]
 
 
-def _with(found: Costs, row: Rate) -> Costs:
-    best, gap = row.optimum, row.gap
+def _mean(streams: Floats) -> tuple[float, ...]:
+    return tuple(streams.mean(axis=0)[: len(STEPS)].tolist())
+
+
+def _paper(chain: Chain, lag: int) -> float:
+    """The cost of the paper's scheme, or the bound on it where that takes too long."""
+    posterior = chain.posterior(lag)
+    return float(paper(posterior).cost if chain.n <= PAPER_LIMIT else bounds(posterior).inner)
+
+
+def _with(found: Costs, made: Plan) -> Costs:
+    """The costs with those of one plan more."""
+    best, gap = made.cost, made.gap
     if found.both and found.both[-1] < best:  # time was short: a plan serves larger lags, too
         bound, best = best / (1 + gap), found.both[-1]
         gap = best / bound - 1
-    paper = row.inner if row.paper is None else row.paper
-    return replace(found, paper=(*found.paper, paper), both=(*found.both, best), gap=max(found.gap, gap))
+    return replace(found, both=(*found.both, best), gap=max(found.gap, gap))

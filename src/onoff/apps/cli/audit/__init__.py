@@ -5,17 +5,15 @@ from __future__ import annotations
 import typer
 
 from onoff.apps.cli.audit import joint, plan, real, switching, transcript
-from onoff.apps.cli.shape import AUDIT, App, Commands
+from onoff.apps.cli.options import AUDIT, App
 
 
 def register(app: typer.Typer) -> None:
     audit = App(
-        cls=Commands,
         help="Check the promise without believing the planner: what can the server learn?",
         epilog="Example: onoff audit plan chain.csv plans",
         invoke_without_command=True,
         callback=_help_by_default,
-        rich_markup_mode=None,
     )
     for part in (plan, joint, switching, transcript, real):
         part.register(audit)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onoff.apps.cli.audit.showjoint import at_most, bits, first_request
-from onoff.apps.cli.printing import plain_data, print_json
-from onoff.apps.terminal import print_table, progress
-from onoff.apps.tone import aside
+from onoff.apps.cli.output import note, plain_data, print_json, print_table
+from onoff.apps.progress import progress
 
 if TYPE_CHECKING:
     from onoff.audit.everyday import Compared, Misfit, Streams, Told
@@ -55,7 +54,7 @@ def audit_past(
         print(first_request(chain, uniform))
     if plot is not None:
         _plot(found, plot)
-        aside(f"drawn: {plot}")
+        note(f"drawn: {plot}")
     return found.holds
 
 

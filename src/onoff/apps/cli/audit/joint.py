@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, parse_sources
-from onoff.apps.cli.printing import plain_data, print_json
-from onoff.apps.cli.shape import AUDIT
-from onoff.apps.tone import aside
+from onoff.apps.cli.options import AUDIT, AsJson, parse_sources
+from onoff.apps.cli.output import note, plain_data, print_json
 from onoff.errors import FOUND, OnoffError
 from onoff.schemes import SCHEMES, listed
 
@@ -116,7 +114,7 @@ class _Asked:
 def _told(asked: _Asked, as_json: bool, plot: Path | None) -> bool:
     """Print and draw what streams of the chain tell, for each scheme; whether none tells more than it states."""
     from onoff.apps.cli.audit import showjoint
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.joint import audit_joint
 
     findings = [
@@ -133,7 +131,7 @@ def _told(asked: _Asked, as_json: bool, plot: Path | None) -> bool:
         print(showjoint.first_request(asked.chain, asked.uniform))
     if plot is not None:
         showjoint.plot_joint(asked.statuses, findings, plot)
-        aside(f"drawn: {plot}")
+        note(f"drawn: {plot}")
     return all(finding.holds for finding in findings)
 
 
@@ -188,7 +186,7 @@ def read_plan(file: Path, chain: Chain) -> Plan:
 
 def plans_for(name: str, chain: Chain, statuses: Sequence[bool], given: Sequence[Plan] = ()) -> list[Plan]:
     """The given plans of a scheme, or else one made for each lag of these statuses; none if it needs none."""
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.joint.auditing import WITHOUT_PLANS, lags_needed
     from onoff.plans.making import plan
 

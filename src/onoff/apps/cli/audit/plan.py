@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.apps.cli.options import AsJson, parse_lags
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import AUDIT
-from onoff.apps.tone import note
+from onoff.apps.cli.options import AUDIT, AsJson, parse_lags
+from onoff.apps.cli.output import note, print_json
 from onoff.errors import FOUND
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.plan import audit_plan, plan_files
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
@@ -65,7 +63,7 @@ def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:
     """The verdict in words, line by line."""
     from fractions import Fraction
 
-    from onoff.apps.terminal import percent
+    from onoff.apps.cli.output import percent
     from onoff.audit.plan import races
     from onoff.audit.plan.record import Estimate, Table
     from onoff.model.rounding import down, up

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.apps.cli.options import AsJson, parse_lags
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import AUDIT
-from onoff.apps.tone import aside
+from onoff.apps.cli.options import AUDIT, AsJson, parse_lags
+from onoff.apps.cli.output import note, print_json
 from onoff.errors import OnoffError
 from onoff.schemes import AUTO, listed, tables
 
@@ -59,7 +57,7 @@ def real(
 
     The server knows habits of the second order, from other people than those it attacks. Ctrl-C prints what it has.
     """
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.real import audit_real, people, split
     from onoff.logs.sequences import read
     from onoff.model.chain import Chain
@@ -89,7 +87,7 @@ def _present(
 ) -> None:
     """Print what was found, as `data` or by `show`. If Ctrl-C stopped it, say so, and go on with stopping."""
     if found.stopped:
-        aside(f"stopped after {found.attacked} of {found.wanted} people")
+        note(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
         print_json(data())
     else:
@@ -103,7 +101,7 @@ def _past(
 ) -> None:
     """The everyday mode on real people."""
     from onoff.apps.cli.audit.showpast import past_as_dict, print_past
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.real import audit_real_past
     from onoff.everyday import Everyday
 
@@ -116,17 +114,17 @@ def _past(
 
 def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     """One plan with a table for each lag."""
-    from onoff.apps.planprogress import plan_progress
+    from onoff.apps.progress import progress
     from onoff.audit.models import has_table
     from onoff.plans.making import plan
 
     plans: list[Plan] = []
-    with plan_progress(lags) as shown:
+    with progress("plans")(len(lags)) as advance:
         for lag in lags:
             made = plan(chain, lag, scheme)
             if not has_table(made):
                 raise OnoffError(f"the scheme {scheme!r} has no table to attack: choose {listed(AUTO, *tables())}")
-            shown.done(lag, made)
+            advance()
             plans.append(made)
     return plans
 
@@ -143,7 +141,7 @@ def _as_dict(parts: Split, found: RealAudit) -> dict[str, Any]:
 
 
 def _print(parts: Split, found: RealAudit) -> None:
-    from onoff.apps.terminal import print_table
+    from onoff.apps.cli.output import print_table
     from onoff.audit.real.people import SERVERS
     from onoff.audit.real.replay import REAL
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.apps.cli.audit.showing import IN_VAIN, UNTESTED, print_repeats, print_rules, rules_as_dict, warn
 from onoff.apps.cli.audit.showjoint import bits
-from onoff.apps.terminal import print_table
+from onoff.apps.cli.output import print_table
 
 if TYPE_CHECKING:
     from onoff.audit.transcript.everyday import EverydayAudit

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from onoff.apps.terminal import print_table
+from onoff.apps.cli.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

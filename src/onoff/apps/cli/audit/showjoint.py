@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.apps.terminal import print_table
+from onoff.apps.cli.output import print_table
 from onoff.audit.setting import stationary_start
 
 if TYPE_CHECKING:

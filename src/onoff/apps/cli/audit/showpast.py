@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from onoff.apps.cli.audit.real import cell, interval
-from onoff.apps.terminal import print_table
+from onoff.apps.cli.output import print_table
 
 if TYPE_CHECKING:
     from onoff.audit.real import RealPast, Split

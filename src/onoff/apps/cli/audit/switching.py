@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import AUDIT
+from onoff.apps.cli.options import AUDIT, AsJson
+from onoff.apps.cli.output import print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +29,7 @@ def switching(
     """
     from onoff.apps.cli.audit.joint import plans_for
     from onoff.apps.cli.audit.showjoint import bits, first_request
-    from onoff.apps.terminal import print_table
+    from onoff.apps.cli.output import print_table
     from onoff.audit.joint import audit_switching
     from onoff.model.chain import Chain
 

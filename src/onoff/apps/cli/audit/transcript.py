@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson
-from onoff.apps.cli.printing import print_json
-from onoff.apps.cli.shape import AUDIT
-from onoff.apps.tone import aside
+from onoff.apps.cli.options import AUDIT, AsJson
+from onoff.apps.cli.output import note, print_json
 from onoff.errors import FOUND, OnoffError
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ def _announced(
 ) -> bool:
     """Audit a log of the announced mode, print and draw what was found; whether it passed."""
     from onoff.apps.cli.audit.showing import print_transcript, transcript_as_dict
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.transcript import audit_transcript
     from onoff.audit.transcript.reading import read_journal
     from onoff.logs.following import follows
@@ -148,7 +146,7 @@ def _announced(
         from onoff.audit.transcript.picture import draw
 
         draw(found.audit, chain, plot)
-        aside(f"drawn: {plot}")
+        note(f"drawn: {plot}")
     return found.passed
 
 
@@ -163,7 +161,7 @@ def _everyday(
 ) -> bool:
     """Audit a log of the everyday mode, and print what was found; whether it passed."""
     from onoff.apps.cli.audit.showeveryday import everyday_as_dict, print_everyday
-    from onoff.apps.terminal import progress
+    from onoff.apps.progress import progress
     from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
     from onoff.everyday import Everyday
     from onoff.logs.following import follows

@@ -1,0 +1,347 @@
+"""`onoff costs`: what privacy costs, for each OFF request after ON or for a whole day."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags, parse_sources
+from onoff.apps.cli.output import note, print_json, print_table
+from onoff.apps.ending import ended_in_order
+from onoff.errors import FOUND, ClusterError, OnoffError
+from onoff.schemes import AUTO, SCHEMES, listed
+
+if TYPE_CHECKING:
+    from onoff.apps.costs import Cost, Costs, Effort
+    from onoff.apps.day import Day, Habits, Way
+    from onoff.model.chain import Chain
+
+NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e-?[0-9]+)?"
+NAMES = {
+    "openly": "asking openly",
+    "past": "past (switching)",
+    "sensitive": "past (sensitive)",
+    "both": "both (announced)",
+    "on": "ON all the time",
+    "mirror": "mirroring",
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff costs examples/reader.csv --lags 1-5 --plot costs.png")(
+        ended_in_order()(costs)
+    )
+
+
+def costs(
+    chains: Annotated[list[Path] | None, typer.Argument(metavar="CHAIN", help="Chain files, .json or .csv.")] = None,
+    symmetric: Annotated[
+        list[str] | None, typer.Option(metavar="N:ALPHA,...", help="Also symmetric chains, one for each alpha.")
+    ] = None,
+    dirichlet: Annotated[
+        list[str] | None, typer.Option(metavar="N:CONCENTRATION:SEED", help="Also a random chain with Dirichlet rows.")
+    ] = None,
+    lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
+    promise: Annotated[
+        list[str] | None, typer.Option(metavar="past|both", help="The promise, past if not given; once for each.")
+    ] = None,
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option(help=f"With --promise both: {listed(AUTO, *SCHEMES)}; once for each."),
+    ] = None,
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With the promise past: sources that are always hidden.")
+    ] = None,
+    lengths: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|JOURNAL", help="Also in bytes: JSON {name: bytes}, or what a journal received."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write each cost to a new table once it is known.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
+    streams: Annotated[int, typer.Option(min=2, help="With the promise past: how many streams are simulated.")] = 12,
+    gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
+    time_limit: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time for each plan and for each stream.")
+    ] = 60.0,
+    day: Annotated[
+        bool, typer.Option("--day", help="Compare a day of requests with mirroring and asking openly.")
+    ] = False,
+    requests: Annotated[int, typer.Option(min=1, max=10**6, help="Of a day: requests.")] = 100,
+    private: Annotated[float, typer.Option(metavar="SHARE", help="Of a day: the share of private requests.")] = 0.2,
+    run: Annotated[float, typer.Option(min=1, help="Of a day: private requests in a row, on average.")] = 3.0,
+    mirrored: Annotated[
+        int, typer.Option("--mirror", min=1, metavar="N", help="Of a day: how often a mirror fetches all.")
+    ] = 24,
+    changes: Annotated[
+        float,
+        typer.Option(min=0, max=1, metavar="P", help="Of a day: the chance of a source to change between requests."),
+    ] = 1.0,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an OFF request costs at each lag, or with --day what a day of requests costs.
+
+    Costs of the promise past are exact for the first OFF request, and for later ones the mean of simulated streams.
+    Ctrl-C shows what is computed. A cost that could not be computed is a row with its error; the exit code is then 1.
+    """
+    from onoff.apps.costs import Effort
+    from onoff.apps.day import Habits
+    from onoff.apps.parallel import use_workers
+
+    found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
+    effort = Effort(streams, time_limit, gap)
+    promises = tuple(dict.fromkeys(promise or ("past",)))
+    hidden = parse_sources(sensitive)
+    if (scheme and "both" not in promises) or (hidden and promises == ("both",)):
+        raise OnoffError("--scheme needs --promise both, and --sensitive needs --promise past")
+    if day:
+        if out is not None or plot is not None or len(found) != 1:
+            raise OnoffError("--day is for one chain, and has no --csv and no --plot")
+        habits = Habits(requests, private, run, mirrored, changes)
+        [chain] = found.values()
+        with use_workers(jobs, dask):
+            _day(chain, habits, "both" in promises, hidden, lengths, effort, as_json)
+        return
+    _prepare(out, plot)
+    question = found, parse_lags(lags), promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
+    with use_workers(jobs, dask):
+        result = _compute(*question, out, lambda costs: _show(costs, plot, as_json))
+    if any(cost.error is not None for cost in result.costs):
+        raise typer.Exit(FOUND)
+
+
+def _prepare(out: Path | None, plot: Path | None) -> None:
+    """Raise before the work, not after it, if a file cannot be written."""
+    from onoff.apps.plots import check_picture
+    from onoff.files import check_file
+
+    if out is not None:
+        check_file(out)
+        if out.exists():
+            raise OnoffError(f"{out}: exists already: give another name, or delete it")
+    if plot is not None:
+        check_picture(plot)
+
+
+def _compute(
+    chains: dict[str, Chain],
+    lags: Sequence[int],
+    promises: Sequence[str],
+    schemes: Sequence[str],
+    sensitive: tuple[str, ...],
+    lengths: Path | None,
+    effort: Effort,
+    out: Path | None,
+    show: Callable[[Costs], None],
+) -> Costs:
+    """Compute all costs. Show them at the end, and also if the work is stopped."""
+    from onoff.apps.costs import Costs, costs, read_lengths
+    from onoff.apps.progress import progress
+
+    sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in chains.items()}
+    rows: list[Cost] = []
+
+    def result() -> Costs:
+        return Costs(sensitive, effort.streams, tuple(sorted(rows, key=_place(list(chains), schemes))))
+
+    found = costs(
+        chains, lags, promises, schemes, sensitive=sensitive, lengths=sizes, effort=effort, bar=progress("costs")
+    )
+    with _table(out) as write:
+        try:
+            for row in found:
+                rows.append(row)
+                write(row)
+        except (KeyboardInterrupt, ClusterError):
+            if rows:
+                show(result())
+            raise
+    show(result())
+    return result()
+
+
+def _place(chains: Sequence[str], schemes: Sequence[str]) -> Callable[[Cost], tuple[int, str, int, int]]:
+    """The order of costs in a table: by chain, promise, scheme and lag."""
+    order = {scheme: i for i, scheme in enumerate(schemes)}
+    return lambda cost: (
+        chains.index(cost.chain), cost.promise, order.get(cost.scheme or "", len(order)), cost.lag
+    )  # fmt: skip
+
+
+@contextmanager
+def _table(out: Path | None) -> Iterator[Callable[[Cost], None]]:
+    """Write costs as CSV, each on disk as soon as it is known."""
+    from onoff.apps.costs import Cost
+
+    if out is None:
+        yield lambda cost: None
+        return
+    with out.open("x", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, [field.name for field in fields(Cost)], lineterminator="\n")
+        writer.writeheader()
+
+        def write(cost: Cost) -> None:
+            writer.writerow(asdict(cost))
+            stream.flush()
+
+        yield write
+
+
+def _show(found: Costs, plot: Path | None, as_json: bool) -> None:
+    """Print the costs, and draw them if there is a file for that."""
+    from onoff.apps.plots import plot_costs
+
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    if plot is not None:
+        plot_costs(found.costs, plot)
+        note(f"drawn: {plot}")
+
+
+def _print(found: Costs) -> None:
+    """Print a table; a cost that could not be computed has its reason below."""
+    rows = [cost for cost in found.costs if cost.error is None]
+    several = len({cost.chain for cost in rows}) > 1
+    sized = any(cost.everything is not None for cost in rows)
+    headings = [*["chain"] * several, "promise", "lag", "messages", "lower bound", "above it", "everything"]
+    cells = []
+    for cost in rows:
+        assert cost.messages is not None
+        assert cost.lower_bound is not None
+        around = f" ± {cost.margin:.2f}" if cost.margin else ""
+        above = f"{100 * max(0.0, cost.messages / cost.lower_bound - 1):.2f} %"
+        name = cost.promise if cost.scheme is None else f"{cost.promise} ({cost.scheme})"
+        numbers = [f"{cost.messages:.4f}{around}", f"{cost.lower_bound:.4f}", above, str(cost.n)]
+        sizes = ["" if size is None else f"{size:,.0f}" for size in (cost.bytes, cost.everything)] if sized else []
+        cells.append([*[cost.chain] * several, name, str(cost.lag), *numbers, *sizes])
+    title = "expected cost of an OFF request"
+    if any(cost.margin for cost in rows):
+        title += f" (± 95 % over at most {found.streams} simulated streams)"
+    if rows:
+        print_table(title, [*headings, *["bytes", "all bytes"] * sized], cells)
+    if found.sensitive:
+        print(f"always hidden: {', '.join(found.sensitive)}")
+    for cost in found.costs:
+        if cost.error is not None:
+            note(f"{cost.chain}, {cost.promise}, lag {cost.lag}: {cost.error}")
+
+
+def _files(files: list[Path]) -> dict[str, Chain]:
+    """Chains by the names of their files, with directories where two files have the same name."""
+    from onoff.model.chain import Chain
+
+    names = [file.name for file in files]
+    return {file.name if names.count(file.name) == 1 else str(file): Chain.load(file) for file in files}
+
+
+def _symmetric(options: list[str]) -> dict[str, Chain]:
+    from onoff.model.chain import Chain
+
+    found = {}
+    for text in options:
+        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}(?:,{NUMBER})*)", text)
+        if match is None:
+            raise typer.BadParameter(f"{text!r} is not a list of symmetric chains: write 30:0.1 or 30:0.1,0.5")
+        for alpha in match[2].split(","):
+            found[f"symmetric {match[1]}:{alpha}"] = Chain.symmetric(int(match[1]), float(alpha))
+    return found
+
+
+def _dirichlet(options: list[str]) -> dict[str, Chain]:
+    from onoff.apps.costs import dirichlet
+
+    found = {}
+    for text in options:
+        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}):([0-9]{{1,9}})", text)
+        if match is None:
+            raise typer.BadParameter(f"{text!r} is not a random chain: write N:CONCENTRATION:SEED, such as 30:5:1")
+        found[f"dirichlet {text}"] = dirichlet(int(match[1]), float(match[2]), int(match[3]))
+    return found
+
+
+def _day(
+    chain: Chain,
+    habits: Habits,
+    announced: bool,
+    sensitive: tuple[str, ...],
+    lengths: Path | None,
+    effort: Effort,
+    as_json: bool,
+) -> None:
+    """Print what a day costs by each way of asking, which way is recommended, and for whom each way is right."""
+    from onoff.apps.costs import read_lengths
+    from onoff.apps.day import compare_day
+    from onoff.apps.progress import progress
+
+    found = compare_day(
+        chain,
+        habits,
+        announced=announced,
+        sensitive=sensitive,
+        lengths=None if lengths is None else read_lengths(lengths, chain),
+        effort=effort,
+        bar=progress("simulating"),
+    )
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(_day_in_words(found)))
+
+
+def _day_in_words(found: Day) -> Iterable[str]:
+    """Print the table; the lines below it."""
+    habits = found.habits
+    title = f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private"
+    fresh = habits.changes < 1
+    rows = [
+        [_named(way, habits), _around(way.asked, way.asked_margin)]
+        + [_around(way.downloaded, way.downloaded_margin)] * fresh
+        for way in found.ways
+    ]
+    print_table(title, [f"{found.unit} a day", "asked for", *["changed"] * fresh], rows)
+    openly, best = found.ways[0], next(way for way in found.ways if way.name == found.recommended)
+    times = f"{best.downloaded / openly.downloaded:,.1f} times" if openly.downloaded else "more than"
+    yield f"Recommended: {NAMES[best.name]}. It downloads least of what hides private requests: {times} asking openly."
+    if best.name == "mirror":
+        yield f"What you read is then {_age(habits)} old; a mirror that is as fresh as the others costs what ON costs."
+    for way in found.ways:
+        yield f"{NAMES[way.name]}: right if {way.right_for}"
+    yield (
+        f"Taken for granted: requests follow the chain; private ones come in runs of {habits.run:g}. Not counted: "
+        f"headers, and that a new journal asks for all twice. ± is 95 % over {found.streams} simulated streams."
+    )
+    if not found.sensitive:
+        yield "--sensitive A,B adds what it costs to hide these sources all the time."
+
+
+def _named(way: Way, habits: Habits) -> str:
+    """The name of a way in the table; a mirror is not as fresh as the others, and says so there."""
+    if way.name != "mirror":
+        return NAMES[way.name]
+    return f"{NAMES[way.name]}: {habits.mirrored:,} a day, {_age(habits)} old"
+
+
+def _age(habits: Habits) -> str:
+    """How old a message of the mirror may be."""
+    number, what = (24.0, "hour") if habits.mirrored <= 24 else (1440.0, "minute")
+    turn = f"{number / habits.mirrored:.2g}"
+    return f"up to {turn} {what}{'s' * (turn != '1')}"
+
+
+def _around(value: float, margin: float) -> str:
+    """A number with its margin, if that is not far below its last digit."""
+    digits = 1 if value < 1000 else 0
+    shown = f"{value:,.{digits}f}"
+    return f"{shown} ± {margin:,.{digits}f}" if margin >= 0.05 * 10.0 ** (1 - digits) else shown

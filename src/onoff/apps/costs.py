@@ -1,0 +1,337 @@
+"""Compute what an OFF request costs, for chains, lags, promises and schemes.
+
+The promise `both` is served by plans, whose cost is exact. Under the promise `past` the law of an OFF request depends
+on the queries before it. The first OFF request after ON has none, so its cost is exact, too: one law for the rows of
+the chain. For later ones streams are simulated with the engine that a client uses. A stream begins with a request made
+ON, drawn from the stationary law, and goes on OFF; the cost of a step given its past is exact, and only pasts are
+sampled.
+
+Lengths of messages turn costs into bytes afterwards. No law depends on them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onoff.apps.parallel import compute
+from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
+from onoff.everyday import Everyday
+from onoff.model.powers import times
+from onoff.plans.making import plan
+from onoff.schemes import AUTO, SCHEMES, listed
+from onoff.types import Bar, Floats, Mask, is_number, quiet
+
+if TYPE_CHECKING:
+    from onoff.everyday import Step
+    from onoff.model.chain import Chain
+
+PROMISES = ("past", "both")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The expected cost of one OFF request, `lag` steps after privacy was last ON.
+
+    `messages` is the mean over streams, within +- `margin` (95 %); 0 if it is exact. No scheme that keeps the promise
+    costs less than `lower_bound` messages (the mean over the same streams). `scheme` is the scheme of the plan, None
+    for the promise `past`. `bytes` is None without lengths, and for a race, which has no table. `error` says why there
+    is no cost. The full set costs `n` messages and `everything` bytes.
+    """
+
+    chain: str
+    n: int
+    promise: str
+    scheme: str | None
+    lag: int
+    messages: float | None = None
+    margin: float = 0.0
+    lower_bound: float | None = None
+    bytes: float | None = None
+    everything: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """All costs that were computed. Costs of the promise `past` are means over at most `streams` streams."""
+
+    sensitive: tuple[str, ...]
+    streams: int
+    costs: tuple[Cost, ...]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to look: streams to simulate, seconds for each plan and each stream, and when an optimum is near enough.
+
+    The same seed gives the same streams.
+    """
+
+    streams: int = 12
+    time_limit: float = 60.0
+    gap: float = 1e-6
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.streams < 2:
+            raise OnoffError(f"{self.streams} streams have no spread: simulate at least 2")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The OFF steps of one simulated stream, as many as its time allowed.
+
+    Given the sets before step t, source x is in the set with probability `expected[t, x]`, and no law that keeps the
+    promise costs less than `bounds[t]` messages. `member[t]` is the set that was drawn.
+    """
+
+    expected: Floats
+    member: Mask
+    bounds: Floats
+
+
+def costs(
+    chains: Mapping[str, Chain],
+    lags: Sequence[int],
+    promises: Sequence[str] = ("past",),
+    schemes: Sequence[str] = (AUTO,),
+    *,
+    sensitive: Sequence[int | str] = (),
+    lengths: Mapping[str, Mapping[str, float]] | None = None,
+    effort: Effort = Effort(),  # noqa: B008 (frozen)
+    bar: Bar = quiet,
+) -> Iterator[Cost]:
+    """Yield each cost as soon as it is known. `lengths` are those of each chain's messages, by their names.
+
+    Whatever stops the work, costs are first yielded for the streams that are finished.
+    """
+    _check(chains, lags, promises, schemes, sensitive)
+    tasks = _tasks(chains, lags, promises, schemes, tuple(sensitive), effort)
+    simulated: dict[str, list[Stream]] = {}
+    open_streams = {task.chain: 0 for task in tasks}
+    for task in tasks:
+        open_streams[task.chain] += task.work is simulate
+    with bar(len(tasks)) as advance:
+        try:
+            for index, found in compute(_outcome, [(task.work, task.arguments) for task in tasks]):
+                task = tasks[index]
+                chain = chains[task.chain]
+                own = None if lengths is None else lengths[task.chain]
+                advance()
+                if isinstance(found, Stream):
+                    simulated.setdefault(task.chain, []).append(found)
+                    open_streams[task.chain] -= 1
+                    if not open_streams[task.chain]:
+                        yield from _means(task.chain, chain, lags, simulated.pop(task.chain), own)
+                else:
+                    yield _priced(replace(task.asked, **found.numbers), chain, found.expected, own)
+        except (KeyboardInterrupt, ClusterError):
+            for name, streams in simulated.items():
+                own = None if lengths is None else lengths[name]
+                yield from _means(name, chains[name], lags, streams, own)
+            raise
+
+
+def _check(
+    chains: Mapping[str, Chain],
+    lags: Sequence[int],
+    promises: Sequence[str],
+    schemes: Sequence[str],
+    sensitive: Sequence[int | str],
+) -> None:
+    """Raise before any work if the question makes no sense."""
+    if not chains:
+        raise OnoffError("name a chain file, or use --symmetric or --dirichlet")
+    if not lags or min(lags) < 1:
+        raise OnoffError("the first OFF request is one step after ON: give lags from 1 on")
+    for promise in promises:
+        if promise not in PROMISES:
+            raise OnoffError(f"the promise is {promise!r}: choose {listed(*PROMISES)}")
+    for scheme in schemes:
+        if scheme not in (AUTO, *SCHEMES):
+            raise PlanError(f"there is no scheme {scheme!r}: choose {listed(AUTO, *SCHEMES)}")
+    for chain in chains.values():
+        Everyday.start(chain, sensitive)  # knows them all
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One call that may be made in any process, and the cost that it is for."""
+
+    asked: Cost
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    @property
+    def chain(self) -> str:
+        return self.asked.chain
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The numbers of a `Cost`, and how likely each source is in the set; None if that is not known."""
+
+    numbers: Mapping[str, Any]
+    expected: Floats | None
+
+
+def _tasks(
+    chains: Mapping[str, Chain],
+    lags: Sequence[int],
+    promises: Sequence[str],
+    schemes: Sequence[str],
+    sensitive: tuple[int | str, ...],
+    effort: Effort,
+) -> list[_Task]:
+    """All calls: exact costs first, small lags first, so that all chains and schemes are seen early."""
+    tasks, streams = [], []
+    for lag in lags:
+        for name, chain in chains.items():
+            if "past" in promises and lag == 1:
+                tasks.append(_Task(Cost(name, chain.n, "past", None, 1), _first, (chain, sensitive)))
+            for scheme in schemes if "both" in promises else ():
+                limits = effort.gap, effort.time_limit
+                tasks.append(_Task(Cost(name, chain.n, "both", scheme, lag), _planned, (chain, lag, scheme, *limits)))
+    if "past" in promises and max(lags) > 1:
+        for name, chain in chains.items():
+            asked = Cost(name, chain.n, "past", None, max(lags))
+            for number in range(effort.streams):
+                arguments = chain, sensitive, max(lags), f"{effort.seed}/{number}", effort.time_limit
+                streams.append(_Task(asked, simulate, arguments))
+    return tasks + streams
+
+
+def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What the work finds; an error of one cost does not end the others."""
+    try:
+        return work(*arguments)
+    except ClusterError:
+        raise
+    except (OnoffError, ArithmeticError, MemoryError) as error:
+        return _Answer({"error": str(error) or type(error).__name__}, None)
+
+
+def _planned(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float) -> _Answer:
+    """The cost of a plan."""
+    made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
+    law = made.law
+    expected = None if law is None else times(law.mass.astype(float), law.member.astype(float)) / law.total
+    return _Answer({"scheme": made.scheme, "messages": made.cost, "lower_bound": made.lower_bound}, expected)
+
+
+def _first(chain: Chain, sensitive: tuple[int | str, ...]) -> _Answer:
+    """The exact cost of the first OFF step after ON."""
+    step = _first_step(chain, sensitive)
+    return _Answer({"messages": step.cost, "lower_bound": step.lower_bound}, _expected(step))
+
+
+@lru_cache(maxsize=2)
+def _first_step(chain: Chain, sensitive: tuple[int | str, ...]) -> Step:
+    """The first OFF step after ON, prepared once in each process."""
+    return Everyday.start(chain, sensitive).prepare()
+
+
+def _expected(step: Step) -> Floats:
+    """How likely each source is a member of the set."""
+    found = np.zeros(step.state.chain.n)
+    for members, mass in zip(step.sets, step.masses, strict=True):
+        found[list(members)] += mass
+    return found / step.denominator
+
+
+def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str, time_limit: float = np.inf) -> Stream:
+    """One stream of OFF requests after ON. It ends early when its time is up."""
+    deadline = time.monotonic() + time_limit
+    rng, step = Random(seed), _first_step(chain, tuple(sensitive))
+    state = step.state
+    request = rng.choices(range(chain.n), start_law(chain).tolist())[0]
+    context = state.context(request, None, private=True)
+    expected, member, bounds = [], [], []
+    while True:
+        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
+        query = step.draw(request, context, rng.randrange)
+        expected.append(_expected(step))
+        member.append(np.isin(np.arange(chain.n), query))
+        bounds.append(step.lower_bound)
+        if len(bounds) == steps or time.monotonic() > deadline:
+            return Stream(np.array(expected), np.array(member), np.array(bounds))
+        state = state.advance(step, query)
+        context = state.context(request, context, private=False)
+        step = state.prepare()
+
+
+def start_law(chain: Chain) -> Floats:
+    """The stationary law, or the uniform one if the chain has several."""
+    try:
+        law = chain.stationary()
+    except NotUnique:
+        law = np.ones(chain.n)
+    scaled: Floats = law / law.sum()
+    return scaled
+
+
+def _means(
+    name: str, chain: Chain, lags: Sequence[int], streams: Sequence[Stream], lengths: Mapping[str, float] | None
+) -> Iterator[Cost]:
+    """The costs of later OFF steps: means over the streams that got so far, two at least."""
+    for lag in lags:
+        if lag == 1:
+            continue  # exact
+        asked = Cost(name, chain.n, "past", None, lag)
+        reached = [stream for stream in streams if len(stream.bounds) >= lag]
+        if len(reached) < 2:
+            yield replace(asked, error=f"{len(reached)} streams got so far in their time; two are needed")
+            continue
+        expected = np.array([stream.expected[lag - 1] for stream in reached])
+        messages = expected.sum(axis=1)
+        bound = float(np.mean([stream.bounds[lag - 1] for stream in reached]))
+        found = replace(asked, messages=float(messages.mean()), margin=margin(messages), lower_bound=bound)
+        yield _priced(found, chain, expected.mean(axis=0), lengths)
+
+
+def margin(values: Floats) -> float:
+    """The 95 % margin of the mean, by Student's t: streams are independent."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _priced(found: Cost, chain: Chain, expected: Floats | None, lengths: Mapping[str, float] | None) -> Cost:
+    """The cost in bytes, too, if lengths are known."""
+    if lengths is None:
+        return found
+    sizes = np.array([lengths[name] for name in chain.names], float)
+    spent = None if expected is None else float(times(expected, sizes))
+    return replace(found, bytes=spent, everything=float(sizes.sum()))
+
+
+def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
+    """The bytes of each source: of a JSON file {name: bytes}, or as a journal has received them."""
+    from onoff.client.traffic import message_lengths
+    from onoff.files import read_json
+    from onoff.logs.journals import is_journal
+
+    found = message_lengths(file) if is_journal(file) else read_json(file)
+    if not isinstance(found, dict):
+        raise OnoffError(f"{file}: JSON {{name: bytes}} is needed, or a journal")
+    for name in chain.names:
+        if not is_number(found.get(name)) or not 0 < found[name] < 1e15:
+            raise OnoffError(f"{file}: has no length of {name!r}, in bytes, more than 0")
+    return {name: float(found[name]) for name in chain.names}
+
+
+def dirichlet(n: int, concentration: float, seed: int) -> Chain:
+    """A random dense chain whose rows are Dirichlet(concentration); the same for the same seed."""
+    from onoff.model.chain import Chain
+
+    if n < 2 or not 0 < concentration < np.inf:
+        raise OnoffError(f"a random chain {n}:{concentration}: n of at least 2 and a positive concentration are needed")
+    return Chain(np.random.default_rng(seed).dirichlet(np.full(n, concentration), n))

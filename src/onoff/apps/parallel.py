@@ -1,0 +1,112 @@
+"""Spread independent calls over the cores of this machine or over a Dask cluster, by joblib.
+
+`joblib.Parallel` in the library (`onoff.schemes`) uses the backend that `use_workers` chooses. So a single large plan
+is divided as well as many small ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from onoff.errors import ClusterError
+from onoff.extras import need
+
+Result = TypeVar("Result")
+CONNECT = 10.0  # seconds to reach a scheduler, and then to see a first worker
+
+
+@contextmanager
+def use_workers(jobs: int | None = None, dask: str | None = None) -> Iterator[None]:
+    """Compute with `jobs` processes (all cores if None), or with the workers of the Dask scheduler at this address.
+
+    Raises `ClusterError` if the processes or the cluster are lost.
+    """
+    from joblib import parallel_config
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    if dask is not None:
+        with _cluster(dask):
+            yield
+        return
+    try:
+        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1, initializer=_ignore_interrupts):
+            yield
+    except BrokenProcessPool:
+        raise ClusterError(
+            "a process that computed was killed, perhaps for want of memory: what was finished is kept; "
+            "call again, with fewer --jobs"
+        ) from None
+
+
+def compute(work: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> Generator[tuple[int, Result], None, None]:
+    """Call `work(*arguments)` for all arguments; yield (index of the call, result) in the order in which calls end.
+
+    A single call, or all of them if there is one process, is made here.
+    """
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    if len(calls) < 2 or effective_n_jobs() < 2:
+        for index, arguments in enumerate(calls):
+            yield index, work(*arguments)
+        return
+    # A batch would come back as one, and calls that wait for a process make loky fail when it is stopped.
+    parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+    # Arguments are one tuple, which the Dask backend sends along: data that it scatters is lost with its worker.
+    found = parallel(delayed(_numbered)((index, work, arguments)) for index, arguments in enumerate(calls))
+    try:
+        for item in found:  # noqa: UP028 (`yield from` would close it with a warning)
+            yield item
+    finally:
+        with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
+            found.close()
+
+
+def _numbered(call: tuple[int, Callable[..., Result], tuple[Any, ...]]) -> tuple[int, Result]:
+    index, work, arguments = call
+    return index, work(*arguments)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[None]:
+    """Compute on the cluster of a scheduler. What is not finished at the end is cancelled."""
+    need("dask", "a Dask cluster")
+    from distributed import Client
+    from joblib import parallel_config
+
+    for name in ("distributed", "distributed.client"):  # what matters comes back as an error of ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)  # chains are large
+    try:
+        client = Client(address, timeout=CONNECT)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"{address}: no Dask scheduler can be reached ({error}); is `dask scheduler` running?"
+        ) from None
+    with client, _explained(address), parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT):
+        yield
+
+
+@contextmanager
+def _explained(address: str) -> Iterator[None]:
+    """Turn a failure of the cluster into one `ClusterError`."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except (TimeoutError, KilledWorker, CancelledError, OSError) as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        raise ClusterError(
+            f"{address}: the Dask cluster failed ({what}): what was finished is kept; call again"
+        ) from None

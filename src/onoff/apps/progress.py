@@ -1,0 +1,70 @@
+"""Show how far a long work is: a bar on a terminal, elsewhere a line on stderr every few seconds."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from onoff.types import Advance, Bar, quiet
+
+EVERY = 5.0  # seconds between two lines; work that takes less says nothing
+
+
+def progress(title: str) -> Bar:
+    """The bar or the lines for a work with this title; nothing if the command is quiet."""
+    if not logging.getLogger("onoff").isEnabledFor(logging.INFO):
+        return quiet
+    shown = _bar if sys.stderr.isatty() else _lines
+
+    @contextmanager
+    def bar(total: int | None) -> Iterator[Advance]:
+        with shown(title, total) as advance:
+            yield advance
+
+    return bar
+
+
+@contextmanager
+def _bar(title: str, total: int | None) -> Iterator[Advance]:
+    """A progress bar, gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda: bars.advance(task)
+
+
+@contextmanager
+def _lines(title: str, total: int | None) -> Iterator[Advance]:
+    """Print "onoff: TITLE: 3 of 10 after 15 s" every EVERY seconds until the work is done."""
+    stream, start, stopped, done = sys.stderr, time.monotonic(), threading.Event(), 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+
+    def tell() -> None:
+        while not stopped.wait(EVERY):
+            so_far = f"{done} of {total}" if total is not None else f"{done}" if done else "at work"
+            print(f"onoff: {title}: {so_far} after {time.monotonic() - start:.0f} s", file=stream, flush=True)
+
+    with _running(tell, stopped):
+        yield advance
+
+
+@contextmanager
+def _running(work: Callable[[], None], stopped: threading.Event) -> Iterator[None]:
+    """Run `work` in a thread, which ends soon after `stopped` is set."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
