@@ -195,7 +195,7 @@ def _is_symmetric(rows: ExactRows) -> bool:
 
 
 def find_shortfall(law: Law, weights: Sequence[int]) -> tuple[Query | None, float | None]:
-    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. (None, None) if none is found.
+    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. Else (None, None).
 
     A minimum cut proposes C; the shortfall is computed from the exact row. Up to 4 n / D it is what plans may round.
     """
