@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from onoff.audit.exact import ExactRows
 from onoff.audit.law import Law
-from onoff.audit.rows import ExactRows
 from onoff.model.powers import times
 from onoff.types import Floats, Query
 
