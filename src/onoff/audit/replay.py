@@ -28,7 +28,7 @@ from onoff.audit.rows import NOWHERE, Pasts, Walk
 from onoff.audit.rules import Due, PlanRule, check_step, due_steps
 from onoff.audit.seen import Held, Log, Seen, shown
 from onoff.errors import OnoffError
-from onoff.types import PlanName, Query, Units
+from onoff.types import Advance, PlanName, Query, Units
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -63,6 +63,7 @@ def replay(
     *,
     remade: bool = False,
     part: bool = False,
+    advance: Advance = lambda: None,
 ) -> Replay:
     """Make every step of a journal again, and compare it with the server's log.
 
@@ -83,6 +84,7 @@ def replay(
         if step.finished:
             held.answer(step)
         before = step
+        advance()
     found.findings += seen.extra(len(journal.steps))
     return found
 
