@@ -288,7 +288,7 @@ def coarse(units):
 def test_a_law_of_few_units_is_found_at_its_first_use(tmp_path):
     made = life(tmp_path, planner=CheapestPlan(coarse(999))).live(20)
     found = made.audit()
-    assert (found.first.step, found.first.rule) == (first_off(made), "rounding")
+    assert (found.first.step, found.first.rule) == (first_off(made), "rows")
     assert life(tmp_path, name="fine", planner=CheapestPlan(coarse(2**40))).live(20).audit().word == "PASSED"
 
 
@@ -358,7 +358,7 @@ def tilt(table):
 
 
 @pytest.mark.parametrize(
-    ("change", "rule"), [(move_a_unit, "columns"), (give_a_stranger_a_unit, "decoding"), (tilt, "rounding")]
+    ("change", "rule"), [(move_a_unit, "columns"), (give_a_stranger_a_unit, "decoding"), (tilt, "rows")]
 )
 def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path, change, rule):
     """The client draws from the altered encoder and notes its digest: only the law check can tell."""

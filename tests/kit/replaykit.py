@@ -22,7 +22,7 @@ import numpy as np
 import onoff.client.journalfile
 from onoff import plan
 from onoff.audit.files import read_journal
-from onoff.audit.log import audit_log
+from onoff.audit.log import Exhibits, audit_log
 from onoff.client import session
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Past
@@ -169,14 +169,14 @@ class Life:
     def plans(self):
         return {one.name: one for one in getattr(self.planner, "known", ())}
 
-    def audit(self, **options):
-        """What the referee says of it."""
-        given = {"journal": self.journal_file, **options}
-        if self.promise == "both":
-            given.setdefault("plans", self.plans())
-        else:
-            given.setdefault("record", self.record_file)
-        return audit_log(self.chain, self.log_file, **given).verdict
+    def audit(self, plans=None, engine=None, record=True, attacked=False, **options):
+        """What the referee says of it; by default without the attack."""
+        return self.audit_log(plans, engine, record, attacked=attacked, **options).verdict
+
+    def audit_log(self, plans=None, engine=None, record=True, **options):
+        file = None if self.promise == "both" or record is None else self.record_file if record is True else record
+        exhibits = Exhibits(self.plans() if plans is None else plans, file, engine)
+        return audit_log(self.chain, self.log_file, exhibits, self.journal_file, **options)
 
     def engine(self):
         return Everyday.start(self.chain, self.sensitive)

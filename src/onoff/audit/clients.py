@@ -287,6 +287,7 @@ class Past:
         self._start, self._on = start, _full_set(n)
         self._steps: dict[tuple[int, Query], tuple[Step, Step]] = {}  # with the step before, so that its id stays
         self._left = KEPT
+        self._drawn: dict[tuple[int, int, int], Step] = {}
 
     def on(self) -> Step:
         return self._on
@@ -317,6 +318,31 @@ class Past:
             self._left -= size
             self._steps[key] = before, found
         return found
+
+    def check_draw(self, step: Step, context: int, request: int) -> None:
+        """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
+        units = step.encoder(context, 0)
+        assert units is not None
+        row, end = units[request].tolist(), 0
+        key = id(step), context, request
+        for query, mass in zip(step.sets, row, strict=True) if key not in self._drawn else ():
+            for number in {end, end + mass - 1} if mass else ():
+                asked: list[int] = []
+
+                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
+                    asked.append(bound)
+                    return min(number, bound - 1)
+
+                try:
+                    found = tuple(step.exhibit[1].draw(request, context, inject))
+                except OnoffError as error:
+                    self._note(Finding("draw", f"`draw` fails: {error}"))
+                    return
+                if asked != [sum(row)] or found != query:
+                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
+                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
+            end += mass
+        self._drawn[key] = step  # with the step, so that its id stays
 
     def _contexts(self, state: Any, before: Step) -> Contexts:
         """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""

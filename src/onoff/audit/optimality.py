@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from onoff.audit.files import PlanFile
+from onoff.audit.exact import ExactRows
 from onoff.audit.law import Finding, Law
-from onoff.audit.rows import ExactRows
+from onoff.audit.planfile import PlanFile
 from onoff.model.powers import times
 from onoff.model.rounding import down, up
 from onoff.types import Floats, Query
@@ -168,7 +168,7 @@ def _enumerate(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int]) -
         value += UNIT * (sets >> x & 1)
     for cut, weight in zip(cuts, weights, strict=True):
         value -= weight * (sets & sum(1 << x for x in cut) > 0)
-    for support in _least_supports(rows):
+    for support in rows.supports():
         value[sets & support == 0] = 2**62
     best = int(value.argmin())
     return int(value[best]), tuple(x for x in range(rows.n) if best + 1 >> x & 1)
@@ -185,7 +185,7 @@ def _search_below(
     met = [model.new_bool_var(f"cut {i}") for i in range(len(cuts))]
     for cut, flag in zip(cuts, met, strict=True):  # a flag may be raised only if the cut is met
         model.add_bool_or([chosen[x] for x in cut] + [~flag])
-    for support in _least_supports(rows):
+    for support in rows.supports():
         model.add_bool_or([chosen[x] for x in range(rows.n) if support >> x & 1])
     value = cp_model.LinearExpr.weighted_sum(chosen + met, [UNIT] * rows.n + [-w for w in weights])
     model.add(value <= needed - 1)
@@ -198,16 +198,6 @@ def _search_below(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return tuple(x for x in range(rows.n) if solver.boolean_value(chosen[x]))
     return str(solver.status_name(status))
-
-
-def _least_supports(rows: ExactRows) -> list[int]:
-    """The supports of possible contexts, as bits, that contain no other one."""
-    found = {rows.support(last, next) for last in range(rows.n) for next in range(rows.n)} - {0}
-    least: list[int] = []
-    for support in sorted(found, key=int.bit_count):
-        if not any(smaller & ~support == 0 for smaller in least):
-            least.append(support)
-    return least
 
 
 def _is_symmetric(rows: ExactRows) -> bool:
