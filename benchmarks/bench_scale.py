@@ -24,10 +24,10 @@ from statistics import median
 
 import numpy as np
 from joblib import parallel_config
+from onoff.apps.workers import compute
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
-from onoff.apps.workers import compute
 from onoff.everyday import Everyday
 
 SCHEMES = ("comb", "optimal", "race", "everyday")

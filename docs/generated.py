@@ -1,6 +1,6 @@
 """What the site says from the code: mkdocs calls this hook for every page.
 
-A comment `<!-- commands -->`, `<!-- fields -->`, `<!-- api -->` or `<!-- modules -->` in a page is replaced when the
+A comment `<!-- commands -->`, `<!-- results -->`, `<!-- api -->` or `<!-- modules -->` in a page is replaced when the
 site is built. So the reference cannot fall behind the code.
 """
 
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,6 @@ import typer.cli
 
 import onoff
 from onoff.apps.cli.app import app
-from onoff.apps.cli.fields import fields_page
 
 SOURCE = Path(__file__).parents[1] / "src" / "onoff"
 FLOORS = {
@@ -29,14 +31,28 @@ FLOORS = {
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
     "logs": "From logs to chains",
-    "apps": "Command line, page, proxy, demonstration, sweeps",
+    "apps": "Command line, page, proxy, demonstration, costs",
     "testing": "For tests, ours and yours",
+}
+# The frozen results that commands print with --json.
+RESULTS = {
+    "get": "onoff.apps.cli.fetched.Fetched",
+    "resume": "onoff.apps.cli.fetched.Fetched",
+    "status": "onoff.apps.status.Status",
+    "status (of a journal that learns)": "onoff.client.learning.Learned",
+    "play": "onoff.apps.cli.play.Played",
+    "urls": "onoff.client.urls.FoundUrls",
+    "fit": "onoff.logs.fitting.Report",
+    "costs": "onoff.apps.costs.Costs",
+    "costs --day": "onoff.apps.day.Day",
+    "plan": "onoff.apps.cli.plan.Plans",
+    "demo": "onoff.apps.demo.running.Demonstration",
 }
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """The text of a page with its comments replaced."""
-    for mark, made in (("commands", commands), ("fields", fields_page), ("api", api), ("modules", modules)):
+    for mark, made in (("commands", commands), ("results", results), ("api", api), ("modules", modules)):
         comment = f"<!-- {mark} -->"
         if comment in markdown:
             markdown = markdown.replace(comment, made())
@@ -52,6 +68,39 @@ def commands() -> str:
     text = re.sub(rf"^\* `(?:{everywhere})`: .*\n", "", text, flags=re.M)  # said once, at the top of the page
     text = re.sub(r"^Example: (.*)$", r"Example: `\1`", text, flags=re.M)
     return text.replace("# `onoff`\n\n", "", 1)
+
+
+def results() -> str:
+    """What every result says of itself, with its fields, and the same of the results inside of it."""
+    lines, said = [], set()
+    for name in RESULTS:
+        command, _, when = name.partition(" (")
+        lines += [f"### `onoff {command} --json`{when and f' ({when}'}", ""]
+        waiting = [result_type(name)]
+        while waiting:
+            result = waiting.pop(0)
+            if result in said:
+                lines += [f"`{result.__name__}`, as above.", ""]
+                continue
+            said.add(result)
+            lines += [f"**`{result.__name__}`**: {cleandoc(result.__doc__ or '')}", "", "| field | type |", "|---|---|"]
+            lines += [f"| `{field.name}` | `{str(field.type).replace('|', 'or')}` |" for field in fields(result)] + [""]
+            waiting += _inside(result)
+    return "\n".join(lines)
+
+
+def result_type(name: str) -> Any:
+    """The frozen result of a command."""
+    module, _, kind = RESULTS[name].rpartition(".")
+    return getattr(import_module(module), kind)
+
+
+def _inside(result: Any) -> list[Any]:
+    """The results that the fields of a result hold."""
+    known = vars(import_module(result.__module__))
+    words = [word for field in fields(result) for word in re.findall(r"\w+", str(field.type))]
+    found = dict.fromkeys(known[word] for word in words if is_dataclass(known.get(word)))
+    return [kind for kind in found if kind is not result]
 
 
 def api() -> str:

@@ -18,11 +18,9 @@ import pytest
 import typer
 
 from clikit import call, interrupt
-from onoff import Chain, bounds, plan
-from onoff.apps import terminal as report
+from onoff import Chain
 from onoff.apps.cli.options import parse_lags
 from onoff.apps.ending import ended_in_order
-from onoff.schemes.paper import paper
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -38,93 +36,22 @@ def chain_file(tmp_path):
     return file
 
 
-@pytest.fixture
-def uneven(tmp_path):
-    """A chain whose scheme is cheaper than its inner bound, and dearer than the outer one."""
-    file = tmp_path / "uneven.csv"
-    Chain.from_counts([[18, 12, 13, 18], [11, 15, 16, 5], [5, 13, 13, 35], [18, 1, 10, 16]]).save(file)
-    return file
-
-
-def cells(output):
-    """The rows of a printed table, whatever lines it is drawn with."""
-    lines = [re.split(r"[│┃|]", line)[1:-1] for line in output.splitlines()]
-    return [[cell.strip() for cell in line] for line in lines if len(line) > 1]
-
-
-def test_rates_prints_a_table(uneven, monkeypatch):
-    monkeypatch.setattr("onoff.apps.ticking.EVERY", 600)
-    done = call("rates", uneven, "--lags", "1-2")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    expected = []
-    for lag in (1, 2):
-        posterior = Chain.load(uneven).posterior(lag)
-        both, cost = bounds(posterior), paper(posterior).cost
-        assert both.outer + 0.01 < cost < both.inner - 0.01
-        best = plan(Chain.load(uneven), lag)
-        found = [f"{best.cost:.4f}", f"{100 * best.gap:.0e} %"]
-        expected.append([str(lag), "4", f"{cost:.4f}", *found, f"{both.outer:.4f}"])
-    headings = ["lag", "everything", "paper's scheme", "optimum", "proved gap", "outer bound"]
-    assert cells(done.stdout) == [headings, *expected]
-
-
-@pytest.mark.parametrize("command", [["rates", "CHAIN"], ["demo", "--steps", "5"], ["--help"], ["nonsense"]])
-def test_there_are_no_colour_codes_in_a_file(chain_file, command):
-    arguments = [chain_file if a == "CHAIN" else a for a in command]
-    done = run(*arguments, env={**os.environ, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
-    assert "\x1b" not in done.stdout + done.stderr
-
-
-@pytest.mark.long
-def test_an_ascii_terminal_is_enough(tmp_path, chain_file, monkeypatch):
-    monkeypatch.setattr(report, "PAPER_LIMIT", 2)
-    picture = tmp_path / "many.svg"
-    done = call("rates", chain_file, "--lags", "1", "--plot", picture, encoding="ascii")
-    assert (done.returncode, done.stderr) == (0, f"drawn: {picture}\n")
-    both = bounds(Chain.load(chain_file).posterior(1))
-    row = cells(done.stdout)[-1]
-    assert (row[2], row[5]) == (f"<= {both.inner:.4f}", f"{both.outer:.4f}")
-    assert "paper's inner bound" in picture.read_text()  # matplotlib notes each text beside its glyphs
-    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 8
-
-
-def test_rates_prints_json_with_all_digits(chain_file):
-    rows = json.loads(call("rates", chain_file, "--lags", "1,3", "--json").stdout)
-    assert [row["lag"] for row in rows] == [1, 3]
-    posterior = Chain.load(chain_file).posterior(3)
-    assert rows[1]["outer"] == bounds(posterior).outer
-    assert rows[1]["inner"] == bounds(posterior).inner
-    assert rows[1]["paper"] == paper(posterior).cost
-    assert rows[1]["everything"] == 3
-    assert abs(1 / rows[1]["optimum"] - 0.7978972) < 1e-6
-    assert 0 <= rows[1]["gap"] <= 1e-6
-
-
-def test_beyond_its_limit_the_scheme_is_given_by_its_bound(chain_file, monkeypatch):
-    monkeypatch.setattr(report, "PAPER_LIMIT", 2)
-    [row] = report.rates(Chain.load(chain_file), [1], report.progress("rates"))
-    assert row.paper is None
-    assert row.inner == bounds(Chain.load(chain_file).posterior(1)).inner
-
-
-@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-def test_rates_draws_a_picture_in_each_format(chain_file, tmp_path, ending):
-    picture = tmp_path / f"rates{ending}"
-    done = call("rates", chain_file, "--lags", "1-4", "--plot", picture)
-    assert done.returncode == 0
-    assert picture.stat().st_size > 1000
-
-
 def test_reproduce_writes_and_names_its_files(tmp_path):
     done = call("reproduce", "--out", tmp_path / "deep" / "figures")
     assert done.returncode == 0
     names = [Path(line).name for line in done.stdout.splitlines()]
     assert len(names) == 8
     assert all((tmp_path / "deep" / "figures" / name).stat().st_size for name in names)
+
+
+@pytest.mark.long
+def test_an_ascii_terminal_is_enough(tmp_path, chain_file):
+    done = call("costs", chain_file, "--lags", "1", encoding="ascii", check=True)
+    assert re.search(r"\| past +\| +1 \| ", done.stdout)
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    done = run("reproduce", "--out", tmp_path / "b\xfccher", env=plain)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 8
 
 
 @pytest.mark.long
@@ -140,17 +67,17 @@ def test_demo_tells_its_story_in_an_ascii_terminal():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rates", "none.csv"], "cannot be read"),
-        (["rates"], "CHAIN"),
-        (["rates", "CHAIN", "--lags", "three"], "list of lags"),
-        (["rates", "CHAIN", "--lags", "5-1"], "list of lags"),
-        (["rates", "CHAIN", "--lags", "-3"], "list of lags"),
-        (["rates", "CHAIN", "--lags", "1-3000000000"], "list of lags"),
-        (["rates", "CHAIN", "--plot", "PICTURES.png"], "is a directory"),
-        (["rates", "DEEP"], "cannot be read as JSON"),
-        (["rates", "LONG"], "cannot be read as JSON"),
-        (["rates", "CHAIN", "--plot", "rates.txt"], "a picture ends in"),
-        (["rates", "CHAIN", "--plot", "nowhere/rates.png"], "no directory"),
+        (["costs", "none.csv"], "cannot be read"),
+        (["plan"], "CHAIN"),
+        (["costs", "CHAIN", "--lags", "three"], "list of lags"),
+        (["costs", "CHAIN", "--lags", "5-1"], "list of lags"),
+        (["costs", "CHAIN", "--lags", "-3"], "list of lags"),
+        (["costs", "CHAIN", "--lags", "1-3000000000"], "list of lags"),
+        (["costs", "CHAIN", "--plot", "PICTURES.png"], "is a directory"),
+        (["costs", "DEEP"], "cannot be read as JSON"),
+        (["costs", "LONG"], "cannot be read as JSON"),
+        (["costs", "CHAIN", "--plot", "costs.txt"], "a picture ends in"),
+        (["costs", "CHAIN", "--plot", "nowhere/costs.png"], "no directory"),
         (["reproduce"], "--out"),
         (["reproduce", "--out", "CHAIN"], "a file is in the way"),
         (["demo", "--steps", "1"], "--steps"),
@@ -184,7 +111,7 @@ def test_lags_are_lists_and_ranges():
 def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works(tmp_path):
     rounded, whole = tmp_path / "rounded.csv", tmp_path / "whole.json"
     rounded.write_text("a,b,c\n0.333333,0.333333,0.333333\n0.5,0.25,0.25\n0.166667,0.166667,0.666667\n")
-    refused = call("rates", rounded, "--lags", "1")
+    refused = call("costs", rounded, "--lags", "1")
     assert refused.returncode == 2
     assert "`onoff normalise` divides each row by its sum" in refused.stderr
     call("normalise", rounded, "-o", whole, check=True)
@@ -203,8 +130,8 @@ def test_what_rounded_digits_do_not_explain_is_not_normalised(tmp_path, row):
 
 def test_every_command_has_help_with_an_example():
     overview = run("--help").stdout
-    commands = re.findall(r"^  ((?:audit )?\w+) {2,}\w", overview.split("Read:")[1], flags=re.M)
-    assert {"rates", "reproduce", "demo", "audit plan"} <= set(commands)
+    commands = re.findall(r"^│ (\w+) {2,}\w", overview.split("─ Read ─")[1], flags=re.M)
+    assert {"get", "costs", "reproduce", "demo", "audit"} <= set(commands)
     for command in commands:
         assert f"Example: onoff {command}" in " ".join(call(*command.split(), "--help").stdout.split())
     assert run().stdout == overview
@@ -287,7 +214,7 @@ def test_nothing_is_imported_before_ctrl_c_is_silent():
 
 def test_a_job_in_the_background_goes_on_after_ctrl_c(chain_file):
     """It was started to ignore it; that is not undone."""
-    words = [ONOFF, "rates", chain_file, "--lags", "1"]
+    words = [ONOFF, "costs", chain_file, "--lags", "1"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -321,7 +248,7 @@ def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize(("number", "ignored"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
 def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ignored):
-    """`plan`, `sweep` and `demo` are ended in the same way."""
+    """`plan`, `costs` and `demo` are ended in the same way."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     log = "user,time,source\n" + "".join(f"u,{t},s{t % 7}\n" for t in range(100_000))

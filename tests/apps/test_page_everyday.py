@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from onoff import Chain, plan
-from onoff.apps import everydayrates
+from onoff.apps.costs import Effort
+from onoff.apps.costs import costs as compute_costs
 from onoff.apps.demo import reader
-from onoff.apps.everydayrates import everyday_rates
 from onoff.apps.page.costs import STEPS, STREAMS, STREAMS_LOCKED, costs
 from onoff.apps.page.everyday import EverydayWorld
 from onoff.apps.page.hidden import NONE, Watcher
@@ -21,7 +21,6 @@ from onoff.apps.page.steps import Made
 from onoff.apps.page.world import LOCKED, OPENING
 from onoff.audit.transcript.reading import read_log
 from onoff.errors import ChainError, ContextError, OnoffError, PlanError, SessionError
-from onoff.types import quiet
 from pagekit import CHAIN, FULL, until
 
 
@@ -192,20 +191,20 @@ def test_the_costs_of_all_modes_are_those_of_the_commands_and_are_not_computed_t
     async def gathered(sensitive, known=None):
         return [found async for found in costs(CHAIN, sensitive, known)]
 
-    monkeypatch.setattr(everydayrates, "LONG", 10)
-    monkeypatch.setattr(everydayrates, "SETTLED", 2)
     every = asyncio.run(gathered((2,)))
     found = every[-1]
-    past = everyday_rates(CHAIN, STEPS, (), streams=STREAMS, announced=False, bar=quiet)
-    locked = everyday_rates(CHAIN, STEPS, (2,), streams=STREAMS_LOCKED, announced=False, bar=quiet)
-    assert found.past == tuple(row.past for row in past.rows)
-    assert found.locked == tuple(row.past for row in locked.rows)
-    assert found.long_run == locked.long_run[0]
+    past, locked = (
+        list(compute_costs({"c": CHAIN}, STEPS, sensitive=sensitive, effort=Effort(streams=streams)))
+        for sensitive, streams in (((), STREAMS), ((2,), STREAMS_LOCKED))
+    )
+    assert found.past == pytest.approx([cost.messages for cost in past])
+    assert found.locked == pytest.approx([cost.messages for cost in locked])
+    assert 1 < found.long_run < 4
     assert found.both[:2] == (plan(CHAIN, 1).cost, plan(CHAIN, 2).cost)
     assert all(both <= paper + 1e-9 for both, paper in zip(found.both, found.paper, strict=True))
     assert found.gap < 1e-5
     assert [len(part.both) for part in every] == [0, 0, *STEPS]  # more and more is shown
-    monkeypatch.setattr("onoff.apps.page.costs.rates", None)  # would fail
+    monkeypatch.setattr("onoff.apps.page.costs.plan", None)  # would fail
     assert asyncio.run(gathered((), found)) == []
     [again] = asyncio.run(gathered((2,), found))
     assert again == found

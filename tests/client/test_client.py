@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from onoff.apps.terminal import amount
 
 from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps.cli.showstatus import print_status, print_totals
-from onoff.apps.terminal import amount
 from onoff.client import playing
 from onoff.client.journal import Journal
 from onoff.client.playing import read_items

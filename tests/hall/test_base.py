@@ -111,8 +111,7 @@ COMMANDS = {
     "demo": "server",
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json --engine spark": "spark",
-    f"sweep {CHAIN} --lags 1 --out table.parquet": "logs",
-    f"rates {CHAIN} --lags 1 --plot rates.png": "plots",
+    f"costs {CHAIN} --lags 1 --plot costs.png": "plots",
     f"audit joint {CHAIN} --statuses 101 --plot bits.png": "plots",
     "reproduce --out figures": "plots",
     f"plan {CHAIN} --lags 1 --out plans --dask tcp://127.0.0.1:1": "dask",
@@ -137,11 +136,10 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_which_to_install(base, t
 CALLS = {
     "import onoff; onoff.fit('log.csv')": "logs",
     "import onoff; onoff.fit('log.csv', engine='spark')": "spark",
-    "from pathlib import Path; from onoff.apps import sweep; sweep.write_parquet([], Path('x.parquet'))": "logs",
-    "from pathlib import Path; from onoff.apps.plots import plot_sweep; plot_sweep([], Path('x.png'))": "plots",
+    "from pathlib import Path; from onoff.apps.plots import plot_costs; plot_costs([], Path('x.png'))": "plots",
     "from onoff.apps.figures import draw_chain; draw_chain()": "plots",
     "from onoff.server.store import open_store": "server",
-    "from onoff.apps.workers import compute; list(compute(len, {1: ('a',)}, dask='tcp://127.0.0.1:1'))": "dask",
+    "from onoff.apps.parallel import use_workers; use_workers(dask='tcp://127.0.0.1:1').__enter__()": "dask",
     "import onoff.server.process": "server",
     "from onoff.apps.demo import demonstrate": "server",
 }

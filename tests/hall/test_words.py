@@ -177,7 +177,6 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, t
     (tmp_path / "file").write_text("")
     (tmp_path / "requests").write_text("on news\n")
     (tmp_path / "urls.json").write_text(json.dumps({name: f"http://127.0.0.1:9/{name}" for name in NAMES}))
-    (tmp_path / "table.parquet.cells").write_text("")
     missing = tmp_path / "missing"
     with RecordingServer(OnoffOrigin(BODIES)) as server:
         client = ["--chain", chain_file, "--server", server.url, "--journal", tmp_path / "j", "--no-background"]
@@ -185,9 +184,8 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, t
             (["play", tmp_path / "requests", *client, "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
             (["reproduce", "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
             (["reproduce", "--out", tmp_path / "file" / "x"], "a part of this path is a file"),
-            (["rates", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
-            (["sweep", chain_file, "--out", missing / "x.parquet"], f"there is no directory {missing}"),
-            (["sweep", chain_file, "--out", tmp_path / "table.parquet"], "table.parquet.cells: "),
+            (["costs", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
+            (["costs", chain_file, "--csv", missing / "x.csv"], f"there is no directory {missing}"),
             (["measure", tmp_path / "urls.json", "--out", missing / "x.json"], f"there is no directory {missing}"),
             (["fit", tmp_path / "file", "--out", missing / "x.json"], f"there is no directory {missing}"),
         ):
@@ -208,7 +206,7 @@ def test_a_full_disk_is_a_sentence_that_names_the_file(chain_file, tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); main()"
     )
     picture = tmp_path / "x.png"
-    command = [sys.executable, "-c", code, "rates", chain_file, "--lags", "1", "--plot", picture]
+    command = [sys.executable, "-c", code, "costs", chain_file, "--lags", "1", "--plot", picture]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"onoff: error: {picture}: file too large: " in done.stderr
@@ -290,7 +288,7 @@ def test_lags_that_fit_refuses_are_not_offered(tmp_path):
     done = call("fit", tmp_path / "log.csv", "--out", tmp_path / "x.json", "--lags", "0-3")
     assert done.returncode == 2
     assert "(1 to 100000)" in done.stderr
-    assert call("rates", tmp_path / "x.json", "--lags", "7-3").stderr.rstrip().endswith("(0 to 100000)")
+    assert call("costs", tmp_path / "x.json", "--lags", "7-3").stderr.rstrip().endswith("(0 to 100000)")
 
 
 ODD_NOTES = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from joblib import Parallel, delayed
 
 from onoff import plan
 from ports import free_port
@@ -20,7 +20,7 @@ try:
 except ImportError:
     distributed = None
 
-DASK = Path(sys.executable).with_name("dask")
+DASK = (sys.executable, "-m", "dask")
 needs_dask = pytest.mark.skipif(distributed is None, reason="distributed is not installed")
 
 
@@ -30,22 +30,14 @@ def slowly(chain, lag, scheme):
     return plan(chain, lag, scheme)
 
 
-def die_or_not(die):
-    if die:
-        time.sleep(0.5)  # the others have done theirs meanwhile, and are not blamed
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 7
-
-
-def who_does(parts, spread):
-    """A cell that is divided: for each part who did it, and what came of that which all share."""
-    return list(spread(done_by, [([7], part) for part in range(parts)]))
+def who_does(parts):
+    """A call with parts of its own, which joblib spreads: for each part who did it."""
+    return Parallel(n_jobs=-1)(delayed(done_by)(part) for part in range(parts))
 
 
 def done_by(part):
-    shared, number = part
     time.sleep(0.1)
-    return number, os.getpid(), shared[0] * number
+    return part, os.getpid()
 
 
 class DaskCluster:
@@ -91,7 +83,7 @@ class DaskCluster:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             few = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}  # workers that a task may cost
             env = {**os.environ, **few, "PYTHONPATH": str(Path(__file__).parent)}  # for the functions above
-            return subprocess.Popen([DASK, *arguments], cwd=self.directory, env=env, **streams)
+            return subprocess.Popen([*DASK, *arguments], cwd=self.directory, env=env, **streams)
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):

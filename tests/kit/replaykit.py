@@ -21,7 +21,8 @@ import numpy as np
 
 import onoff.client.journalfile
 from onoff import plan
-from onoff.audit.log import audit_log
+from onoff.audit.files import read_journal
+from onoff.audit.log import Exhibits, audit_log
 from onoff.client import session
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Past
@@ -83,10 +84,10 @@ class Life:
         self.planner = self.planner or (CheapestPlan(*plans(self.chain).values()) if self.promise == "both" else None)
         self.rng = np.random.default_rng(self.seed)
         self.randbelow = self.randbelow or random.Random(f"draws {self.seed}").randrange
-        self.rounds = {x: 1 for x in range(self.chain.n)}
+        self.rounds = dict.fromkeys(range(self.chain.n), 1)
         self.journal_file, self.log_file = self.directory / self.name, self.directory / f"{self.name}.log"
         self.record_file = self.directory / f"{self.name}.record"
-        self.path, self.statuses = [], []
+        self.path, self.statuses, self.t, self.wrong = [], [], 0, []
 
     def asked(self, t, request, private):  # noqa: ARG002
         """What the caller asks for: a test may replace it."""
@@ -107,6 +108,7 @@ class Life:
         self.statuses = (self.rng.random(count) < self.private).tolist()
         client = self._open()
         for t in range(count):
+            self.t = t
             private = self.asked(t, self.path[t], self.statuses[t])
             following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
             await client.ready(private)
@@ -160,17 +162,21 @@ class Life:
                 members.append(Stored(state.step, x, 200, self.rounds[x], body, None, latest, False, 64))
         self.journal.finish(session.finish(state), members, 64 * len(members))
 
+    def steps(self):
+        """The steps as the referee reads them."""
+        return read_journal(self.journal_file, self.chain).steps
+
     def plans(self):
         return {one.name: one for one in getattr(self.planner, "known", ())}
 
-    def audit(self, **options):
-        """What the referee says of it."""
-        given = {"journal": self.journal_file, **options}
-        if self.promise == "both":
-            given.setdefault("plans", self.plans())
-        else:
-            given.setdefault("record", self.record_file)
-        return audit_log(self.chain, self.log_file, **given).verdict
+    def audit(self, plans=None, engine=None, record=True, attacked=False, **options):
+        """What the referee says of it; by default without the attack."""
+        return self.audit_log(plans, engine, record, attacked=attacked, **options).verdict
+
+    def audit_log(self, plans=None, engine=None, record=True, **options):
+        file = None if self.promise == "both" or record is None else self.record_file if record is True else record
+        exhibits = Exhibits(self.plans() if plans is None else plans, file, engine)
+        return audit_log(self.chain, self.log_file, exhibits, self.journal_file, **options)
 
     def engine(self):
         return Everyday.start(self.chain, self.sensitive)
@@ -185,6 +191,41 @@ def life(directory, promise="both", **options):
     if promise == "past":
         options.setdefault("sensitive", SENSITIVE)
     return Life(directory, promise, **options)
+
+
+def drawing(life, owner, mistake):
+    """Patch `draw` of plans (TablePlan, RacePlan) or prepared steps (Step); `life.wrong` gets the steps that are wrong.
+
+    `mistake` is called with the honest method and its arguments. A draw is wrong if the honest one, given the numbers
+    that were used, asks for other bounds or gives another set.
+    """
+    honest = owner.draw
+
+    def draw(self, *context):
+        *place, randbelow = context
+        used = []
+
+        def noting(bound):
+            used.append((bound, randbelow(bound)))
+            return used[-1][1]
+
+        query, numbers = mistake(honest, self, *place, noting), iter(used)
+
+        def again(bound):
+            known, number = next(numbers, (0, 0))
+            if known != bound:
+                raise LookupError
+            return number
+
+        try:
+            right = honest(self, *place, again) == query and next(numbers, None) is None
+        except LookupError:
+            right = False
+        if not right:
+            life.wrong.append(life.t)
+        return query
+
+    return patch.object(owner, "draw", draw)
 
 
 def hasty():

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onoff.apps.sweep import Grid, Sweep
 from typer.testing import CliRunner
 
 from onoff import Plan, plan
 from onoff.apps.cli.app import app
-from onoff.apps.sweep import Grid, Sweep
 from onoff.schemes import SCHEMES, Scheme, listed, tables
 from oracles import check_encoder, random_chain
 

@@ -315,11 +315,15 @@ def _priced(found: Cost, chain: Chain, expected: Floats | None, lengths: Mapping
 
 def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
     """The bytes of each source: of a JSON file {name: bytes}, or as a journal has received them."""
-    from onoff.client.traffic import message_lengths
     from onoff.files import read_json
     from onoff.logs.journals import is_journal
 
-    found = message_lengths(file) if is_journal(file) else read_json(file)
+    if is_journal(file):
+        from onoff.client.traffic import message_lengths
+
+        found = message_lengths(file)
+    else:
+        found = read_json(file)
     if not isinstance(found, dict):
         raise OnoffError(f"{file}: JSON {{name: bytes}} is needed, or a journal")
     for name in chain.names:

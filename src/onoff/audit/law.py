@@ -30,7 +30,7 @@ MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats ho
 
 @dataclass(frozen=True)
 class Finding:
-    """A check that failed, with its witness: the step, the context (lag, last, next) or (number,), the set, the amount.
+    """A check that failed: the step, the context (lag, last, next) or (number,), the set and the amount, where known.
 
     `rule` names the check in one or two words; `message` says what was expected and what was there instead.
     """
@@ -64,15 +64,11 @@ class Law:
         """The masses as an array."""
         return np.array(self.masses, dtype=np.int64)
 
-    def member(self, n: int) -> Mask:
-        """member[x, i]: whether sets[i] holds the source x."""
-        if "_member" not in self.__dict__:
-            member = np.zeros((n, len(self.sets)), dtype=bool)
-            for i, query in enumerate(self.sets):
-                member[list(query), i] = True
-            self.__dict__["_member"] = member
-        found: Mask = self.__dict__["_member"]
-        return found
+    @cached_property
+    def members(self) -> tuple[Units, Units]:
+        """All places (source, position) of a table at which the set holds the source."""
+        sources = np.array([x for query in self.sets for x in query], dtype=np.int64)
+        return sources, np.repeat(np.arange(len(self.sets)), [len(query) for query in self.sets])
 
 
 def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
@@ -93,9 +89,9 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
 
 
 def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, units: ArrayLike) -> Units:
-    """Write an encoder out as a table, request by set, from three runs of equal length; equal places add up."""
+    """Write an encoder out as a table, request by set, from three runs of equal length; a place counts once."""
     table = np.zeros((n, sets), dtype=np.int64)
-    np.add.at(table, (np.asarray(requests), np.asarray(positions)), units)
+    table[np.asarray(requests), np.asarray(positions)] = units
     return table
 
 
@@ -105,8 +101,8 @@ def check_columns(law: Law, units: Units, possible: Mask, context: tuple[int, ..
     `possible[x]` says whether the request x can happen there. Columns are compared to the unit: no entry exceeds D, so
     a sum of n of them fits 64 bits.
     """
-    n, D = len(possible), law.denominator
-    if units.shape != (n, len(law.sets)) or units.dtype != np.int64 or units.min(initial=0) < 0:
+    D = law.denominator
+    if units.shape != (len(possible), len(law.sets)) or units.dtype != np.int64 or units.min(initial=0) < 0:
         return Finding("encoder", "not a table of non-negative integers, request by set", context=context)
     if units.max(initial=0) > D:
         return Finding("columns", "one entry exceeds the denominator", context=context)
@@ -116,11 +112,11 @@ def check_columns(law: Law, units: Units, possible: Mask, context: tuple[int, ..
         off, way = abs(int(excess[worst])), "many" if excess[worst] > 0 else "few"
         message = f"a set has {off} of {D} units too {way}: the law of the query is another one here"
         return Finding("columns", message, context=context, query=law.sets[worst], amount=off / D)
-    stray = (units > 0) & ~law.member(n)
-    if stray.any():
-        x, i = (int(at) for at in np.argwhere(stray)[0])
-        message, amount = f"the request {x} is sent in a set without it", int(units[x, i]) / D
-        return Finding("decoding", message, context=context, query=law.sets[i], amount=amount)
+    outside = D - int(units[law.members].sum())
+    if outside:
+        return Finding(
+            "decoding", f"{outside} units send a request in a set without it", context=context, amount=outside / D
+        )
     wrong = units.any(axis=1) != possible
     if wrong.any():
         x = int(wrong.argmax())
@@ -136,11 +132,7 @@ def distance(sums: Sequence[int], weights: Sequence[int]) -> Fraction:
 
 
 def check_encoder(
-    law: Law,
-    units: Units,
-    weights: Sequence[int],
-    possible: Mask | None = None,
-    context: tuple[int, ...] | None = None,
+    law: Law, units: Units, weights: Sequence[int], possible: Mask | None = None, context: tuple[int, ...] | None = None
 ) -> Fraction | Finding:
     """Check the encoder of a context whose posterior row is weights / sum(weights).
 
@@ -157,10 +149,8 @@ def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
     The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
     number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
     """
-    head = [len(law.sets)]
-    for query in law.sets:
-        head += [len(query), *query]
-    found = hashlib.sha256(np.array([*head, *law.masses], dtype="<i8").tobytes())
+    head = [number for query in law.sets for number in (len(query), *query)]
+    found = hashlib.sha256(np.array([len(law.sets), *head, *law.masses], dtype="<i8").tobytes())
     for context in sorted(encoders):
         requests, positions = np.nonzero(encoders[context])
         entries = encoders[context][requests, positions]

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from onoff.audit.exact import ExactRows
 from onoff.audit.law import Law
-from onoff.audit.rows import ExactRows
 from onoff.model.powers import times
 from onoff.types import Floats, Query
 
@@ -195,7 +195,7 @@ def _is_symmetric(rows: ExactRows) -> bool:
 
 
 def find_shortfall(law: Law, weights: Sequence[int]) -> tuple[Query | None, float | None]:
-    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. (None, None) if none is found.
+    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. Else (None, None).
 
     A minimum cut proposes C; the shortfall is computed from the exact row. Up to 4 n / D it is what plans may round.
     """

@@ -19,6 +19,7 @@ was, or none.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -406,17 +407,21 @@ def audit_people(
     hidden, people = tuple(sorted(sensitive)), split.attacked
     setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, hidden, switch, share, run, seed)
     batches = (range(i, min(i + BATCH, len(people))) for i in range(0, len(people), BATCH))
-    work = (delayed(_attack)(setting, numbers, [people[i] for i in numbers]) for numbers in batches)
+    tasks = (delayed(_attack)((setting, numbers, [people[i] for i in numbers])) for numbers in batches)
+    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
     found: list[dict[Case, Score]] = []
+    results = parallel(tasks)
     try:
         with progress("people attacked")(len(people)) as advance:
-            for one in (one for scores in Parallel(n_jobs=jobs, return_as="generator")(work) for one in scores):
+            for one in (one for scores in results for one in scores):
                 found.append(one)
                 advance()
     except KeyboardInterrupt:
         if not any(found):
             raise
     finally:
+        with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
+            results.close()
         _clients.cache_clear()
     scored = [one for one in found if one]
     if not scored:
@@ -444,8 +449,9 @@ def _clients(setting: _Setting) -> list[Client]:
     return clients
 
 
-def _attack(setting: _Setting, numbers: Sequence[int], paths: Sequence[Path]) -> list[dict[Case, Score]]:
+def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[Case, Score]]:
     """Attack some people; the scores of somebody who made no private request are empty."""
+    setting, numbers, paths = task
     attack_one = _both if setting.engine is None else _past
     return [
         attack_one(setting, path, np.random.default_rng([setting.seed, i]))

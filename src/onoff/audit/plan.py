@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import optimality
-from onoff.audit.files import Damaged, PlanFile, read_plan
+from onoff.audit.exact import ExactRows
 from onoff.audit.law import COARSE, Finding, Law, check_encoder
 from onoff.audit.optimality import Proof, RaceCost
+from onoff.audit.planfile import Damaged, PlanFile, read_plan
 from onoff.audit.races import Race
-from onoff.audit.rows import ExactRows
 from onoff.errors import ContextError, OnoffError
 from onoff.model.rounding import down, up
 from onoff.types import Bar, RandBelow, Units, quiet

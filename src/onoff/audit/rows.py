@@ -21,18 +21,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import OnoffError
 from onoff.types import Floats, Mask, Units
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-MOST_BYTES = 2**31  # of all the integers of one lag together
-MOST_WORK = 2**38  # products of 64-bit words: minutes
 DIGITS = 256  # leading binary digits of the entries of a walk
 UNIT = 2.0**-53
 TINY = 2.0**-900  # possible entries of rows below it are raised to it, so that none underflows
-ALIKE = 2.0**-46  # rows of one context whose entries agree so far, relatively, are kept once
 NOWHERE = -1  # the context of a reader for whom the record has none
 
 
@@ -41,57 +37,6 @@ def chain_integers(chain: Chain) -> list[tuple[int, ...]]:
     ratios = [[p.as_integer_ratio() for p in row] for row in chain.P.tolist()]
     unit = max(below for row in ratios for _, below in row)
     return list(zip(*[[above * (unit // below) for above, below in row] for row in ratios], strict=True))
-
-
-class ExactRows:
-    """p(x | i, k) = w_x / sum_y w_y with integers w_x = A^lag[i, x] A[x, k], at one lag.
-
-    A common factor cancels and none is looked for. Walks are computed for each `last` when they are first needed, a
-    vector times A `lag` times.
-    """
-
-    def __init__(self, chain: Chain, lag: int) -> None:
-        self.chain, self.n, self.lag = chain, chain.n, lag
-        self._columns = chain_integers(chain)
-        bits = lag * max(max(column) for column in self._columns).bit_length()  # of the largest integers
-        if self.n**2 * bits // 8 > MOST_BYTES or self.n**3 * lag * bits // 128 > MOST_WORK:
-            raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {self.n} sources")
-        self._before = [_mask(column) for column in self._columns]  # bit x: next may follow x
-        self._walks: dict[int, list[int]] = {}
-
-    def walk(self, last: int) -> list[int]:
-        """The row of A^lag."""
-        if last not in self._walks:
-            vector = [int(x == last) for x in range(self.n)]
-            for _ in range(self.lag):
-                vector = [sum(map(mul, vector, column)) for column in self._columns]
-            self._walks[last] = vector
-        return self._walks[last]
-
-    def weights(self, last: int, next: int) -> list[int]:
-        """w_0..w_{n-1}; all 0 iff the context is impossible."""
-        return list(map(mul, self.walk(last), self._columns[next]))
-
-    def successors(self, source: int) -> list[int]:
-        """The row of A."""
-        return [column[source] for column in self._columns]
-
-    def support(self, last: int, next: int) -> int:
-        """The possible requests as bits; 0 iff the context is impossible."""
-        return self._reached[last] & self._before[next]
-
-    @cached_property
-    def _reached(self) -> list[int]:
-        return [_mask(self.walk(last)) for last in range(self.n)]
-
-    def supports(self) -> list[int]:
-        """The supports of possible contexts that contain no other one."""
-        found = {self.support(last, next) for last in range(self.n) for next in range(self.n)} - {0}
-        least: list[int] = []
-        for support in sorted(found, key=int.bit_count):
-            if not any(smaller & ~support == 0 for smaller in least):
-                least.append(support)
-        return least
 
 
 class Walk:
@@ -128,19 +73,14 @@ def _shortened(vector: list[int]) -> list[int]:
     return [entry >> spare for entry in rounded] if spare > 0 else rounded
 
 
-def _mask(values: Sequence[int]) -> int:
-    return sum(1 << x for x, value in enumerate(values) if value)
-
-
 @dataclass(frozen=True, eq=False)
 class Pasts:
     """The state of the promise `past` before a step: a row for every hidden request that may have been the last one.
 
     Row k is of readers whose last hidden request was `sources[k]`, if that was made at the step before (`contexts[k]`
     is NOWHERE then), or who were in the client's context `contexts[k]` at the step before. Which context they are in
-    now is stated by the law of this step: `homes`. Supports are decided from the graph of the chain. A row and an
-    earlier one of the same readers' context are kept once where they agree to ALIKE in every entry, which adds ALIKE to
-    the spread; unequal ones are all kept.
+    now is stated by the law of this step: `homes`. Supports are decided from the graph of the chain. Rows of one
+    context are kept once if they are equal to the bit, and else all are kept.
 
     A context may come to stand for unequal rows, if these are near each other. Then its encoder fits one of them, and
     `fits[k]` says whether it has always fitted row k.
@@ -177,6 +117,11 @@ class Pasts:
     def homes(self, place: Sequence[int], joined: Sequence[int]) -> NDArray[np.int64]:
         """The client's context of every row now: place[c] after the context c, joined[s] after the request s."""
         return np.where(self.contexts == NOWHERE, _at(joined, self.sources), _at(place, self.contexts))
+
+    def origin(self, k: int) -> tuple[str, int]:
+        """Where the readers of row k were at the step before: in a context, or at a hidden request."""
+        fresh = self.contexts[k] == NOWHERE
+        return ("request", int(self.sources[k])) if fresh else ("context", int(self.contexts[k]))
 
     def weights(self, k: int) -> list[int]:
         """Row k over the open sources as integers; their error, and that of the row, is in `error`."""
@@ -218,18 +163,15 @@ class Pasts:
         return moved._merged()
 
     def _merged(self) -> Pasts:
-        """Rows of one context that agree in every entry are kept once."""
-        spreads, kept = self.spreads.copy(), np.ones(len(self.rows), dtype=bool)
-        first: dict[tuple[int, bytes, bool], list[int]] = {}
-        for k in np.flatnonzero(self.contexts != NOWHERE).tolist():
-            others = first.setdefault((int(self.contexts[k]), self.possible[k].tobytes(), bool(self.fits[k])), [])
-            for other in others:
-                apart = np.abs(self.rows[k] - self.rows[other]) > ALIKE * np.minimum(self.rows[k], self.rows[other])
-                if not apart.any():
-                    kept[k], spreads[other] = False, max(spreads[[k, other]]) + 2 * ALIKE
-                    break
-            else:
-                others.append(k)
+        """Rows of one context that are equal to the bit are kept once."""
+        known: dict[tuple[int, bool, bytes], int] = {}
+        spreads, kept = self.spreads.copy(), []
+        for k in range(len(self.rows)):
+            fresh = self.contexts[k] == NOWHERE
+            key = (int(self.contexts[k]), bool(self.fits[k]), self.rows[k].tobytes() + self.possible[k].tobytes())
+            first = k if fresh else known.setdefault(key, k)
+            spreads[first] = max(spreads[first], spreads[k])
+            kept += [k] if first == k else []
         return Pasts(
             self.chain, self.sensitive, self.rows[kept], self.possible[kept], spreads[kept],
             self.sources[kept], self.contexts[kept], self.fits[kept],

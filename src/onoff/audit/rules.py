@@ -4,8 +4,6 @@ A step asks for everything if it was asked ON, if it must announce the next requ
 while no step has counted as ON. A new journal may repeat a request whose query already went out, so its first step does
 not count, unless nothing was ever asked of the server before. The lag counts the steps since the last full set, and
 `last` is the newest request that counted as ON: the context of the promise `both` is (last, next).
-
-What a query names of earlier answers follows from queries and answers alone: of every member that is held its version.
 """
 
 from __future__ import annotations
@@ -13,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from onoff.audit.files import Step
 from onoff.audit.law import Finding, Law
-from onoff.types import PlanName, Query
+from onoff.types import PlanName
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -106,32 +103,3 @@ class PlanRule:
         if law is not None:
             self._used.setdefault(step.plan, (name.lag, cost, step.step))
         return None
-
-
-class Held:
-    """What the client holds of earlier answers, worked out from `received`: by source the version and its size.
-
-    Every member that arrived whole replaces what was held of its source. Then, in the order of size and of equal ones
-    in that of their numbers, members stay held while the limit has room.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[int, tuple[str, int]] | None = {}
-
-    def rounds(self, query: Query) -> tuple[int, ...] | None:
-        """The rounds that a query must name, 0 for none; None if an answer before it is not on record."""
-        if self._held is None:
-            return None
-        return tuple(int(self._held[x][0].split()[0]) if x in self._held else 0 for x in query)
-
-    def answer(self, step: Step) -> None:
-        """Take in the answer of a finished step."""
-        if self._held is None or step.received is None or step.cache is None:
-            self._held = None
-            return
-        new = {source: (version, size) for source, version, size in step.received}
-        known = {**self._held, **new}
-        sizes = sorted((size + len(version), x) for x, (version, size) in known.items() if version is not None)
-        totals = accumulate(size for size, _ in sizes)
-        stay = {x for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
-        self._held = {x: (version, size) for x, (version, size) in known.items() if x in stay and version is not None}

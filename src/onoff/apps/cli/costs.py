@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onoff.apps.day import Day, Habits, Way
     from onoff.model.chain import Chain
 
-NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e-?[0-9]+)?"
+NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
 NAMES = {
     "openly": "asking openly",
     "past": "past (switching)",
