@@ -121,7 +121,7 @@ def read_transcript(file: Path, chain: Chain) -> Log:
             ignored |= data.keys() - FIELDS
     if not (lines or order) and damaged:
         raise OnoffError(
-            f"{file}: no line of it is JSON: name the transcript of an onoff server (docs/how-to/audit.md)"
+            f"{file}: no line of it is JSON: name the transcript of an onoff server"
         )
     if not lines:
         why = damaged[0] if damaged else "there are no queries in it"
