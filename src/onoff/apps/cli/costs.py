@@ -35,7 +35,7 @@ NAMES = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PLAN, epilog="Example: onoff costs examples/reader.csv --lags 1-5 --plot costs.png")(
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff costs chain.csv --lags 1-5 --plot costs.png")(
         ended_in_order()(costs)
     )
 
@@ -319,8 +319,8 @@ def _day_in_words(found: Day) -> Iterable[str]:
     for way in found.ways:
         yield f"{NAMES[way.name]}: right if {way.right_for}"
     yield (
-        f"Taken for granted: requests follow the chain; private ones come in runs of {habits.run:g}. Not counted: "
-        f"headers, and that a new journal asks for all twice. ± is 95 % over {found.streams} simulated streams."
+        f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
+        f"headers. ± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:
         yield "--sensitive A,B adds what it costs to hide these sources all the time."

@@ -120,9 +120,7 @@ def read_transcript(file: Path, chain: Chain) -> Log:
             lines.append(_line(data, order, number, where))
             ignored |= data.keys() - FIELDS
     if not (lines or order) and damaged:
-        raise OnoffError(
-            f"{file}: no line of it is JSON: name the transcript of an onoff server (docs/how-to/audit.md)"
-        )
+        raise OnoffError(f"{file}: no line of it is JSON: name the transcript of an onoff server")
     if not lines:
         why = damaged[0] if damaged else "there are no queries in it"
         raise OnoffError(f"{file}: {why}")
