@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from clikit import call
+from onoff import Chain
 from onoff.audit.log import Exhibits, audit_log
 from onoff.plans.store import PlanStore
-from replaykit import life
+from replaykit import CheapestPlan, life
 
 
 @pytest.fixture(scope="module", params=["both", "past"])
@@ -129,3 +131,16 @@ def test_an_attack_that_succeeds_is_a_failure_whatever_the_replay_says(made):
     found = audit_log(made.chain, made.log_file, exhibits, made.journal_file)
     assert found.word == "FAILED"
     assert found.verdict.word == "FAILED"
+
+
+def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path):
+    """Every draw is right, and the promise holds for habits of another kind."""
+    made = life(tmp_path, chain=Chain(np.full((4, 4), 0.25), tuple("abcd")), planner=CheapestPlan(), private=1.0)
+    made.chain.save(tmp_path / "chain.json")
+    made.chain.__dict__["simulate"] = lambda count, rng: np.arange(count) % 4
+    made.live(100)
+    words = ("audit", "log", made.log_file, "--chain", tmp_path / "chain.json", "--journal", made.journal_file)
+    done = call(*words, "--plans", tmp_path)
+    assert done.returncode == 1
+    assert "DO NOT FOLLOW" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("NO VERDICT: the requests do not follow the chain")

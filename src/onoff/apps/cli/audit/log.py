@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onoff.plans.base import Plan
 
 SHOWN = 10  # findings that are printed
+UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"
 
 
 def register(app: typer.Typer) -> None:
@@ -73,6 +74,7 @@ def log(
     from onoff.apps.progress import progress
     from onoff.audit.log import Exhibits, audit_log
     from onoff.everyday import Everyday
+    from onoff.logs.following import follows
     from onoff.model.chain import Chain
 
     if (journal is None) == (statuses is None):
@@ -96,11 +98,17 @@ def log(
         seed=seed,
         progress=progress,
     )
+    requests = _requests(journal, loaded) if truth is None else _truth(truth, loaded)
+    following = None if requests is None else follows(loaded, requests)
+    refuted = following is not None and following.refuted
     if as_json:
-        print_json(_as_dict(found, loaded))
+        habits = None if following is None else {**plain_data(following), "refuted": refuted}
+        print_json({**_as_dict(found, loaded), "passed": found.passed and not refuted, "following": habits})
     else:
         _print(found, loaded)
-    if not found.passed:
+        print(UNTESTED if following is None else following.words())
+        print(f"{_verdict(found)}; NO VERDICT: the requests do not follow the chain" if refuted else _verdict(found))
+    if refuted or not found.passed:
         raise typer.Exit(FOUND)
 
 
@@ -111,6 +119,16 @@ def _promise(journal: Path | None, chain: Chain) -> tuple[str, tuple[int, ...]]:
         return "both", ()
     noted = read_journal(journal, chain)
     return noted.promise, noted.sensitive
+
+
+def _requests(journal: Path | None, chain: Chain) -> list[int] | None:
+    """The requests of a journal, after those that were erased; None without any."""
+    from onoff.audit.files import read_journal
+
+    requests = [step.request for step in read_journal(journal, chain).steps] if journal is not None else []
+    while None in requests:
+        requests = requests[requests.index(None) + 1 :]
+    return [request for request in requests if request is not None] or None
 
 
 def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
@@ -170,10 +188,13 @@ def _print(found: LogAudit, chain: Chain) -> None:
     if verdict.drawn:
         print(f"laws: within {verdict.rounding:.1e} of a perfectly private stream, all steps together")
     print("believed: " + "; ".join(verdict.believed))
-    line = str(verdict)
-    if found.word != verdict.word:
-        line = f"AUDIT {found.word}: the attack betrays private requests; {line}"
-    print(line)
+
+
+def _verdict(found: LogAudit) -> str:
+    """The last line."""
+    if found.word == found.verdict.word:
+        return str(found.verdict)
+    return f"AUDIT {found.word}: the attack betrays private requests; {found.verdict}"
 
 
 def _sentence(finding: Finding, chain: Chain) -> str:
