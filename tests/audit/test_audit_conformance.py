@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from onoff.audit.models import Planned
 
 from auditstreams import CHAIN, lines_of, models, steps_of
 from onoff import Chain, plan
-from onoff.audit.models import Planned
 from onoff.audit.transcript.conformance import RULES, conformance
 from onoff.audit.transcript.reading import Line, Step, streams
 

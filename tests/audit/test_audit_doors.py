@@ -7,13 +7,13 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
+from onoff.audit.joint import Effort, audit_joint, audit_mistaken, audit_switching
+from onoff.audit.real import audit_real, people, split
 
 from auditstreams import CHAIN, plans, race, steps_of, write_files
 from clikit import call
 from onoff import Chain, OnoffError, Plan, plan
-from onoff.audit.joint import Effort, audit_joint, audit_mistaken, audit_switching
 from onoff.audit.plan import audit_plan, plan_files
-from onoff.audit.real import audit_real, people, split
 from onoff.audit.transcript import Exhibits, audit_transcript, read_evidence
 from onoff.logs.following import follows
 from oracles import random_chain

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onoff.audit.models import Encoder
 
 from auditstreams import CHAIN, models, plans, steps_of
-from onoff.audit.models import Encoder
 from onoff.audit.transcript.draws import draws
 from onoff.audit.transcript.gambling import PARTS, Drawn, gamblers, racers
 from onoff.audit.transcript.mistakes import (

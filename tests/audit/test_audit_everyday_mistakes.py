@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onoff.audit.everyday.record import Table
 
 from everydaylogs import CHAIN, Reader, everyday_log
-from onoff.audit.everyday.record import Table
 from onoff.audit.transcript.draws import FALSE_ALARM
 from onoff.audit.transcript.everyday.draws import everyday_draws
 from onoff.audit.transcript.rules import due

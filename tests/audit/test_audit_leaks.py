@@ -17,11 +17,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onoff.audit.models import Planned
 
 import onoff.client.journalfile
 import onoff.client.transport.own as own_transport
 from onoff import Chain, Client, OnoffTransport, Planner, plan
-from onoff.audit.models import Planned
 from onoff.audit.transcript.conformance import Breach, conformance
 from onoff.audit.transcript.draws import DrawTest, draws
 from onoff.audit.transcript.reading import Line, Step, read_journal, read_log, streams

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onoff.audit.models import Planned
 
 import onoff.plans.file
 from auditstreams import CHAIN, lines_of, models, plans, race, steps_of, write_files
 from clikit import call
 from onoff import Plan, plan
-from onoff.audit.models import Planned
 from onoff.audit.plan import audit_plan, races
 from onoff.audit.plan import verify as planproof
 from onoff.audit.transcript.attack import audit_stream, noted

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from everydayaudit import paths, stream
+
 from everydaylogs import CHAIN, everyday_log
 from onoff.audit.transcript import naming
 from onoff.audit.transcript.everyday.laws import request_laws

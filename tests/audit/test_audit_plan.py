@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from clikit import call
 from onoff import Chain, Plan, plan
 from onoff.audit import optimality
-from onoff.audit.plan import audit_plan
 from onoff.audit.exact import ExactRows
+from onoff.audit.plan import audit_plan
 from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onoff.audit.models import Planned
 
 from auditstreams import CHAIN, models, plans, race, steps_of, write_files
 from clikit import call
 from onoff import plan
-from onoff.audit.models import Planned
 from onoff.audit.transcript import Exhibits, audit_transcript
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.evidence import read_evidence

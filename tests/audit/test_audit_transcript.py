@@ -8,10 +8,10 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from onoff.audit.models import Everything, Naive
 
 from clikit import call
 from onoff import Chain, plan
-from onoff.audit.models import Everything, Naive
 from onoff.audit.transcript.attack import audit_stream, noted, pick
 from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.evidence import read_statuses, read_truth
