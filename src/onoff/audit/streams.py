@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, lags_of, predict, start_law
-from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
 from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
@@ -175,6 +175,8 @@ def audit_streams(
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
+        if true is not None and not has_table(plan):
+            raise OnoffError("a race has no table that could be enumerated: choose another scheme; its bound is the same")
     follows = chain
     if true is not None:
         follows = aligned(true, chain)
