@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bench_plan import msnbc
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, plan
-from onoff.apps import terminal as report
+from onoff.apps.progress import progress
 from onoff.audit.models import Everything, Model, Planned
 from onoff.audit.setting import start_law
 from onoff.audit.transcript.attack import audit_stream
@@ -118,7 +118,7 @@ def power(full: bool) -> None:
     plans = [made for made in (plan(chain, lag) for lag in (1, 2, 3, 5)) if isinstance(made, TablePlan)]
     models = {made.name: Planned(made) for made in plans}
     rows: list[list[object]] = []
-    with report.progress("planting")(len(PLANTED)) as advance:
+    with progress("planting")(len(PLANTED)) as advance:
         for name, mistake, rate, sizes in PLANTED:
             for length, logs in sizes if full else ((600, 2),):
                 random.seed(f"{name} {rate} {length}")
@@ -166,7 +166,7 @@ def journal(chain: Chain, plans: Sequence[TablePlan], steps: int, seed: int, dra
 def whole(name: str, chain: Chain, asked: list[Asked], truth: list[int]) -> list[object]:
     """The audit as the command does it: every encoder, the attack, a naive client beside it, and the verdict."""
     lines = [Line(t, step.query or ()) for t, step in enumerate(asked)]
-    audit, seconds = timed(lambda: audit_stream(chain, lines, asked, truth, bar=report.progress("attacking")))
+    audit, seconds = timed(lambda: audit_stream(chain, lines, asked, truth, bar=progress("attacking")))
     assert audit.clean
     deepest = max(step.lag for step in asked)
     return [name, "audit, naive beside it", len(asked), deepest, seconds, peak_gigabytes(), "60 s, under 1 GB"]
