@@ -23,10 +23,10 @@ from statistics import median
 
 import numpy as np
 from joblib import parallel_config
-from onoff.apps.parallel import compute, use_workers
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
+from onoff.apps.parallel import compute, use_workers
 from onoff.everyday import Everyday
 
 SCHEMES = ("comb", "optimal", "race", "everyday")
