@@ -15,11 +15,11 @@ from onoff import Chain
 from onoff.errors import ChainError, ContextError, PlanError
 from onoff.everyday import Everyday
 from onoff.everyday import filter as filters
-from onoff.everyday.filter import error_of, raised
-from onoff.everyday.merging import ALIKE, SPARE, merged
-from onoff.everyday.sharing import shared
+from onoff.everyday.contexts import error_of, raised
+from onoff.everyday.contexts import ALIKE, SPARE, merged
+from onoff.everyday.contexts import shared
 from onoff.model.bounds import outer_bound
-from onoff.model.rows import RowTable
+from onoff.model.posterior import RowTable
 from onoff.schemes.peel import peeled
 from onoff.testing import chains
 from oracles import paper_program, random_chain

@@ -22,7 +22,7 @@ from onoff import Chain, Planner, plan
 from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
-from onoff.plans.base import MAX_LAG
+from onoff.plans.plan import MAX_LAG
 from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, grid
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore, default_directory

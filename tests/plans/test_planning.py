@@ -24,7 +24,7 @@ from onoff import Chain, Plan, bounds, plan
 from onoff.errors import ContextError, PlanError
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.table import TablePlan
-from onoff.schemes.optimum.search import optimal_law
+from onoff.schemes.optimum import optimal_law
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted
 from sampling import examples, one_in
@@ -335,7 +335,7 @@ def test_a_time_limit_leaves_an_honest_gap(monkeypatch):
 
     def tell(cost, bound):
         seen.append((cost, bound))
-        monkeypatch.setattr("onoff.schemes.optimum.search.time", SimpleNamespace(monotonic=lambda: np.inf))
+        monkeypatch.setattr("onoff.schemes.optimum.time", SimpleNamespace(monotonic=lambda: np.inf))
 
     made = plan(chain, 1, "optimal", gap=0, time_limit=600, progress=tell)  # time is up as soon as the comb is made
     assert made.scheme == "comb"
@@ -367,16 +367,16 @@ def test_a_lucky_race_does_not_displace_a_table_when_time_is_up(monkeypatch):
     table, honest = plan(chain, 1, "comb"), race_plan(chain, 1)
     error = (table.cost / table.lower_bound - 1 - 1e-3) / 10
     assert error > 0
-    monkeypatch.setattr("onoff.plans.making.OPTIMAL_LIMIT", 5)
+    monkeypatch.setattr("onoff.plans.plan.OPTIMAL_LIMIT", 5)
     for errors, scheme in ((3, "comb"), (5, "race")):
         cost = table.cost - errors * error
         lucky = replace(honest, cost=cost, interval=(cost, cost + 1.96 * error))
-        monkeypatch.setattr("onoff.plans.making.race_plan", lambda *_, lucky=lucky, **__: lucky)
+        monkeypatch.setattr("onoff.plans.plan.race_plan", lambda *_, lucky=lucky, **__: lucky)
         assert plan(chain, 1).scheme == scheme
 
 
 def test_auto_takes_the_race_where_the_comb_is_too_large(monkeypatch):
-    monkeypatch.setattr("onoff.plans.making.COMB_LIMIT", 5)
+    monkeypatch.setattr("onoff.plans.plan.COMB_LIMIT", 5)
     assert isinstance(plan(Chain.symmetric(6, 0.5), 1), RacePlan)
     assert isinstance(plan(Chain.symmetric(6, 0.5), 0), TablePlan)
     monkeypatch.setattr("onoff.schemes.paper.LIMIT", 5)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff.model.rows import Rows
+from onoff.model.posterior import Rows
 from onoff.schemes.law import Member, as_matrix, merged
 from onoff.types import Floats
 
