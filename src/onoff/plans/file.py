@@ -42,7 +42,7 @@ from onoff.files import path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
 from onoff.model.posterior import Posterior
-from onoff.plans.plan import Plan
+from onoff.plans.plan import Plan, check_lag
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
 from onoff.schemes.certificate import Certificate, proved
@@ -139,5 +139,6 @@ def _table(data: dict[str, Any], chain: Chain) -> Plan:
     law = Law.of_sets(tuple(map(tuple, data["sets"])), data["masses"], chain.n)
     if law.total != data["denominator"]:
         raise PlanError(f"the masses sum to {law.total}, not to the denominator {data['denominator']}")
+    check_lag(data["lag"])
     claim = Certificate.from_dict(data["certificate"])
     return TablePlan(data["scheme"], chain, data["lag"], law, proved(claim, Posterior(chain, data["lag"])))

@@ -62,7 +62,8 @@ def proved(claim: Certificate, posterior: Posterior) -> Certificate:
         bound = size_certificate(multipliers, sizes_reached(posterior), error).bound
     elif claim.kind == "cuts":
         cuts = as_matrix(claim.cuts, posterior.n)
-        reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
+        held = cuts.T.astype(np.float64)
+        reached = np.max([times(rows, held).max(axis=0) for _, rows in posterior.blocks()], axis=0)
         bound = cut_certificate(cuts, multipliers, reached, error, supports(posterior), CHECK)[0].bound
     elif claim.kind not in ("outer", "sizes"):
         raise PlanError(f"{claim.kind!r} is not a kind of certificate")
@@ -97,7 +98,7 @@ def cut_certificate(
     `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
     contexts: a set that misses one has no mass in any realisable law, so q runs over the sets that meet them all.
     """
-    weights = np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT).astype(np.int64)
+    weights = np.floor(np.clip(multipliers, 0.0, 2.0**22) * 2**SHIFT).astype(np.int64)
     used = weights > 0
     cuts, weights, reached = cuts[used], weights[used], reached[used]
     if (cuts.shape[1] << SHIFT) + sum(weights.tolist()) >= 2**62:
