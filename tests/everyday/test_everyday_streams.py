@@ -10,7 +10,7 @@ import pytest
 
 from everydaykit import Faithful, World, drawn, follow, information
 from onoff import Chain
-from onoff.everyday import filter as filters
+from onoff.everyday import contexts as filters
 from oracles import random_chain
 from sampling import one_in
 

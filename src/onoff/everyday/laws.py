@@ -65,7 +65,7 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     """Laws to be repaired, the quickest first.
 
-    A comb that would need much repair is left out if there is something better.
+    A comb that would need much repair is left out if there is something better. Combs also take what peeling leaves.
     """
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
@@ -74,8 +74,14 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
         if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
             yield combs
     if peelable:
-        yield peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
-    elif rows.n <= GUIDED:
+        member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+        if not len(rest):
+            yield member, mass
+            return
+        left = rest.sum(axis=1, keepdims=True)
+        combs, masses = _combed(RowTable(extremes.contexts, rest / left, rest > 0), 14, 14)
+        yield np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
+    if rows.n <= GUIDED:
         yield _combed(rows, 14, 14)
 
 
