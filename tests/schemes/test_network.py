@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lawkit import random_law, realisable_by_hall, seeds
+from onoff.schemes.flow import Network, supplies
 from onoff.schemes.law import DENOMINATOR, quantised
-from onoff.schemes.realisation.network import Network, supplies
 
 
 @given(st.integers(2, 6), seeds)
 def test_a_flow_decides_halls_condition_and_its_cuts_are_violated(n, seed):
     law = quantised(*random_law(n, 6, seed), DENOMINATOR)
     row = np.random.default_rng(seed + 1).dirichlet(np.full(n, 0.5))
-    network = Network(law.member, law.mass)
+    network = Network(law)
     supply = supplies(row, law.total)
     short = int(supply.sum()) - network.ship(supply)
     assert (short == 0) == realisable_by_hall(law, row)
