@@ -39,7 +39,7 @@ def plan(
     from onoff.apps.progress import progress
     from onoff.audit.plan import audit_plan, plan_files
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
     lags = parse_lags(at) if at is not None else []
     loaded = Chain.load(chain)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onoff.audit.real import RealAudit, RealPast, Split
     from onoff.audit.real.replay import Case, Estimate, Leak
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -116,7 +116,7 @@ def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     """One plan with a table for each lag."""
     from onoff.apps.progress import progress
     from onoff.audit.models import has_table
-    from onoff.plans.making import plan
+    from onoff.plans.plan import plan
 
     plans: list[Plan] = []
     with progress("plans")(len(lags)) as advance:

@@ -208,7 +208,7 @@ def exhibits_of(evidence: Evidence, directory: Path | None, ours: bool = True) -
     """
     from onoff.audit.transcript import Exhibits
     from onoff.errors import PlanError
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
     from onoff.plans.race import RacePlan, race_plan
     from onoff.plans.store import PlanStore
     from onoff.types import PlanName
