@@ -1,4 +1,4 @@
-"""Posterior rows in integers: no rounding, no division, for chains as large as plans with a table."""
+"""Posterior rows at one lag in exact integers, for audits of plans: no rounding, no division."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from functools import cached_property
 from operator import mul
 from typing import TYPE_CHECKING
 
+from onoff.audit.rows import chain_integers
 from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onoff.model.chain import Chain
 
 MOST_BYTES = 2**31  # of all the integers of one lag together
@@ -16,20 +19,18 @@ MOST_WORK = 2**38  # products of 64-bit words: minutes
 
 
 class ExactRows:
-    """p(x | i, k) = w_x / sum_y w_y with integers w_x = A^lag[i, x] A[x, k], where P = A / 2^s.
+    """p(x | i, k) = w_x / sum_y w_y with integers w_x = A^lag[i, x] A[x, k], at one lag.
 
-    Floats are whole multiples of powers of two, so A has integers for any P; a common factor cancels and none is
-    looked for. Walks are computed for each `last` when they are first needed, a vector times A `lag` times.
+    A common factor cancels and none is looked for. Walks are computed for each `last` when they are first needed, a
+    vector times A `lag` times.
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
         self.chain, self.n, self.lag = chain, chain.n, lag
-        ratios = [[p.as_integer_ratio() for p in row] for row in chain.P.tolist()]
-        unit = max(below for row in ratios for _, below in row)
-        bits = lag * unit.bit_length()  # of the largest integers
+        self._columns = chain_integers(chain)
+        bits = lag * max(max(column) for column in self._columns).bit_length()  # of the largest integers
         if self.n**2 * bits // 8 > MOST_BYTES or self.n**3 * lag * bits // 128 > MOST_WORK:
             raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {self.n} sources")
-        self._columns = list(zip(*[[above * (unit // below) for above, below in row] for row in ratios], strict=True))
         self._before = [_mask(column) for column in self._columns]  # bit x: next may follow x
         self._walks: dict[int, list[int]] = {}
 
@@ -68,5 +69,5 @@ class ExactRows:
         return least
 
 
-def _mask(values: list[int] | tuple[int, ...]) -> int:
+def _mask(values: Sequence[int]) -> int:
     return sum(1 << x for x, value in enumerate(values) if value)
