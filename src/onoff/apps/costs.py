@@ -25,7 +25,7 @@ from onoff.apps.parallel import compute
 from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, listed
 from onoff.types import Bar, Floats, Mask, is_number, quiet
 

@@ -25,12 +25,12 @@ from onoff.apps.parallel import compute
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
 from onoff.types import Bar, Floats, Mask, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 MOST_STEPS, REST = 60, 0.01  # OFF steps that are simulated after ON, unless fewer leave only this share of all
 LAGS = (1, 2, 3, 5, 8, 13, 21, 34, 55)  # with a plan of their own; each serves up to the next

@@ -17,7 +17,7 @@ from onoff.schemes import SCHEMES, listed
 if TYPE_CHECKING:
     from onoff.audit.joint import Effort
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 LEAKY = ("naive", "decoys")
 DEFAULT = ("everything", "paper", "optimal", "naive", "decoys")
@@ -176,7 +176,7 @@ def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, 
 
 def read_plan(file: Path, chain: Chain) -> Plan:
     """A plan for this chain."""
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
     found = Plan.load(file)
     if found.chain != chain:
@@ -188,7 +188,7 @@ def plans_for(name: str, chain: Chain, statuses: Sequence[bool], given: Sequence
     """The given plans of a scheme, or else one made for each lag of these statuses; none if it needs none."""
     from onoff.apps.progress import progress
     from onoff.audit.joint.auditing import WITHOUT_PLANS, lags_needed
-    from onoff.plans.making import plan
+    from onoff.plans.plan import plan
 
     chosen = [found for found in given if found.scheme == name]
     if chosen or name in WITHOUT_PLANS:
