@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from auditstreams import CHAIN, plans, race, steps_of, write_files
-from clikit import call
-from onoff import Chain, OnoffError, Plan, plan
+from onoff import Chain, OnoffError, Plan
 from onoff.audit.joint import Effort, audit_joint, audit_mistaken, audit_switching
-from onoff.audit.plan import audit_plan, plan_files
-from onoff.audit.real import audit_real, people, split
 from onoff.audit.transcript import Exhibits, audit_transcript, read_evidence
 from onoff.logs.following import follows
 from oracles import random_chain
 
 STATUSES = (True, False, False)
 LITTLE = Effort(draws=100, tried=400, streams=50)
-
-
-def test_a_plan_is_audited_from_its_file_and_a_directory_tells_which_files_there_are(tmp_path):
-    plans()[1].save(tmp_path / "lag-1.plan.json")
-    (tmp_path / "foreign").mkdir()
-    plan(random_chain("dense", 4, 2), 1).save(tmp_path / "foreign" / "lag-1.plan.json")
-    found = plan_files(tmp_path, CHAIN)
-    assert [file.name for file in found.files] == ["lag-1.plan.json"]
-    assert found.foreign == (tmp_path / "foreign",)
-    verdict = audit_plan(CHAIN, found.files[0], Plan.load, draws=200)
-    assert verdict.valid
-    with pytest.raises(FrozenInstanceError):
-        verdict.findings = ()
-    assert not audit_plan(CHAIN, tmp_path / "foreign" / "lag-1.plan.json", Plan.load).valid
 
 
 def test_streams_are_audited_with_plans_as_objects():
@@ -127,46 +109,3 @@ def test_a_transcript_without_a_journal_needs_its_statuses(log):
         read_evidence(CHAIN, log / "journal.log")
     with pytest.raises(OnoffError, match="no client 'guess'"):
         audit_transcript(evidence, exhibits(), client="guess")
-
-
-def test_real_people_are_audited_as_by_the_command(tmp_path):
-    rng = np.random.default_rng(3)
-    words = [[CHAIN.names[x] for x in CHAIN.simulate(8, rng)] for _ in range(40)]
-    (tmp_path / "people").write_text("".join(" ".join(line) + "\n" for line in words))
-    CHAIN.save(tmp_path / "chain.json")
-    parts = split(people(words, CHAIN), CHAIN, users=5, seed=2)
-    found = audit_real(parts, [plan(CHAIN, 1)], seed=2)
-    assert (found.attacked, found.stopped, len(parts.attacked), parts.training) == (5, False, 5, 20)
-    words = ("--chain", tmp_path / "chain.json", "--users", 5, "--seed", 2, "--lags", "1", "--json")
-    printed = json.loads(call("audit", "real", tmp_path / "people", *words, check=True).stdout)
-    assert [leak["bits"]["value"] for leak in printed["leaks"]] == [leak.bits.value for leak in found.leaks]
-    with pytest.raises(OnoffError, match="no table"):
-        audit_real(parts, [race()])
-    with pytest.raises(OnoffError, match="no plans"):
-        audit_real(parts, [])
-
-
-def test_what_was_reached_is_the_result_when_somebody_stops_it():
-    rng = np.random.default_rng(4)
-    paths = [[CHAIN.names[x] for x in CHAIN.simulate(6, rng)] for _ in range(12)]
-    parts = split(people(paths, CHAIN), CHAIN)
-
-    def stopping(title):  # noqa: ARG001
-        class Bar:
-            def __enter__(self):
-                self.left = 2
-                return self.advance
-
-            def advance(self):
-                self.left -= 1
-                if not self.left:
-                    raise KeyboardInterrupt
-
-            def __exit__(self, *error):
-                return None
-
-        return lambda total: Bar()
-
-    found = audit_real(parts, [plan(CHAIN, 1)], progress=stopping)
-    assert found.stopped
-    assert (found.attacked, found.wanted) == (2, 6)

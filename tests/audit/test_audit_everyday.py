@@ -260,7 +260,7 @@ def test_a_rounding_that_is_stated_too_small_is_found_where_a_query_is_off():
 
 def test_a_merge_of_rows_that_are_not_near_is_found_unless_it_is_charged(monkeypatch):
     """Two of three rows are 0.04 apart and merged: stated too coarse with a charge, and a lie without."""
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     chain = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
     state = Everyday.start(chain)
     law = seen_law(state, state.prepare())
@@ -273,7 +273,7 @@ def test_a_merge_of_rows_that_are_not_near_is_found_unless_it_is_charged(monkeyp
 
 def test_a_charge_that_is_not_in_the_stated_rounding_is_found(monkeypatch):
     """It would excuse any merge, and the sum of roundings that the attack is judged by would not know of it."""
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     chain = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
     state = Everyday.start(chain)
     law = seen_law(state, state.prepare())
@@ -283,7 +283,7 @@ def test_a_charge_that_is_not_in_the_stated_rounding_is_found(monkeypatch):
 
 
 def test_a_merge_of_an_earlier_step_is_no_fault_of_a_later_one(monkeypatch):
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     chain = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
     for seed in range(10):
         seen, _ = stream(chain, (), statuses("10000"), seed)

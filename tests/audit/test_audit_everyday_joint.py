@@ -363,16 +363,16 @@ def test_a_planted_mistake_is_found_in_sampled_streams_too(name, monkeypatch):
 
 
 def test_merging_unequal_rows_is_within_what_is_charged_and_without_a_charge_it_is_found(monkeypatch):
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     charged = audited(NEAR, (), "1000")
     assert charged.bits > 1e-9
     assert all(fault.startswith("coarse: ") for fault in charged.faults)  # stated, and too much to be certified
     assert all(step.average <= 2 * step.stated for step in charged.steps if step.average is not None)
-    monkeypatch.setattr("onoff.everyday.merging._charge", lambda *parts: 0.0)
+    monkeypatch.setattr("onoff.everyday.contexts._charge", lambda *parts: 0.0)
     silent = audited(NEAR, (), "1000")
     assert not silent.holds
     assert any(step.average > 1000 * step.stated for step in silent.steps if step.average is not None)
-    monkeypatch.setattr("onoff.everyday.merging._charge", lambda *parts: 1e-15)
+    monkeypatch.setattr("onoff.everyday.contexts._charge", lambda *parts: 1e-15)
     understated = audited(NEAR, (), "1000")
     assert not understated.holds
     assert understated.faults == ()

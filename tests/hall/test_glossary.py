@@ -9,11 +9,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "glossary.md"
 WORDS = re.findall(r"^\| ([\w -]+?) \|", PAGE.read_text(), flags=re.M)[1:]
 COINED = """
-announced, breach, catalogue, cell, certificate, chain, charge, comb, context, cost, counts as ON, cut, decoys,
+announced, catalogue, cell, certificate, chain, charge, comb, context, cost, counts as ON, cut, decoys,
 Dirichlet, dominate, encoder, engine, everyday, excess, exhibit, finding, floor, flow, full set, gap, grid, habits,
 hidden, journal, lag, law, learning, length, made ON, mass, master program, merge, mirroring, misfit, mode, naive,
 openly, outer bound, peel, pending, plan, posterior, prior, promise, proxy, query, race, realisable, record, repair,
-request, round, rounding, row, scheme, sensitive, slack, smoothing, source, status, step, stream, support, total
+replay, request, round, rounding, row, scheme, sensitive, slack, smoothing, source, status, step, stream, support, total
 variation, transcript, transport, unit, verdict, witness
 """
 

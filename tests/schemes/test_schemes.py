@@ -88,7 +88,7 @@ def test_the_command_line_plans_and_audits_a_new_scheme(chain_file, tmp_path):
         ("plan", ("auto", *SCHEMES)),
         ("costs", ("auto", *SCHEMES)),
         ("audit joint", (*SCHEMES, "naive", "decoys")),
-        ("audit real", ("auto", *tables())),
+        ("audit people", ("auto", *tables())),
     ],
 )
 def test_the_help_lists_the_schemes(words, names):

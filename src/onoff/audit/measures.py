@@ -68,7 +68,7 @@ def information(joint: Joint) -> float:
             weight = (product[used] / (total * total)).astype(np.float64)
         else:
             ratio, weight = excess[used] / product[used], product[used] / total**2
-        result += float(np.sum(weight * _phi(ratio)))
+        result += float(np.sum(weight * phi(ratio)))
     return result / LN2
 
 
@@ -92,7 +92,7 @@ def _blocks(joint: Joint) -> Any:
         yield product, block * total - product
 
 
-def _phi(r: NDArray[np.float64]) -> NDArray[np.float64]:
+def phi(r: NDArray[np.float64]) -> NDArray[np.float64]:
     """(1 + r) ln(1 + r) - r = r^2 / 2 - r^3 / 6 + r^4 / 12 - ..., without cancellation."""
     near = np.abs(r) < NEAR
     small, large = np.where(near, r, 0.0), np.where(near, 1.0, np.maximum(r, -1.0))

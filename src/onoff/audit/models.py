@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
     from onoff.plans.table import TablePlan
 
 MEMORY = 2**28  # bytes of encoders that are kept

@@ -17,7 +17,7 @@ from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 BITS = 512
 ONE = 1 << BITS

@@ -27,7 +27,7 @@ import numpy as np
 from onoff.audit.everyday.streams import Streams
 from onoff.audit.setting import MISSING
 from onoff.model.powers import times
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 from onoff.types import Floats
 
 if TYPE_CHECKING:

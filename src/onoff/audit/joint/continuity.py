@@ -17,7 +17,7 @@ import numpy as np
 
 from onoff.audit.models import Model
 from onoff.audit.setting import BITS, MISSING, ONE, Leakage, Promise, encoder_of, fixed_matrix, lags_of, some_encoder
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

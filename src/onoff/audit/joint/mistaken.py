@@ -23,7 +23,7 @@ from onoff.audit.models import Model, TooLarge
 from onoff.audit.setting import MISSING, Leakage, Promise, lags_of
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain

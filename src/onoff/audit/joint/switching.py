@@ -23,7 +23,7 @@ from onoff.types import Floats
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 CELLS = 20_000_000  # of a view, a target, a last and a current request
 Views = dict[tuple[int, bool], Floats]  # (lag, whether the target was ON) -> [view, target, last, current]

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onoff.apps.cli.options import AUDIT, AsJson, parse_lags
-from onoff.apps.cli.output import note, print_json
-from onoff.errors import FOUND
+from onoff.apps.cli.options import AsJson, parse_lags
+from onoff.apps.cli.output import note, percent, print_json
+from onoff.errors import FOUND, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onoff.audit.plan.record import Finding
-    from onoff.audit.plan.verify import LagCheck, Verdict
+    from onoff.audit.law import Finding
+    from onoff.audit.plan import LagCheck, PlanAudit
     from onoff.model.chain import Chain
 
 SHOWN = 12  # sources of a set that are named
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit plan chain.csv plans --at 5,10")(plan)
+    app.command(epilog="Example: onoff audit plan chain.csv plans --at 5,10")(plan)
 
 
 def plan(
@@ -31,73 +33,92 @@ def plan(
         list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or directories that `onoff plan` made.")
     ],
     at: Annotated[str | None, typer.Option(metavar="LAGS", help="Also verify at these larger lags: 5, 2-10.")] = None,
-    draws: Annotated[int, typer.Option(min=100, help="Queries drawn to test a race, or `draw` of a table.")] = 20_000,
+    draws: Annotated[int, typer.Option(min=100, help="Queries drawn from a race, or from a table.")] = 20_000,
     time_limit: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For a proof by CP-SAT.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
+    from onoff import Chain, Plan
     from onoff.apps.progress import progress
-    from onoff.audit.plan import audit_plan, plan_files
-    from onoff.model.chain import Chain
-    from onoff.plans.plan import Plan
+    from onoff.audit.plan import audit_plan
 
     lags = parse_lags(at) if at is not None else []
     loaded = Chain.load(chain)
-    found = [plan_files(path, loaded) for path in plans]
-    for store in (store for one in found for store in one.foreign):
-        note(f"{store} holds plans for another chain: not audited")
-    verdicts = []
-    for file in (file for one in found for file in one.files):
+    audits = []
+    for file in [file for path in plans for file in _plan_files(path, loaded)]:
         bar = progress(f"auditing {file.name}")
-        verdict = audit_plan(loaded, file, Plan.load, lags, draws=draws, seconds=time_limit, bar=bar)
-        verdicts.append(verdict)
+        audits.append(audit_plan(loaded, file, Plan.load, lags, draws=draws, seconds=time_limit, bar=bar))
         if not as_json:
-            print("\n".join(certificate(verdict, loaded)))
+            print("\n".join(_certificate(audits[-1], loaded)))
     if as_json:
-        print_json([as_dict(verdict, loaded) for verdict in verdicts])
-    if not all(verdict.valid for verdict in verdicts):
+        print_json([_as_dict(audit, loaded) for audit in audits])
+    if not all(audit.valid for audit in audits):
         raise typer.Exit(FOUND)
 
 
-def certificate(verdict: Verdict, chain: Chain) -> Iterator[str]:
-    """The verdict in words, line by line."""
-    from fractions import Fraction
+def _plan_files(path: Path, chain: Chain) -> list[Path]:
+    """List the plan files that a path stands for, without those of directories whose every plan is for another chain.
 
-    from onoff.apps.cli.output import percent
-    from onoff.audit.plan import races
-    from onoff.audit.plan.record import Estimate, Table
-    from onoff.model.rounding import down, up
+    What a directory says of itself is not signed by anybody: only the plans tell which chain they are for.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise PlanError(f"{path}: there is no such plan file or directory")
+    found: list[Path] = []
+    for directory in [path, *sorted(path.iterdir())]:
+        files = sorted(directory.glob("*.plan.json"), key=lambda file: (len(file.name), file.name))
+        if files and directory != path and all(_is_foreign(file, chain) for file in files):
+            note(f"{directory} holds plans for another chain: not audited")
+        else:
+            found += files
+    if not found:
+        raise PlanError(f"{path}: there is no plan for this chain in this directory")
+    return found
 
-    record, proof = verdict.record, verdict.proof
-    yield f"{verdict.file}: {'verified' if verdict.valid else 'NOT VALID'}"
-    if record is not None and proof is not None:
-        sets = f", {len(record.body.sets)} sets" if isinstance(record.body, Table) else ""
-        lengths = "" if record.lengths is None else ", messages of different length"
-        yield f"  scheme {record.scheme}, lag {record.lag}, {chain.n} sources{sets}{lengths}"
-        for check in verdict.checks:
-            yield from _checked(check, chain)
+
+def _is_foreign(file: Path, chain: Chain) -> bool:
+    """True if the file says that it is for another chain. One that cannot be read may be anything."""
+    try:
+        return bool(json.loads(file.read_bytes())["chain"] != chain.fingerprint)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _certificate(audit: PlanAudit, chain: Chain) -> Iterator[str]:
+    """Say in words, line by line, what was verified and what is wrong."""
+    from onoff.audit.optimality import RATE
+    from onoff.model.bounds import down, up
+
+    said, proof = audit.said, audit.proof
+    yield f"{audit.file}: {'verified' if audit.valid else 'NOT VALID'}"
+    if said is not None and proof is not None:
+        sets = f", {len(said.law.sets)} sets" if said.law else ""
+        yield f"  scheme {said.scheme}, lag {said.lag}, {chain.n} sources{sets}"
+        for check in audit.checks:
+            yield from _check_in_words(check, chain)
         low = down(proof.value)
-        yield f"  lower bound: {low!r} proved by {proof.method}; stated {record.bound!r}"
-        if verdict.cost is not None:
-            yield f"  cost: {up(verdict.cost)!r}, from the law exactly, rounded up"
+        yield f"  lower bound: {low!r} proved by {proof.method}; stated {said.bound!r}"
+        if audit.cost is not None:
+            yield f"  cost: {up(audit.cost)!r}, from the law exactly, rounded up"
             if low > 0:
-                yield f"  gap: {percent(max(0.0, up(verdict.cost / Fraction(low) - 1)))}"
-        if verdict.estimate is not None and isinstance(record.body, Estimate):
-            mean, error = verdict.estimate
-            stated = f"{record.body.cost:.4f}, from {record.body.interval[0]:.4f} to {record.body.interval[1]:.4f}"
-            yield f"  cost: {mean:.4f} ± {1.96 * error:.4f} (95 %) estimated from fresh draws; stated {stated}"
-            if verdict.valid:
-                yield "  every draw held its request; the cost, and one law in random contexts, are tested, not proved"
-                yield f"  (each test rejects a true statement with probability {races.RATE:g})"
-    for finding in verdict.findings:
-        yield f"  {_witness(finding, chain)}"
+                yield f"  gap: {percent(max(0.0, up(audit.cost / Fraction(low) - 1)))}"
+        if audit.estimate is not None:
+            half, ends = 1.96 * audit.estimate.error, said.interval
+            stated = f"stated {said.cost:.4f}, from {ends[0]:.4f} to {ends[1]:.4f}"
+            yield f"  cost: {audit.estimate.mean:.4f} ± {half:.4f} (95 %) estimated from fresh draws; {stated}"
+            if audit.valid:
+                yield "  draws are those of the referee's own race from the same random numbers; the cost is tested"
+                yield f"  (the test rejects a true statement with probability {RATE:g})"
+    for finding in audit.findings:
+        yield f"  {_finding_in_words(finding, chain)}"
 
 
-def _checked(check: LagCheck, chain: Chain) -> Iterator[str]:
-    from onoff.model.rounding import up
+def _check_in_words(check: LagCheck, chain: Chain) -> Iterator[str]:
+    from onoff.model.bounds import up
 
     if check.largest is None or check.at is None:
-        yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: a race has no table"
+        yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: there are no encoders"
         return
     last, following = (chain.names[source] for source in check.at)
     count = f"{check.kept} of {check.contexts} contexts"
@@ -106,32 +127,32 @@ def _checked(check: LagCheck, chain: Chain) -> Iterator[str]:
     yield f"    total variation: {largest}; stated {check.stated:.3e}"
 
 
-def _witness(finding: Finding, chain: Chain) -> str:
+def _finding_in_words(finding: Finding, chain: Chain) -> str:
     parts = [f"{finding.rule}: {finding.message}"]
     if finding.context is not None:
         lag, last, following = finding.context
         parts.append(f"context: last {chain.names[last]!r}, next {chain.names[following]!r} at lag {lag}")
-    if finding.set is not None:
-        more = ", ..." if len(finding.set) > SHOWN else ""
-        parts.append(f"set: {{{', '.join(chain.names[x] for x in finding.set[:SHOWN])}{more}}}")
+    if finding.query is not None:
+        more = ", ..." if len(finding.query) > SHOWN else ""
+        parts.append(f"set: {{{', '.join(chain.names[x] for x in finding.query[:SHOWN])}{more}}}")
     if finding.amount is not None:
         parts.append(f"by {finding.amount:.3e}")
     return "; ".join(parts)
 
 
-def as_dict(verdict: Verdict, chain: Chain) -> dict[str, Any]:
-    """The verdict for programs: sources by name, exact numbers rounded in the safe direction."""
-    from onoff.model.rounding import down, up
+def _as_dict(audit: PlanAudit, chain: Chain) -> dict[str, Any]:
+    """All of it for programs: sources by name, exact numbers rounded in the safe direction."""
+    from onoff.model.bounds import down, up
 
     def named(sources: tuple[int, ...] | None) -> list[str] | None:
         return None if sources is None else [chain.names[x] for x in sources]
 
-    record, proof = verdict.record, verdict.proof
+    said, proof = audit.said, audit.proof
     return {
-        "file": verdict.file,
-        "valid": verdict.valid,
-        "scheme": record and record.scheme,
-        "lag": record and record.lag,
+        "file": audit.file,
+        "valid": audit.valid,
+        "scheme": said and said.scheme,
+        "lag": said and said.lag,
         "sources": chain.n,
         "lags": [
             {
@@ -142,21 +163,20 @@ def as_dict(verdict: Verdict, chain: Chain) -> dict[str, Any]:
                 "context": named(check.at),
                 "stated": check.stated,
             }
-            for check in verdict.checks
+            for check in audit.checks
         ],
-        "cost": None if verdict.cost is None else up(verdict.cost),
-        "estimate": verdict.estimate,
-        "lower_bound": proof
-        and {"proved": down(proof.value), "method": proof.method, "stated": record and record.bound},
+        "cost": None if audit.cost is None else up(audit.cost),
+        "estimate": audit.estimate,
+        "lower_bound": proof and {"proved": down(proof.value), "method": proof.method, "stated": said and said.bound},
         "findings": [
             {
                 "rule": finding.rule,
                 "message": finding.message,
                 "lag": finding.context and finding.context[0],
                 "context": named(finding.context and finding.context[1:]),
-                "set": named(finding.set),
+                "set": named(finding.query),
                 "amount": finding.amount,
             }
-            for finding in verdict.findings
+            for finding in audit.findings
         ],
     }

@@ -1,0 +1,247 @@
+"""`onoff audit log`: every step of a journal made again and compared with the server's log, and the log attacked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onoff.apps.cli.options import AsJson
+from onoff.apps.cli.output import note, plain_data, print_json, print_table
+from onoff.errors import FOUND, OnoffError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onoff.audit.attack import Attack, Gain
+    from onoff.audit.log import LogAudit
+    from onoff.audit.verdict import Finding
+    from onoff.model.chain import Chain
+    from onoff.plans.plan import Plan
+
+SHOWN = 10  # findings that are printed
+UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: onoff audit log seen.jsonl --chain chain.json --journal reader.journal --plans plans",
+    )(log)
+
+
+def log(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="What `onoff serve --transcript` wrote.")],
+    chain: Annotated[Path, typer.Option(metavar="FILE", help="The chain of the requests.")],
+    journal: Annotated[Path | None, typer.Option(metavar="FILE", help="The client's journal.")] = None,
+    plans: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the client's plans are kept.")] = None,
+    laws: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The laws that a client of the promise `past` recorded.")
+    ] = None,
+    remake: Annotated[
+        bool, typer.Option("--remake", help="Make recorded laws again, too: public things must give the same ones.")
+    ] = False,
+    other: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Another journal of this client; repeatable.")
+    ] = None,
+    part: Annotated[
+        bool, typer.Option("--part", help="LOG is cut from a longer one: do not miss what came before and after.")
+    ] = False,
+    attack: Annotated[
+        bool | None, typer.Option("--attack/--no-attack", help="Attack the log even if it takes long, or never.")
+    ] = None,
+    statuses: Annotated[
+        str | None, typer.Option(metavar="1001..|FILE", help="Without a journal: 1 for each step made ON.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Without a journal: the requests, one name in a line.")
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often the attack may call a log leaky.")
+    ] = 0.01,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the attack's strangers.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Make every step of a journal again, compare it with the server's log, and attack that.
+
+    Law, rules, draw, versions, log and random numbers of every step are checked, with no error rate but that of the
+    test for uniform numbers (1 in 10,000). The first wrong step is named with what was expected there. Without --laws
+    the laws of the promise `past` are made again by the installed code; where it makes another one than the journal
+    notes, the step is not checked.
+
+    The last line is the verdict. PASSED is exit code 0; FAILED, and NO VERDICT if a step could not be checked, are 1.
+    """
+    from onoff.apps.progress import progress
+    from onoff.audit.log import Exhibits, audit_log
+    from onoff.everyday import Everyday
+    from onoff.logs.following import follows
+    from onoff.model.chain import Chain
+
+    if (journal is None) == (statuses is None):
+        raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
+    loaded = Chain.load(chain)
+    promise, sensitive = _promise(journal, loaded)
+    if laws is not None and promise == "both":
+        raise OnoffError("--laws is for the promise `past`: this client has plans")
+    engine = Everyday.start(loaded, sensitive) if promise == "past" and (laws is None or remake) else None
+    found = audit_log(
+        loaded,
+        log,
+        Exhibits(_plans(loaded, plans) if promise == "both" else {}, laws, engine),
+        journal,
+        statuses=() if statuses is None else _statuses(statuses),
+        truth=None if truth is None else _truth(truth, loaded),
+        others=other or [],
+        part=part,
+        attacked=attack,
+        false_alarms=false_alarms,
+        seed=seed,
+        progress=progress,
+    )
+    requests = _requests(journal, loaded) if truth is None else _truth(truth, loaded)
+    following = None if requests is None else follows(loaded, requests)
+    refuted = following is not None and following.refuted
+    if as_json:
+        habits = None if following is None else {**plain_data(following), "refuted": refuted}
+        print_json({**_as_dict(found, loaded), "passed": found.passed and not refuted, "following": habits})
+    else:
+        _print(found, loaded)
+        print(UNTESTED if following is None else following.words())
+        print(f"{_verdict(found)}; NO VERDICT: the requests do not follow the chain" if refuted else _verdict(found))
+    if refuted or not found.passed:
+        raise typer.Exit(FOUND)
+
+
+def _promise(journal: Path | None, chain: Chain) -> tuple[str, tuple[int, ...]]:
+    from onoff.audit.files import read_journal
+
+    if journal is None:
+        return "both", ()
+    noted = read_journal(journal, chain)
+    return noted.promise, noted.sensitive
+
+
+def _requests(journal: Path | None, chain: Chain) -> list[int] | None:
+    """The requests of a journal, after those that were erased; None without any."""
+    from onoff.audit.files import read_journal
+
+    requests = [step.request for step in read_journal(journal, chain).steps] if journal is not None else []
+    while None in requests:
+        requests = requests[requests.index(None) + 1 :]
+    return [request for request in requests if request is not None] or None
+
+
+def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
+    """Load the plans that are kept for the chain, by their names. Races need none: they are run again."""
+    from onoff.errors import PlanError
+    from onoff.plans.store import PlanStore
+
+    if directory is not None and not directory.is_dir():
+        raise OnoffError(f"{directory}: there is no such directory of plans")
+    store = PlanStore(chain, directory, make=False)
+    found = {}
+    for lag in sorted(store.lags()):
+        try:
+            plan = store.load(lag)
+            found[plan.name] = plan
+        except PlanError as error:
+            note(f"a plan cannot be used: {error}")
+    return found
+
+
+def _statuses(text: str) -> tuple[bool, ...]:
+    """Read statuses as `1001100`, 1 for ON, from a string or from the file of that name."""
+    from onoff.audit.files import text_lines
+
+    if not text or set(text) - set("01"):
+        text = "".join(line for _, line in text_lines(Path(text)))
+    if not text or set(text) - set("01"):
+        raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
+    return tuple(letter == "1" for letter in text)
+
+
+def _truth(file: Path, chain: Chain) -> tuple[int, ...]:
+    """Read the requests that were made, one name in a line, or as `onoff play` reads them: `on NAME`, `off NAME`."""
+    from onoff.audit.files import text_lines
+
+    truth = []
+    for number, text in text_lines(file):
+        word, _, rest = text.partition(" ")
+        name = rest.strip() if text not in chain.names and word in ("on", "off") else text
+        if name not in chain.names:
+            raise OnoffError(f"{file}: line {number}: no source is called {name!r}")
+        truth.append(chain.index(name))
+    return tuple(truth)
+
+
+def _print(found: LogAudit, chain: Chain) -> None:
+    verdict = found.verdict
+    if found.attack is not None:
+        _print_attack(found.attack, found.naive)
+    for finding in verdict.findings[:SHOWN]:
+        print(_sentence(finding, chain))
+    if len(verdict.findings) > SHOWN:
+        print(f"and {len(verdict.findings) - SHOWN} more findings")
+    if found.other_queries:
+        print(f"{found.other_queries} queries of {found.other_streams} other streams are in the log")
+    print(f"steps: {verdict.steps}; {verdict.drawn} of {verdict.off} OFF steps were drawn again from their numbers")
+    if verdict.drawn:
+        print(f"laws: within {verdict.rounding:.1e} of a perfectly private stream, all steps together")
+    print("believed: " + "; ".join(verdict.believed))
+
+
+def _verdict(found: LogAudit) -> str:
+    """The last line."""
+    if found.word == found.verdict.word:
+        return str(found.verdict)
+    return f"AUDIT {found.word}: the attack betrays private requests; {found.verdict}"
+
+
+def _sentence(finding: Finding, chain: Chain) -> str:
+    where = "the log" if finding.step is None else f"step {finding.step}"
+    due = "" if finding.query is None else f" ({', '.join(chain.names[x] for x in finding.query)})"
+    return f"{where}: {finding.rule}: {finding.message}{due}"
+
+
+def _print_attack(ours: Attack, naive: Attack | None) -> None:
+    rows = []
+    for name, made in (("this log", ours), ("a naive client", naive)):
+        if made is not None:
+            gains = [("made ON", made.private), ("sensitive", made.sensitive), ("open", made.open)]
+            rows += [_row(name, what, gain) for what, gain in gains if gain is not None and gain.requests]
+    headings = ["whose queries", "requests", "number", "bits, mean", "bits, most", "guessed before", "guessed after"]
+    print_table("what a server learns about requests from all queries", headings, rows)
+    if ours.missed:
+        print(f"{ours.missed} of {ours.off} OFF steps could not be attacked: their chances are not known")
+    moved, most = max(ours.variation, ours.moved), ours.allowed
+    words = "BETRAYS private requests" if ours.succeeded else "betrays nothing that is private"
+    print(f"attack: {words}; beliefs moved by {moved:.1e}, {most:.1e} is allowed (false alarms: {ours.false_alarms:g})")
+
+
+def _row(name: str, what: str, gain: Gain) -> Sequence[str]:
+    shares = ["" if share is None else f"{100 * share:.1f} %" for share in (gain.guessed_before, gain.guessed)]
+    return name, what, str(gain.requests), f"{gain.bits:.2g}", f"{gain.most:.2g}", *shares
+
+
+def _as_dict(found: LogAudit, chain: Chain) -> dict[str, Any]:
+    verdict = found.verdict
+    first = verdict.first
+
+    def shown(made: Attack | None) -> dict[str, Any] | None:
+        if made is None:
+            return None
+        kept = {key: value for key, value in vars(made).items() if key != "beliefs"}
+        return {**plain_data(kept), "succeeded": made.succeeded, "conclusive": made.conclusive}
+
+    return {
+        "word": found.word,
+        "passed": found.passed,
+        "first_wrong_step": None if first is None else first.step,
+        "first": None if first is None else _sentence(first, chain),
+        "not_checked": list(verdict.gaps),
+        **plain_data(verdict),
+        "attack": shown(found.attack),
+        "naive": shown(found.naive),
+        "other_streams": found.other_streams,
+        "other_queries": found.other_queries,
+    }

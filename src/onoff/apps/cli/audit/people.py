@@ -1,0 +1,176 @@
+"""`onoff audit people`: replay real sequences and let a server attack that knows more than the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags, parse_sources
+from onoff.apps.cli.output import note, print_json, print_table
+from onoff.errors import OnoffError
+from onoff.schemes import AUTO, listed, tables
+
+if TYPE_CHECKING:
+    from onoff import Chain, Plan
+    from onoff.audit.people import Estimate, Leak, PeopleAudit
+
+BITS = {  # the figures in bits that are shown for each promise, with their headings
+    "both": {"bits": "bits", "divergence": "belief moved", "together": "together, per request"},
+    "past": {"before": "before it (not promised)", "after": "at and after it", "moved": "belief moved at and after it"},
+}
+OF_SENSITIVE = {
+    "sensitive_before": "before it (not promised)",
+    "sensitive_after": "at and after it",
+    "ever": "ever (not promised)",
+}
+SHARES = {"right_prior": "by habits alone", "right_before": "before it", "right": "after all queries"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: onoff audit people sequences.txt --chain chain.csv --users 5000")(people)
+
+
+def people(
+    sequences: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="One person per line; text, or zipped.")],
+    chain: Annotated[
+        Path | None, typer.Option(metavar="CHAIN", help="The client's chain; else counted in the training half.")
+    ] = None,
+    users: Annotated[int, typer.Option(min=2, help="How many people to attack at most.")] = 2000,
+    min_length: Annotated[int, typer.Option(min=3, help="Leave shorter sequences out.")] = 6,
+    max_length: Annotated[int, typer.Option(min=3, help="Leave longer ones out: they are robots.")] = 200,
+    switch: Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability of switching before a step.")] = 0.3,
+    lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
+    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, the statuses and the queries.")] = 1,
+    promise: Annotated[
+        str, typer.Option(metavar="both|past", help="past: beside a client with the promise both.")
+    ] = "both",
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.89, help="With --promise past: how many requests are private.")
+    ] = 0.2,
+    run: Annotated[
+        float, typer.Option(min=1, help="With --promise past: the mean length of runs of private requests.")
+    ] = 3.0,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
+
+    The server knows habits of the second order, from other people than those it attacks. Ctrl-C prints what it has.
+    """
+    from onoff.apps.parallel import use_workers
+    from onoff.apps.progress import progress
+    from onoff.audit.people import audit_people, split_people
+    from onoff.everyday import Everyday
+    from onoff.logs.sequences import read
+    from onoff.model.chain import Chain
+
+    wanted, hidden = parse_lags(lags), parse_sources(sensitive)
+    if wanted[0] != 1:
+        raise OnoffError(f"--lags {lags}: a plan for lag 1 is needed, and none for lag 0")
+    if max_length < min_length:
+        raise OnoffError(f"--max-length {max_length} is less than --min-length {min_length}: nothing is left")
+    if promise not in BITS:
+        raise OnoffError(f"there is no promise {promise!r}: choose both or past")
+    if hidden and promise == "both":
+        raise OnoffError("--sensitive is for the promise past: add --promise past")
+    given = None if chain is None else Chain.load(chain)
+    names = () if given is None else given.names
+    limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
+    parts = split_people(read(sequences, names), given, **limits)
+    indices = [parts.chain.index(name) for name in hidden]
+    plans = [] if hidden else _plans(parts.chain, wanted, scheme)
+    engine = Everyday.start if promise == "past" else None
+    with use_workers(jobs, dask):
+        found = audit_people(
+            parts, plans, engine, sensitive=indices, switch=switch, share=share, run=run, seed=seed, progress=progress
+        )
+    if found.stopped:
+        note(f"stopped after {found.attacked} of {found.wanted} people")
+    if as_json:
+        print_json(found)
+    else:
+        _print(found, promise)
+    if found.stopped:
+        raise KeyboardInterrupt
+
+
+def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
+    """Make one plan with a table for each lag."""
+    from onoff import plan
+    from onoff.apps.progress import progress
+
+    plans = []
+    with progress("plans")(len(lags)) as advance:
+        for lag in lags:
+            plans.append(plan(chain, lag, scheme))
+            advance()
+    if any(made.kind != "table" for made in plans):
+        raise OnoffError(f"the scheme {scheme!r} has no table to attack: choose {listed(AUTO, *tables())}")
+    return plans
+
+
+def _print(found: PeopleAudit, promise: str) -> None:
+    """Print what servers learned about hidden requests, how often guesses were right, and the cost."""
+    first = found.leaks[0]
+    names = ", ".join(found.sensitive)
+    requests = f"{first.hidden} requests" if names else f"{first.hidden} private requests"
+    print(f"{first.people} people, {requests}; the server learned from {found.training} others")
+    about = "which sensitive source was asked for, or none" if names else "a private request"
+    _print_figures(f"bits about {about}", found.leaks, BITS[promise])
+    if "ever" in first.figures:
+        title = (
+            f"bits about the {first.sensitive} requests for {names}; whether a person ever made one, bits per person"
+        )
+        _print_figures(title, found.leaks, OF_SENSITIVE)
+    _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
+    second, by_chain = found.bits_to_predict.values()
+    print(
+        "With all requests before it at hand, the second order predicts a request by "
+        f"{by_chain - second:.3f} bits better than the chain."
+    )
+    for count, thing in ((found.unknown, "a source"), (found.impossible, "a step")):
+        if count:
+            print(f"{count} sequences end before {thing} that the chain does not have.")
+    which, when = ("bits", "") if promise == "both" else ("after", ", at it and after it")
+    words = [
+        f"{_interval(leak.figures[which])} ({leak.client})"
+        for leak in found.leaks
+        if leak.server == first.server and not leak.simulated
+    ]
+    print(
+        f"A server that knows habits of the second order learns so many bits about a hidden request{when}: "
+        f"{', '.join(words)}. (In brackets: 95 % intervals.)"
+    )
+
+
+def _print_figures(title: str, leaks: Sequence[Leak], figures: dict[str, str], messages: bool = False) -> None:
+    """Print a table with these figures as columns: bits, or shares and messages."""
+    rows = []
+    for leak in leaks:
+        cells = [_cell(leak.figures[name], 100 if messages else 1) for name in figures]
+        cells += [_cell(leak.figures["messages"], 1, 2)] if messages else []
+        rows.append((f"{leak.client}, people as modelled" if leak.simulated else leak.client, leak.server, *cells))
+    headings = [f"{heading}, %" if messages else heading for heading in figures.values()]
+    print_table(title, ("client", "server's model", *headings, *["messages per request"][: int(messages)]), rows)
+
+
+def _numbers(estimate: Estimate, scale: int, digits: int) -> list[str]:
+    return [f"{round(scale * x, digits) + 0.0:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high)]
+
+
+def _interval(estimate: Estimate) -> str:
+    value, low, high = _numbers(estimate, 1, 4)
+    return f"{value} [{low}, {high}]"
+
+
+def _cell(estimate: Estimate, scale: int = 1, digits: int | None = None) -> str:
+    value, low, high = _numbers(estimate, scale, digits or (1 if scale > 1 else 4))
+    return f"{value}\n{low} to {high}"

@@ -1,0 +1,333 @@
+"""The Bayesian server on one log: what it believes about every request before, at and after it, and what that is worth.
+
+It knows the chain, the statuses, the queries and the rules of the client (plans, or laws of the promise `past`), and
+no journal. The true requests, where they are known, give scores, and a naive client on the same requests to compare.
+
+Hidden of a step is its request if it was ON, else which sensitive source was asked for, or none. Let d be the sum of
+the stated roundings of all steps: the joint law of all that is hidden and all queries is within d of an exactly private
+one (total variation). Two tests judge a log, each with half of the false-alarm rate r.
+
+Beliefs. Let V be the mean, over the hidden steps of the log, of the total variation between two beliefs. Promise
+`both`: before any query and after all of them; over logs V has a mean of 2 d at most. Promise `past`: before the
+step's own query and after all queries; 4 d at most, 2 d for each belief. With sensitive sources, W is the mean over
+steps of how far the step's query moves the belief that a sensitive source was asked for up to then: 4 d at most. By
+Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most (promise `both`), or
+r for the two of them (promise `past`, which has no second test). What floats add is bounded and allowed for.
+
+Strangers (promise `both`, with the true requests x). The score of x is the sum of log2 posterior(x_t) / prior(x_t)
+over the private requests whose beliefs moved further than is allowed. If log and private requests are independent, a
+stranger's requests, drawn from the chain, score just as well. So among k strangers and the true requests every rank is
+equally likely: p = (1 + number of strangers with at least this score) / (1 + k) is at most r with probability r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onoff.audit.bayes import NOTHING, Beliefs, Requests, View, divergence, hidden_part, infer
+from onoff.audit.clients import Naive
+from onoff.audit.rows import NOWHERE
+from onoff.errors import OnoffError
+from onoff.types import Bar, Floats, Mask, Query, quiet
+
+if TYPE_CHECKING:
+    from onoff.audit.files import LawLine
+    from onoff.model.chain import Chain
+
+STRANGERS = 999
+
+
+class Rule(Protocol):
+    """How a client asked at one step: a step of `onoff.audit.clients`, or a recorded law (`RecordedRule`)."""
+
+    @property
+    def silent(self) -> bool:
+        """True if its chances are not known: a race has none."""
+        ...
+
+    def view(self, query: Query) -> View: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A step as the server knows it: if it was ON, its set (None if the log lacks it) and the client's rule there.
+
+    A step without a rule says nothing, nor do those after it up to the next ON step.
+    """
+
+    private: bool
+    query: Query | None
+    rule: Rule | None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRule:
+    """The column of one query in a recorded law of the promise `past`: chances[c, i] of its member query[i]."""
+
+    query: Query
+    chances: Floats
+    place: NDArray[np.intp]
+    joined: NDArray[np.intp]
+    sensitive: tuple[int, ...]
+    contexts_before: int  # 0 if the step before was ON
+    silent: bool = False
+
+    @classmethod
+    def of_line(
+        cls, line: LawLine, query: Query, before: RecordedRule | None, sensitive: Sequence[int]
+    ) -> RecordedRule:
+        """Take what the query needs from a line of the record; `before` is the rule of the step before, if OFF."""
+        contexts = 1 + max((0, *line.place, *line.joined))
+        chances = np.zeros((contexts, len(query)))
+        index = line.law.index.get(query)
+        for context, (requests, positions, units) in line.encoders.items():
+            if context < contexts and index is not None:
+                totals = np.bincount(requests, units, len(line.joined))
+                here = positions == index
+                column = np.bincount(requests[here], units[here], len(line.joined))
+                chances[context] = (column / np.maximum(totals, 1))[list(query)]
+        if index is not None:
+            closed = np.isin(query, list(sensitive))
+            chances[:, closed] = line.law.masses[index] / line.law.denominator
+        places = np.array(line.place, dtype=np.intp), np.array(line.joined, dtype=np.intp)
+        return cls(query, chances, *places, tuple(sensitive), 0 if before is None else len(before.chances))
+
+    def view(self, query: Query) -> View:
+        n = len(self.joined)
+        chances = np.zeros((len(self.chances), n, 1))
+        if query == self.query:
+            chances[:, list(query), 0] = self.chances
+        if not self.contexts_before:
+            return View(chances, len(chances), self.joined[None])
+        comes = np.full((self.contexts_before, n), NOWHERE)
+        known = self.place[: self.contexts_before]
+        comes[: len(known)] = known[:, None]
+        comes[:, list(self.sensitive)] = self.joined[list(self.sensitive)]
+        return View(chances, len(chances), comes)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the server learned about some requests, in bits per request.
+
+    `bits` is the mean divergence of the belief after all queries from the one that the promise compares it with, and
+    `most` the largest. `before` is that of the belief before the step's own query from the prior, and `own` what that
+    query adds. With the truth: how often the likeliest source is right under either belief, and the mean of log2 of
+    their ratio at the truth (`score`: negative if the server was misled).
+    """
+
+    requests: int
+    bits: float = 0.0
+    most: float = 0.0
+    before: float = 0.0
+    own: float = 0.0
+    guessed_before: float | None = None
+    guessed: float | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What a server believes of one log, and what speaks for a leak.
+
+    `private` is about requests made ON, `sensitive` about which sensitive source was asked for at the others (None if
+    there is none), `open` about all of the others' requests, of which nothing is promised. `variation` is V and
+    `moved` is W of the module; `allowed` is the most that either may be. `p_value` is that of the test with strangers.
+    Of the OFF steps in the log `missed` ones have no known rule.
+    """
+
+    promise: str
+    beliefs: Beliefs
+    private: Gain
+    sensitive: Gain | None
+    open: Gain
+    variation: float
+    moved: float
+    allowed: float
+    p_value: float | None
+    false_alarms: float
+    off: int
+    missed: int
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the server knows more than it may. False alarms: at most `false_alarms`."""
+        surprising = self.p_value is not None and self.p_value <= self.false_alarms / 2
+        return max(self.variation, self.moved) > self.allowed or surprising
+
+    @property
+    def conclusive(self) -> bool:
+        """True if the allowance leaves room for a failure: no belief can change by more than 1."""
+        return self.allowed < 1
+
+    @property
+    def blind(self) -> bool:
+        """True if no OFF step of the log could be attacked."""
+        return 0 < self.off == self.missed
+
+
+def attack(
+    chain: Chain,
+    promise: str,
+    seen: Sequence[Seen],
+    sensitive: Sequence[int] = (),
+    rounding: float = 0.0,
+    truth: Sequence[int] | None = None,
+    *,
+    start: Floats | None = None,
+    false_alarms: float = 0.01,
+    seed: int = 1,
+    bar: Bar = quiet,
+) -> Attack:
+    """Attack a log and judge what was found; `rounding` is the sum of what is stated for its steps.
+
+    `truth` are the requests of all steps. `seed` is of the strangers with whom they are compared.
+    """
+    rules = _known(promise, seen)
+    with bar(2 * len(seen)) as advance:
+        requests, private = Requests.of_chain(chain, start), [step.private for step in seen]
+        beliefs = infer(requests, private, _views(seen, rules), sensitive, advance)
+    known = None if truth is None else _checked(chain, beliefs, truth)
+    there = np.array([step.query is not None for step in seen])
+    on = np.array(beliefs.private)
+    reference = beliefs.prior if promise == "both" else beliefs.before
+    hidden = np.flatnonzero(there & (on | bool(beliefs.sensitive)))
+    moves = [_variation(beliefs.hidden(reference, t), beliefs.hidden(beliefs.after, t)) for t in hidden.tolist()]
+    moved = np.abs(beliefs.some_at - beliefs.some_before).mean() if beliefs.sensitive else 0.0
+    # Every factor of M and N is off by less than (n + 8) 2^-53 of itself, and so are the sums of products of them.
+    floats = 8 * len(seen) * (chain.n + 8) * 2.0**-53
+    allowed = (2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats
+    p_value = None
+    if known is not None and promise == "both":
+        informative = np.zeros(len(seen), dtype=bool)
+        informative[hidden] = np.array(moves) > allowed
+        p_value = _p_value(chain, beliefs, known, informative, np.random.default_rng(seed))
+    return Attack(
+        promise=promise,
+        beliefs=beliefs,
+        private=_gain(beliefs, reference, there & on, known),
+        sensitive=_gain(beliefs, reference, there & ~on, known, beliefs.sensitive) if beliefs.sensitive else None,
+        open=_gain(beliefs, reference, there & ~on, known),
+        variation=float(np.mean(moves)) if moves else 0.0,
+        moved=float(moved),
+        allowed=allowed,
+        p_value=p_value,
+        false_alarms=false_alarms,
+        off=int((there & ~on).sum()),
+        missed=sum(rule is None or rule.silent for rule, off in zip(rules, there & ~on, strict=True) if off),
+    )
+
+
+def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:
+    """What a server sees of a client that asks openly for the same requests whenever privacy is OFF."""
+    client = Naive(n)
+    full, on = tuple(range(n)), client.on()
+    off = client.off(on, full)
+    return [
+        Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in zip(private, truth, strict=True)
+    ]
+
+
+def unfold(chain: Chain, found: Attack, seen: Sequence[Seen], first: int, end: int) -> Floats:
+    """How beliefs about the steps from `first` (an ON step) to `end` changed: [t, step] is p(X_step | Q_0..Q_t)."""
+    rules = _known(found.promise, seen)[first:end]
+    window, start = list(seen[first:end]), found.beliefs.before[first]
+    rows = []
+    for known in range(1, len(window) + 1):
+        cut = [*window[:known], *(Seen(step.private, None, step.rule) for step in window[known:])]
+        rows.append(infer(Requests(start, chain.P), [step.private for step in cut], _views(cut, rules)).after)
+    return np.array(rows)
+
+
+def _known(promise: str, seen: Sequence[Seen]) -> list[Rule | None]:
+    """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
+    if not seen or not seen[0].private:
+        raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")
+    rules, lost = [], False
+    for step in seen:
+        unknown = step.rule is None or (promise == "past" and step.query is None)
+        lost = not step.private and (lost or unknown)
+        rules.append(None if lost else step.rule)
+    return rules
+
+
+def _views(seen: Sequence[Seen], rules: Sequence[Rule | None]) -> Callable[[int], View]:
+    def view(t: int) -> View:
+        rule, query = rules[t], seen[t].query
+        if rule is None:
+            return NOTHING
+        if query is None:
+            found = rule.view(())
+            return View(NOTHING.chances, found.contexts, found.comes)
+        return rule.view(query)
+
+    return view
+
+
+def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:
+    if len(truth) != len(beliefs.prior):
+        raise OnoffError(f"the truth has {len(truth)} requests, the stream {len(beliefs.prior)}")
+    known = np.array(truth, dtype=np.intp)
+    impossible = np.flatnonzero(beliefs.prior[np.arange(len(known)), known] == 0)
+    if len(impossible):
+        t = int(impossible[0])
+        raise OnoffError(f"the chain calls it impossible that {chain.names[known[t]]!r} was asked for at step {t}")
+    return known
+
+
+def _gain(
+    beliefs: Beliefs,
+    reference: Floats,
+    which: Mask,
+    truth: NDArray[np.intp] | None,
+    hidden: Sequence[int] | None = None,
+) -> Gain:
+    """What was learned of the requests of these steps, or of which `hidden` source they were, beyond `reference`."""
+
+    def of(rows: Floats) -> Floats:
+        return rows if hidden is None else np.array([hidden_part(row, False, hidden) for row in rows])
+
+    if not which.any():
+        return Gain(0)
+    all_rows = beliefs.prior, beliefs.before, beliefs.at, reference, beliefs.after
+    prior, before, at, earlier, after = (of(rows[which]) for rows in all_rows)
+    bits, foretold, own = (
+        [divergence(*pair) for pair in zip(*rows, strict=True)]
+        for rows in ((after, earlier), (before, prior), (at, before))
+    )
+    found = len(bits), float(np.mean(bits)), max(bits), float(np.mean(foretold)), float(np.mean(own))
+    if truth is None:
+        return Gain(*found)
+    values, each = of(np.eye(reference.shape[1])[truth[which]]).argmax(axis=1), np.arange(len(bits))
+    first, last = (float((rows.argmax(axis=1) == values).mean()) for rows in (earlier, after))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        score = float(np.log2(after[each, values] / earlier[each, values]).mean())
+    return Gain(*found, first, last, score)
+
+
+def _variation(one: Floats, other: Floats) -> float:
+    return float(np.abs(one - other).sum() / 2)
+
+
+def _p_value(
+    chain: Chain, beliefs: Beliefs, truth: NDArray[np.intp], informative: Mask, rng: np.random.Generator
+) -> float:
+    """The rank of the true requests among those of strangers, by their scores against this log."""
+    own, scores = 0.0, np.zeros(STRANGERS)
+    cumulated = np.cumsum(np.vstack([beliefs.prior[0], chain.P]), axis=1)
+    cumulated /= cumulated[:, -1:]
+    before = np.zeros(STRANGERS, dtype=np.intp)  # the row of the first prior; source x has the row x + 1
+    for t, wanted in enumerate(informative):
+        x = (cumulated[before] <= rng.random(STRANGERS)[:, None]).sum(axis=1)
+        before = x + 1
+        if wanted:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gains = np.log2(beliefs.after[t] / beliefs.prior[t])
+            own += float(gains[truth[t]])
+            scores += gains[x]
+    return float((1 + (scores >= own).sum()) / (1 + STRANGERS))

@@ -1,0 +1,362 @@
+"""Clients as the server knows them: the rules by which they ask, which are public.
+
+Secret are three things at a step: the client's *context*, the request X_t and, with the promise `both`, the next
+request X_{t+1}. The context is all that a client remembers of earlier requests. So a client is, at each step,
+
+    how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `Step.encoder`
+    what it remembers  the context at this step, given context and request of the step before     `Step.comes`
+
+and both follow from the statuses and the queries so far. Promise `both`: the context is the last request made ON, and
+asking depends on X_{t+1}. Promise `past`: the engine numbers its contexts and says how they move. Clients of ours ask
+for the full set while ON, all in one context. Plans and engines are exhibits: objects that are looked at, not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import combinations, product
+from math import comb
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from onoff.audit.bayes import NOTHING, Contexts, View
+from onoff.audit.law import Finding, Law, check_columns, check_law, encoder_table
+from onoff.audit.rows import NOWHERE
+from onoff.errors import ContextError, OnoffError, PlanError
+from onoff.types import Floats, Query, Units
+
+CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
+KEPT = 2**28  # bytes of encoders of the promise `past` that are kept
+AnyPlan = TypeVar("AnyPlan", bound=Any)
+
+
+class TooLarge(OnoffError):
+    """There is too much to write down or to enumerate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a client, made ready from public things; `lag` is 0 if it is ON.
+
+    encoder(context, next)[x, i] are the units of the request x on sets[i]: the client asks for sets[i] with probability
+    units / (sum of the row x). It is None for an impossible context, and does not depend on `next` unless `announced`.
+    `law` and `rounding` are what the client states: the law of the query in every context, up to a total variation.
+    `charge` is the part of `rounding` that unequal contexts cost which were merged just before this step.
+    """
+
+    lag: int
+    sets: tuple[Query, ...]
+    encoder: Callable[[int, int], Units | None]
+    contexts: int = 1
+    comes: Contexts | None = None
+    announced: bool = False
+    law: Law | None = None
+    rounding: float = 0.0
+    charge: float = 0.0
+    exhibit: Any = None
+
+    @property
+    def silent(self) -> bool:
+        """True if its chances are not known, and queries say nothing."""
+        return False
+
+    def view(self, query: Query) -> View:
+        """What the query says; nothing is possible if the step does not have it."""
+        if query not in self.sets:
+            return View(np.zeros((1, 1, 1)), self.contexts, self.comes)
+        return View(self._chances(self.sets.index(query)), self.contexts, self.comes)
+
+    def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:
+        """Draw a query as a client in this context does."""
+        units = self.encoder(context, following)
+        ends = np.cumsum([0] if units is None else units[request])
+        if not ends[-1]:
+            raise OnoffError("a request that happens is given no query")
+        return self.sets[int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))]
+
+    def _chances(self, index: int) -> Floats:
+        tables = [self.encoder(context, 0) for context in range(self.contexts)]
+        n = next((len(units) for units in tables if units is not None), 1)
+        rows = [np.zeros(n) if u is None else u[:, index] / np.maximum(u.sum(axis=1), 1) for u in tables]
+        return np.array(rows)[:, :, None]
+
+
+class Client(Protocol):
+    """A client as the server knows it; one that `promises` states a rounding at every step."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def promises(self) -> bool: ...
+    def on(self) -> Step:
+        """Return an ON step: nothing earlier matters for it. It is the same object every time."""
+        ...
+
+    def off(self, before: Step, query: Query) -> Step:
+        """Return the OFF step that follows the step `before` with this query."""
+        ...
+
+
+def _full_set(n: int) -> Step:
+    units = np.ones((n, 1), dtype=np.int64)
+    return Step(0, (tuple(range(n)),), lambda context, following: units)
+
+
+class Everything:
+    """Asks for the full set, always."""
+
+    name, promises = "everything", True
+
+    def __init__(self, n: int) -> None:
+        self.n, self._on = n, _full_set(n)
+
+    def on(self) -> Step:
+        return self._on
+
+    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+        return Step(before.lag + 1, self._on.sets, self._on.encoder)
+
+
+class Naive(Everything):
+    """Asks for everything while ON (and when the request is sensitive), and openly otherwise: time-sharing."""
+
+    name, promises = "naive", False
+
+    def __init__(self, n: int, sensitive: Iterable[int] = ()) -> None:
+        super().__init__(n)
+        hidden = sorted(sensitive)
+        self._sets = (*((x,) for x in range(n)), tuple(range(n)))
+        self._units = np.eye(n, n + 1, dtype=np.int64)
+        self._units[hidden] = np.eye(1, n + 1, n, dtype=np.int64)
+
+    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+        return Step(before.lag + 1, self._sets, lambda context, following: self._units)
+
+
+class Decoys:
+    """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
+
+    name, promises = "decoys", False
+
+    def __init__(self, n: int, count: int) -> None:
+        if not 0 < count < n:
+            raise OnoffError(f"{count} decoys among {n} sources: at least 1 and fewer than the sources")
+        self.n, self.count = n, count
+        self._sets: tuple[Query, ...] = ()
+        if n * comb(n, count + 1) <= CELLS:
+            self._sets = tuple(combinations(range(n), count + 1))
+            self._units = np.zeros((n, len(self._sets)), dtype=np.int64)
+            self._units[np.array(self._sets), np.arange(len(self._sets))[:, None]] = 1
+        self._on = _DecoyStep(0, self._sets, self._encoder, exhibit=self)
+
+    def on(self) -> Step:
+        return self._on
+
+    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+        return _DecoyStep(before.lag + 1, self._sets, self._encoder, exhibit=self)
+
+    def _encoder(self, context: int, following: int) -> Units:  # noqa: ARG002
+        if not self._sets:
+            raise TooLarge(f"{self.count} decoys among {self.n} sources: too many sets to write them down")
+        return self._units
+
+
+class _DecoyStep(Step):
+    """However many sets there are, a query has its chances and can be drawn."""
+
+    def view(self, query: Query) -> View:
+        chances = np.zeros((1, self.exhibit.n, 1))
+        if len(query) == self.exhibit.count + 1:
+            chances[0, list(query)] = 1 / comb(self.exhibit.n - 1, self.exhibit.count)
+        return View(chances)
+
+    def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:  # noqa: ARG002
+        others = rng.choice(self.exhibit.n - 1, self.exhibit.count, replace=False)
+        return tuple(sorted([request, *(int(x) + (x >= request) for x in others)]))
+
+
+def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
+    """Return the plan that a client uses at a lag: the cheapest that fits, of equals the one for the largest lag.
+
+    A race, whose cost is estimated, counts with its upper estimate. Raises `OnoffError` if no plan fits.
+    """
+    fitting = [plan for plan in plans if plan.lag <= lag]
+    if not fitting:
+        raise OnoffError(f"there is no plan for lag {lag} or less: give one, or make it")
+    return min(fitting, key=lambda plan: (plan.at_most, -plan.lag))
+
+
+class Announced:
+    """The promise `both`: draws from plans, which are exhibits; the context is the last request made ON.
+
+    Plans offer `name`, `chain`, `lag`, `at_most`, `rounding_at(lag)` and, unless they are races, `sets` and
+    `encoder(last, next, lag).toarray()`. A race has no table: its queries say nothing.
+    """
+
+    promises = True
+
+    def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
+        self.n, self.plans, self.name = n, plans, name
+        self._on, self._stay = _full_set(n), np.broadcast_to(np.arange(n)[:, None], (n, n))
+        self._steps: dict[tuple[int, int], Step] = {}
+        sets = max([1, *(len(plan.sets) for plan in plans if has_table(plan))])
+        self._columns = lru_cache(maxsize=max(1, KEPT // (16 * n**2 * (2 * n + sets))))(_columns)
+
+    def on(self) -> Step:
+        return self._on
+
+    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+        return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
+
+    def step(self, lag: int, plan: Any) -> Step:
+        """Return the step at a lag with this plan; None if it is not known."""
+        if (lag, id(plan)) not in self._steps:
+            comes = np.arange(self.n)[None] if lag == 1 else self._stay
+            encoder, sets = partial(_units, plan, lag), plan.sets if has_table(plan) else ()
+            stated = 0.0 if plan is None else plan.rounding_at(lag)
+            found = _PlanStep(lag, sets, encoder, self.n, comes, True, None, stated, exhibit=(plan, self._columns))
+            self._steps[lag, id(plan)] = found
+        return self._steps[lag, id(plan)]
+
+
+class _PlanStep(Step):
+    """A step with a plan; one without a table says nothing."""
+
+    @property
+    def silent(self) -> bool:
+        return not self.sets
+
+    def view(self, query: Query) -> View:
+        return View(NOTHING.chances, self.contexts, self.comes) if self.silent else super().view(query)
+
+    def _chances(self, index: int) -> Floats:
+        plan, columns = self.exhibit
+        n = self.contexts
+        cube: Floats = columns(plan, self.lag, n)[:, [index]].toarray().reshape(n, n, n)
+        return cube.transpose(0, 2, 1)
+
+
+def _units(plan: Any, lag: int, last: int, following: int) -> Units | None:
+    try:
+        units: Units = plan.encoder(last, following, lag).toarray()
+    except ContextError:
+        return None
+    return units
+
+
+def _columns(plan: Any, lag: int, n: int) -> Any:
+    """All encoders of a plan at a lag below each other, as probabilities: row (last, next, request), column the set.
+
+    A context for which the plan has no encoder sends nothing: what was sent there cannot come from the plan.
+    """
+    from scipy.sparse import csr_array, vstack
+
+    blocks = []
+    for last, following in product(range(n), repeat=2):
+        try:
+            units = _units(plan, lag, last, following)
+        except PlanError:  # the law is not realisable there
+            units = None
+        if units is None:
+            units = np.zeros((n, len(plan.sets)), dtype=np.int64)
+        blocks.append(csr_array(units / np.maximum(units.sum(axis=1, keepdims=True), 1)))
+    return vstack(blocks, format="csc")
+
+
+def has_table(plan: Any) -> bool:
+    """True if the plan has encoders. A plan without, such as a race, can only be drawn from."""
+    return callable(getattr(plan, "encoder", None))
+
+
+class Past:
+    """The promise `past`: an engine as an exhibit. Law and encoders are read from what it prepares, and checked.
+
+    `start` is the engine's state after an ON step, with `prepare()`, `advance(step, query)`, `context(request, context,
+    private)`, `place`, `joined` and `charge`; its steps have `as_dict()`. Whatever is wrong is in `findings`.
+    """
+
+    name, promises = "past", True
+
+    def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
+        self.n, self.sensitive = n, tuple(sorted(sensitive))
+        self.findings: list[Finding] = []
+        self._start, self._on = start, _full_set(n)
+        self._steps: dict[tuple[int, Query], tuple[Step, Step]] = {}  # with the step before, so that its id stays
+        self._left = KEPT
+        self._drawn: dict[tuple[int, int, int], Step] = {}
+
+    def on(self) -> Step:
+        return self._on
+
+    def off(self, before: Step, query: Query) -> Step:
+        key = id(before), query if before.lag else ()
+        if key in self._steps:
+            return self._steps[key][1]
+        state = before.exhibit[0].advance(before.exhibit[1], query) if before.lag else self._start
+        ready = state.prepare()
+        data = ready.as_dict()
+        law = Law(tuple(map(tuple, data["sets"])), tuple(map(int, data["masses"])))
+        tables = {int(c): encoder_table(self.n, len(law.sets), *parts) for c, parts in data["encoders"].items()}
+        comes = self._contexts(state, before)
+        self._note(check_law(law, self.n, self.sensitive))
+        for context, units in tables.items():
+            self._note(check_columns(law, units, np.asarray(units.any(axis=1)), (context,)))
+            units[list(self.sensitive)] = law.units  # a sensitive request draws from the law itself
+        empty = np.zeros((self.n, len(law.sets)), dtype=np.int64)
+        empty[list(self.sensitive)] = law.units
+        contexts = 1 + max(0, comes.max(initial=0), *tables, *state.place, *state.joined)
+        found = Step(
+            before.lag + 1, law.sets, lambda context, following: tables.get(context, empty), contexts, comes, False,
+            law, float(data["rounding"]), float(state.charge), (state, ready),
+        )  # fmt: skip
+        size = 8 * empty.size * (1 + len(tables))
+        if size <= self._left:
+            self._left -= size
+            self._steps[key] = before, found
+        return found
+
+    def check_draw(self, step: Step, context: int, request: int) -> None:
+        """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
+        units = step.encoder(context, 0)
+        assert units is not None
+        row, end = units[request].tolist(), 0
+        key = id(step), context, request
+        for query, mass in zip(step.sets, row, strict=True) if key not in self._drawn else ():
+            for number in {end, end + mass - 1} if mass else ():
+                asked: list[int] = []
+
+                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
+                    asked.append(bound)
+                    return min(number, bound - 1)
+
+                try:
+                    found = tuple(step.exhibit[1].draw(request, context, inject))
+                except OnoffError as error:
+                    self._note(Finding("draw", f"`draw` fails: {error}"))
+                    return
+                if asked != [sum(row)] or found != query:
+                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
+                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
+            end += mass
+        self._drawn[key] = step  # with the step, so that its id stays
+
+    def _contexts(self, state: Any, before: Step) -> Contexts:
+        """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
+        comes = np.full((before.contexts, self.n), NOWHERE, dtype=np.intp)
+        private = before.lag == 0
+        for context, request in product(range(before.contexts), range(self.n)):
+            numbers, at = (state.joined, request) if private or request in self.sensitive else (state.place, context)
+            stated = numbers[at] if at < len(numbers) else NOWHERE
+            with suppress(OnoffError):
+                comes[context, request] = state.context(request, None if private else context, private)
+            if comes[context, request] != stated:
+                self._note(Finding("context", "a client is in another context than the engine states"))
+        return comes
+
+    def _note(self, finding: Finding | None) -> None:
+        if finding is not None and finding not in self.findings:
+            self.findings.append(finding)

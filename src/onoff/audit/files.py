@@ -1,0 +1,230 @@
+"""The referee's readers of what a client keeps: its journal and its record of laws. Nothing is changed on disk.
+
+They share no code with whoever wrote the files. What cannot be read is one sentence that names the file and the line or
+step. What can be read may still be false: that is for the other modules. Plan files and the server's log have readers
+of their own (`planfile`, `seen`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from reprlib import repr as short
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onoff.audit.law import Law, encoder_table
+from onoff.errors import OnoffError
+from onoff.files import reading
+from onoff.types import Query, Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+JOURNAL_VERSION, RECORD_VERSION = "5", 2
+COLUMNS = (
+    "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts, "
+    "bytes IS NOT NULL"
+)
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+)  # of something that is not what it should be
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
+
+    `numbers` are the (bound, number) pairs of the draw and `digest` is that of its law. `received` has (source,
+    version, bytes) of the members that arrived whole, held within `cache` bytes. `request` and `numbers` are None where
+    they were erased, `received` also while the step is pending.
+    """
+
+    step: int
+    private: bool
+    asked_private: bool
+    lag: int
+    plan: str
+    query: Query
+    request: int | None
+    next: int | None
+    cost: float
+    numbers: tuple[tuple[int, int], ...] | None
+    digest: str | None
+    received: tuple[tuple[int, str | None, int], ...] | None
+    cache: int | None
+    attempts: int
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A client's journal: the name of its stream, its promise ("both" or "past"), sensitive sources and all steps."""
+
+    stream: str
+    promise: str
+    sensitive: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class LawLine:
+    """The law of one OFF step of the promise `past`, with its encoders as (requests, positions, units) by context.
+
+    A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
+    request was x is in joined[x]. `others` counts earlier lines of this step that state something else.
+    """
+
+    step: int
+    law: Law
+    encoders: Mapping[int, tuple[Units, Units, Units]]
+    place: tuple[int, ...]
+    joined: tuple[int, ...]
+    others: int = 0
+
+    def tables(self, n: int) -> dict[int, Units]:
+        """The encoders as tables, request by set."""
+        return {c: encoder_table(n, len(self.law.sets), *parts) for c, parts in self.encoders.items()}
+
+
+def read_journal(file: Path, chain: Chain) -> Journal:
+    """Read a client's journal, which is neither locked nor changed."""
+    if not file.exists():
+        raise OnoffError(f"{file}: there is no journal")
+    try:
+        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+            if meta.get("version") != JOURNAL_VERSION:
+                raise OnoffError(f"{file}: is a journal of version {short(meta.get('version'))}: make a new one")
+            if meta.get("chain") != chain.fingerprint:
+                raise OnoffError(f"{file}: is the journal of another chain")
+            rows = database.execute(f"SELECT {COLUMNS} FROM steps ORDER BY step")
+            steps = tuple(_step(row, chain.n, file) for row in rows)
+        finally:
+            database.close()
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
+        raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
+    if not steps:
+        raise OnoffError(f"{file}: there are no steps in this journal: make requests with it first")
+    if [step.step for step in steps] != list(range(len(steps))):
+        raise OnoffError(f"{file}: steps are missing in this journal")
+    try:
+        sensitive = tuple(sorted(whole(source, chain.n) for source in json.loads(meta["sensitive"])))
+        return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, steps)
+    except UNREADABLE as error:
+        raise OnoffError(f"{file}: the promise of this journal cannot be read: {error}") from None
+
+
+def _step(row: Sequence[Any], n: int, file: Path) -> Step:
+    step, private, asked, lag, plan, text, request, following, cost, noted, digest, answer, cache, attempts, done = row
+    try:
+        numbers = None if noted is None else tuple((_long(bound), _long(one)) for bound, one in json.loads(noted))
+        members = None if answer is None else [(whole(x, n), v, whole(size)) for x, v, size in json.loads(answer)]
+        if not all(version is None or isinstance(version, str) for _, version, _ in members or ()):
+            raise ValueError("a version is no text")
+        return Step(
+            *(whole(step), bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan)),
+            *(_set(json.loads(text), n), whole(request, n, True), whole(following, n, True), float(cost), numbers),
+            *(digest, None if members is None else tuple(members), cache, whole(attempts), bool(done)),
+        )
+    except UNREADABLE as error:
+        raise OnoffError(f"{file}: step {step} is damaged: {error}") from None
+
+
+def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
+    """The value, if it is a whole number below this one, or None where it may be missing."""
+    if not (type(value) is int and 0 <= value < below) and not (missing and value is None):
+        raise ValueError(f"{short(value)} is not a whole number below {below}")
+    return value
+
+
+def _set(value: Any, n: int) -> Query:
+    query = tuple(whole(source, n) for source in value)
+    if not query or list(query) != sorted(set(query)):
+        raise ValueError(f"{short(value)} is not a sorted set of sources")
+    return query
+
+
+def _long(value: Any) -> int:
+    """A bound or a number of a draw: a JSON number or, if it is long, "0x..." in base 16 or "2^k"."""
+    if isinstance(value, str) and re.fullmatch(r"2\^[0-9]{1,8}", value):
+        return 1 << int(value[2:])
+    return int(value, 16) if isinstance(value, str) else int(whole(value))
+
+
+def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """The lines of a text file that are not empty, stripped, with their numbers."""
+    with reading(file), file.open(encoding="utf-8", errors=errors) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield number, line.strip()
+
+
+def parsed(text: str) -> Any:
+    """What a line holds; None for half a line, two lines in one, or bytes that were never written."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
+    """Read the laws of one stream from a record, step by step and without keeping them; the last of a step counts.
+
+    A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
+    passed over: what it recorded must be in another line.
+    """
+    kept: LawLine | None = None
+    text_before = ""
+    for number, text in text_lines(file, "replace"):
+        data = parsed(text)
+        if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
+            continue
+        try:
+            if (data["format"], data["version"]) != ("onoff-law", RECORD_VERSION):
+                raise ValueError(f"it does not say 'onoff-law', version {RECORD_VERSION}")
+            found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
+            if kept is not None and found.step < kept.step:
+                raise ValueError(f"step {found.step} comes after step {kept.step}")
+        except UNREADABLE as error:
+            raise OnoffError(f"{file}: line {number} is not one of a record of laws: {error}") from None
+        if kept is not None and found.step == kept.step:
+            found = replace(found, others=kept.others + (text != text_before))
+        elif kept is not None:
+            yield kept
+        kept, text_before = found, text
+    if kept is not None:
+        yield kept
+
+
+def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
+    """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
+    found = Law(tuple(_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
+    if not found.sets or len(found.sets) != len(found.masses):
+        raise ValueError(f"{len(found.sets)} sets have {len(found.masses)} masses")
+    encoders = {}
+    for context, parts in law["encoders"].items():
+        requests, positions, units = map(_array, parts)
+        same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
+        if not same or requests.max() >= n or positions.max() >= len(found.sets):
+            raise ValueError(f"the encoder of context {context} has parts that do not fit together")
+        encoders[int(context)] = requests, positions, units
+    return LawLine(step, found, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+
+
+def _array(numbers: Any) -> Units:
+    """Whole numbers of 64 bits."""
+    found = np.array(numbers)
+    if found.ndim != 1 or (found.size and found.dtype != np.int64):
+        raise ValueError("a list of whole numbers is needed")
+    return found.astype(np.int64)

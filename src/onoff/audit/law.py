@@ -1,0 +1,158 @@
+"""The one check of laws: sets with masses, and the integer encoder of a context.
+
+At an OFF step the query must be sets[i] with probability masses[i] / D in *every* context, D being the sum of the
+masses. The encoder of a context u is a matrix of integers e[x, i], request by set, and the client draws set i for the
+request x with probability e[x, i] / sum_i e[x, i]. It keeps the promise if
+
+    e >= 0,  e[x, i] > 0 only if x in sets[i],  sum_i e[x, i] > 0 iff p(x | u) > 0,  sum_x e[x, i] = masses[i] exactly.
+
+Then every query holds its request, and its law in the context u is masses / D up to the total variation between row
+sums / D and p(. | u). That is the rounding, and it must be at most COARSE at every step. Plans and everyday laws are
+checked by the same functions; only the rows p(. | u) come from elsewhere (`onoff.audit.rows`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from onoff.types import Mask, Query, Units
+
+COARSE = Fraction(1, 2**30)  # the largest rounding of one step that is accepted
+MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats hold them exactly
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A check that failed: the step, the context (lag, last, next) or (number,), the set and the amount, where known.
+
+    `rule` names the check in one or two words; `message` says what was expected and what was there instead.
+    """
+
+    rule: str
+    message: str
+    step: int | None = None
+    context: tuple[int, ...] | None = None
+    query: Query | None = None
+    amount: float | None = None
+
+
+@dataclass(frozen=True)
+class Law:
+    """The query is sets[i] with probability masses[i] / denominator. The order of the sets is the order of the draw."""
+
+    sets: tuple[Query, ...]
+    masses: tuple[int, ...]
+
+    @cached_property
+    def denominator(self) -> int:
+        return sum(self.masses)
+
+    @cached_property
+    def index(self) -> dict[Query, int]:
+        """The position of every set."""
+        return {query: i for i, query in enumerate(self.sets)}
+
+    @cached_property
+    def units(self) -> Units:
+        """The masses as an array."""
+        return np.array(self.masses, dtype=np.int64)
+
+    @cached_property
+    def members(self) -> tuple[Units, Units]:
+        """All places (source, position) of a table at which the set holds the source."""
+        sources = np.array([x for query in self.sets for x in query], dtype=np.int64)
+        return sources, np.repeat(np.arange(len(self.sets)), [len(query) for query in self.sets])
+
+
+def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
+    """Find what is wrong with sets and masses, if anything. Every set must hold the sources `always`."""
+    hidden = set(always)
+    for query, mass in zip(law.sets, law.masses, strict=True):
+        if not query or list(query) != sorted(set(query)) or not 0 <= query[0] <= query[-1] < n:
+            return Finding("law", f"{query} is not a sorted set of sources 0 to {n - 1}", query=query)
+        if mass <= 0:
+            return Finding("law", f"the mass of {query} is {mass}: a positive number is needed", query=query)
+        if not hidden <= set(query):
+            return Finding("sensitive", f"the set {query} lacks a sensitive source", query=query)
+    if len(law.index) < len(law.sets):
+        return Finding("law", "a set stands there twice")
+    if not 0 < law.denominator <= MOST_UNITS:
+        return Finding("law", f"the masses sum to {law.denominator}: 1 to 2^52 is needed")
+    return None
+
+
+def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, units: ArrayLike) -> Units:
+    """Write an encoder out as a table, request by set, from three runs of equal length; a place counts once."""
+    table = np.zeros((n, sets), dtype=np.int64)
+    table[np.asarray(requests), np.asarray(positions)] = units
+    return table
+
+
+def check_columns(law: Law, units: Units, possible: Mask, context: tuple[int, ...] | None = None) -> Finding | None:
+    """Find a column, a request outside its set, or a request without a set, in the encoder of a context.
+
+    `possible[x]` says whether the request x can happen there. Columns are compared to the unit: no entry exceeds D, so
+    a sum of n of them fits 64 bits.
+    """
+    D = law.denominator
+    if units.shape != (len(possible), len(law.sets)) or units.dtype != np.int64 or units.min(initial=0) < 0:
+        return Finding("encoder", "not a table of non-negative integers, request by set", context=context)
+    if units.max(initial=0) > D:
+        return Finding("columns", "one entry exceeds the denominator", context=context)
+    excess = units.sum(axis=0) - law.units
+    if excess.any():
+        worst = int(abs(excess).argmax())
+        off, way = abs(int(excess[worst])), "many" if excess[worst] > 0 else "few"
+        message = f"a set has {off} of {D} units too {way}: the law of the query is another one here"
+        return Finding("columns", message, context=context, query=law.sets[worst], amount=off / D)
+    outside = D - int(units[law.members].sum())
+    if outside:
+        return Finding(
+            "decoding", f"{outside} units send a request in a set without it", context=context, amount=outside / D
+        )
+    wrong = units.any(axis=1) != possible
+    if wrong.any():
+        x = int(wrong.argmax())
+        what = "possible and has no set" if possible[x] else "impossible and has a set"
+        return Finding("requests", f"the request {x} is {what}", context=context)
+    return None
+
+
+def distance(sums: Sequence[int], weights: Sequence[int]) -> Fraction:
+    """Compute the total variation between sums / D and weights / W exactly, D and W being their totals."""
+    D, W = sum(sums), sum(weights)
+    return Fraction(sum(abs(units * W - D * weight) for units, weight in zip(sums, weights, strict=True)), 2 * D * W)
+
+
+def check_encoder(
+    law: Law, units: Units, weights: Sequence[int], possible: Mask | None = None, context: tuple[int, ...] | None = None
+) -> Fraction | Finding:
+    """Check the encoder of a context whose posterior row is weights / sum(weights).
+
+    Returns the total variation between its row sums / D and that row, exactly, or what is wrong. `possible` defaults to
+    the requests with a positive weight. Whoever calls compares the result with a rounding of at most COARSE.
+    """
+    allowed = np.array([weight > 0 for weight in weights]) if possible is None else possible
+    return check_columns(law, units, allowed, context) or distance(units.sum(axis=1).tolist(), weights)
+
+
+def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
+    """The SHA-256 of a law with its encoders by context, as journals note it: little-endian integers of 64 bits.
+
+    The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
+    number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
+    """
+    head = [number for query in law.sets for number in (len(query), *query)]
+    found = hashlib.sha256(np.array([len(law.sets), *head, *law.masses], dtype="<i8").tobytes())
+    for context in sorted(encoders):
+        requests, positions = np.nonzero(encoders[context])
+        entries = encoders[context][requests, positions]
+        found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
+    return found.hexdigest()

@@ -1,0 +1,280 @@
+"""The front door of `onoff audit log`: a server's log replayed against the client's journal, and attacked.
+
+The replay says whether every query was drawn as the rules say, the first wrong step if not, and what could not be
+checked. Beside it stands the attack: what a server that knows the client's rules makes of the log, with or without a
+journal, and of the log of a naive client with the same requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onoff.audit import attack as bayesian
+from onoff.audit.attack import Attack, RecordedRule, Seen
+from onoff.audit.clients import Announced, has_table
+from onoff.audit.files import Journal, LawLine, Step, law_line, read_journal, read_laws
+from onoff.audit.law import Finding
+from onoff.audit.numbers import Numbers
+from onoff.audit.replay import Replay, replay
+from onoff.audit.rules import due_steps
+from onoff.audit.seen import Line, Log, other_findings, read_log
+from onoff.audit.verdict import Verdict
+from onoff.errors import OnoffError
+from onoff.types import Progress, silent
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+NO_JOURNAL = "without the journal nobody knows what it was drawn for"
+UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
+UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
+REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
+UNATTACKED = "what the server believes: the attack takes long here (--attack)"
+MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
+
+
+@dataclass(frozen=True)
+class LogAudit:
+    """What a log says: the `verdict` of the replay, and the server's `attack`, beside one on a `naive` client.
+
+    Without a journal no step is certified, and the attack says what the queries tell. Without the requests there is no
+    naive client to compare with. The log holds queries of `other_streams` besides.
+    """
+
+    verdict: Verdict
+    attack: Attack | None
+    naive: Attack | None
+    other_streams: int
+    other_queries: int
+
+    @property
+    def word(self) -> str:
+        """PASSED, FAILED (a wrong step, or an attack that succeeds), or NO VERDICT."""
+        betrayed = self.attack is not None and self.attack.conclusive and self.attack.succeeded
+        return "FAILED" if betrayed else self.verdict.word
+
+    @property
+    def passed(self) -> bool:
+        return self.word == "PASSED"
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    """What the client drew from, as the auditor has it: nothing of it is believed.
+
+    `plans` are objects by their names, `record` is the client's file of laws (promise `past`), and `engine` its code in
+    the state after an ON step. Without a record the engine makes the laws again, and a law with another digest than the
+    journal's is not checked. With both, recorded laws are compared with those that the engine makes.
+    """
+
+    plans: Mapping[str, Any]
+    record: Path | None = None
+    engine: Any = None
+
+
+def audit_log(
+    chain: Chain,
+    log: Path,
+    exhibits: Exhibits,
+    journal: Path | None = None,
+    *,
+    statuses: Sequence[bool] = (),
+    truth: Sequence[int] | None = None,
+    others: Sequence[Path] = (),
+    part: bool = False,
+    attacked: bool | None = None,
+    false_alarms: float = 0.01,
+    seed: int = 1,
+    progress: Progress = silent,
+) -> LogAudit:
+    """Replay the steps of a journal, compare them with the server's log, and attack that.
+
+    `others` are journals of the same client: their numbers must not come again, and their streams may be in the log.
+    In a `part` of a log the steps before and after it are not missed. Without a journal the `statuses` of all steps,
+    and the true requests if they are known, serve the attack. With `attacked` None a long attack is left out.
+    """
+    seen = read_log(log, chain)
+    if journal is None:
+        return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms, seed)
+    noted, known = read_journal(journal, chain), [read_journal(file, chain) for file in others]
+    stream = [line for line in seen.lines if line.stream == noted.stream]
+    if not stream:
+        raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
+    wide = noted.promise == "past"
+    work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
+    attacked = work <= MOST_WORK if attacked is None else attacked
+    laws = _Laws(chain, noted, exhibits, attacked)
+    with progress("replaying")(len(noted.steps)) as advance:
+        found = replay(chain, noted, seen, exhibits.plans, laws, remade=laws.remade, part=part, advance=advance)
+    verdict = _verdict(noted, seen, stream, known, found, laws, chain.n, attacked)
+    requests = [step.request for step in noted.steps]
+    true = None if None in requests else [request for request in requests if request is not None]
+    steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
+    options = {"false_alarms": false_alarms, "seed": seed}
+    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress, options)
+    beside = {line.stream for line in seen.lines} - {noted.stream, *(other.stream for other in known)}
+    count = sum(line.stream in beside for line in seen.lines)
+    return LogAudit(verdict, *made, len(beside), count)
+
+
+def _verdict(
+    journal: Journal,
+    log: Log,
+    stream: Sequence[Line],
+    others: Sequence[Journal],
+    found: Replay,
+    laws: _Laws,
+    n: int,
+    attacked: bool,
+) -> Verdict:
+    """Join what the replay, the numbers, the rest of the log and the comparison of laws have found."""
+    numbers = Numbers(others)
+    stepped = [*found.findings, *(finding for step in journal.steps for finding in numbers.check(step))]
+    known = {journal.stream, *(other.stream for other in others)}
+    beside = [line for line in log.lines if line.stream not in known]
+    again = len(stream) - len({line.step for line in stream})
+    ignored = [f"what the field {name} of the log tells" for name in log.ignored]
+    ignored += [UNPLANNED] if journal.promise == "both" else [UNREMADE] if laws.unmade else []
+    ignored += [REPEATED.format(again)] if again and any(line.damaged is None for line in stream) else []
+    ignored += [] if attacked else [UNATTACKED]
+    return Verdict(
+        steps=len(journal.steps),
+        off=sum(step.lag > 0 for step in journal.steps),
+        drawn=found.drawn,
+        rounding=found.rounding,
+        findings=(
+            *(Finding("log", text) for text in log.damaged),
+            *other_findings(beside, stream, n, journal.sensitive),
+            *sorted(stepped, key=lambda finding: finding.step or 0),
+        ),
+        unchecked=tuple(sorted({**laws.unlike, **found.unchecked}.items())),
+        ignored=tuple(ignored),
+    )
+
+
+class _Laws:
+    """The laws of a journal's OFF steps in their order, recorded or made again; what the attack needs of them is kept.
+
+    `unlike` are steps for which the installed code makes another law than is on record.
+    """
+
+    def __init__(self, chain: Chain, journal: Journal, exhibits: Exhibits, kept: bool) -> None:
+        self._chain, self._journal, self._exhibits, self._kept = chain, journal, exhibits, kept
+        self.remade = exhibits.record is None
+        self.unmade = not self.remade and exhibits.engine is None
+        self.unlike: dict[int, str] = {}
+        self.rules: dict[int, RecordedRule] = {}
+
+    def __iter__(self) -> Iterator[LawLine]:
+        if self._journal.promise == "both":
+            return
+        made = remade_laws(self._chain, self._journal, self._exhibits.engine)
+        for line in made if self._exhibits.record is None else self._recorded(self._exhibits.record, made):
+            step = self._journal.steps[line.step] if line.step < len(self._journal.steps) else None
+            if self._kept and step is not None:
+                before = self.rules.get(line.step - 1)
+                self.rules[line.step] = RecordedRule.of_line(line, step.query, before, self._journal.sensitive)
+            yield line
+
+    def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
+        other = next(made, None)
+        for line in read_laws(record, self._journal.stream, self._chain.n):
+            while other is not None and other.step < line.step:
+                other = next(made, None)
+            if other is not None and other.step == line.step and _content(other) != _content(line):
+                self.unlike[line.step] = "the installed code makes another law there than is on record"
+            yield line
+
+
+def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
+    """Make the laws of a journal's OFF steps again, from public things: the chain, sensitive sources and the queries.
+
+    After a set that is not one of its law none can be made before the next ON step.
+    """
+    state = None
+    for step, due in zip(journal.steps, due_steps(journal.steps, False, 1), strict=True):
+        if due.lag == 0:
+            state = engine if due.counts else None
+        elif state is not None:
+            ready = state.prepare()
+            yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
+            state = state.advance(ready, step.query) if step.query in ready.sets else None
+
+
+def _content(line: LawLine) -> Any:
+    """What two lines of the same law have in common, whatever the order of their entries."""
+    tables = {c: sorted(zip(*(part.tolist() for part in parts), strict=True)) for c, parts in line.encoders.items()}
+    return line.law, tables, line.place, line.joined
+
+
+def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:
+    """The steps up to the last one in the log, as the server knows them."""
+    sets = {line.step: tuple(sorted(line.sources)) for line in reversed(stream)}
+    both = journal.promise == "both"
+    client = Announced(chain.n, [plan for plan in exhibits.plans.values() if has_table(plan)])
+
+    def rule(step: Step, lag: int) -> Any:
+        if lag == 0:
+            return client.on()
+        plan = exhibits.plans.get(step.plan)
+        served = plan is not None and plan.lag <= lag
+        return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
+
+    dues = due_steps(journal.steps, both, 1)
+    steps = list(zip(journal.steps, dues, strict=True))[: max(sets) + 1]
+    return [Seen(due.lag == 0, sets.get(step.step), rule(step, due.lag)) for step, due in steps]
+
+
+def _attacked(
+    chain: Chain,
+    promise: str,
+    steps: Sequence[Seen],
+    sensitive: Sequence[int],
+    rounding: float,
+    truth: Sequence[int] | None,
+    progress: Progress,
+    options: Mapping[str, Any],
+) -> tuple[Attack | None, Attack | None]:
+    """Attack a log and, if the requests are known, that of a naive client."""
+    if not steps:
+        return None, None
+    true = None if truth is None else truth[: len(steps)]
+    found = bayesian.attack(chain, promise, steps, sensitive, rounding, true, bar=progress("attacking"), **options)
+    if true is None:
+        return found, None
+    openly = bayesian.naive_steps(chain.n, [step.private for step in steps], true)
+    return found, bayesian.attack(chain, promise, openly, sensitive, 0.0, true, **options)
+
+
+def _attack_alone(
+    chain: Chain,
+    log: Log,
+    exhibits: Exhibits,
+    statuses: Sequence[bool],
+    truth: Sequence[int] | None,
+    false_alarms: float,
+    seed: int,
+) -> LogAudit:
+    """Attack a log of the promise `both` without a journal: the cheapest plan that serves a lag is taken for its."""
+    streams = dict.fromkeys(line.stream for line in log.lines)
+    if len(streams) > 1:
+        raise OnoffError(f"there are {len(streams)} streams in this log: give the journal of the one that is meant")
+    sets = {line.step: tuple(sorted(line.sources)) for line in reversed(log.lines)}
+    if len(statuses) <= max(sets):
+        raise OnoffError(f"there are {len(statuses)} statuses, but the log has a step {max(sets)}: give all of them")
+    client = Announced(chain.n, list(exhibits.plans.values()))
+    steps: list[Seen] = []
+    step = client.on()
+    for t, private in enumerate(statuses[: max(sets) + 1]):
+        step = client.on() if private or not steps else client.off(step, ())
+        steps.append(Seen(step.lag == 0, sets.get(t), step))
+    rounding = sum(seen.rule.rounding for seen in steps if isinstance(seen.rule, type(step)))
+    options = {"false_alarms": false_alarms, "seed": seed}
+    made = _attacked(chain, "both", steps, (), rounding, truth, silent, options)
+    unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
+    off = sum(not seen.private for seen in steps)
+    findings = tuple(Finding("log", text) for text in log.damaged)
+    return LogAudit(Verdict(len(steps), off, 0, rounding, findings, unchecked), *made, 0, 0)

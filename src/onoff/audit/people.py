@@ -1,0 +1,500 @@
+"""Real people are not Markov: what servers that know more than the chain learn from a client's queries.
+
+Clients replay a person's requests, with ON and OFF periods that do not depend on them. A server knows the client's
+rules and the statuses; it sees all queries, and knows neither the requests nor the person. It believes in a model of
+habits of its own, and computes its beliefs exactly. For every hidden request X with the true value x,
+
+    before      log2 p(x | queries before it) / p(x)
+    after       log2 p(x | all queries) / p(x | queries before it)     0 is promised by `past` if the chain is right
+    bits        log2 p(x | all queries) / p(x), the sum of both        0 is promised by `both` if the chain is right
+    moved       KL(p(X | all queries) || p(X | queries before it))     how far belief moved, right or wrong
+    divergence  KL(p(X | all queries) || p(X))
+    together    log2 p(x_B | all queries) / p(x_B), where B are all hidden steps of the person
+
+and averages over hidden requests. Intervals are 95 % bootstrap intervals over people, since the requests of one person
+are not independent. If people followed the server's model, the means of bits and divergence would both be I(X; Q), and
+`together` the I(X_B; Q) of the promise, divided by |B|. With sensitive sources, hidden of a request is which of them it
+was, or none.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, infer, log2_evidence
+from onoff.audit.clients import Announced, Client, Naive, Past
+from onoff.errors import OnoffError
+from onoff.model.chain import Chain
+from onoff.model.powers import times
+from onoff.types import Floats, Mask, Progress, Query, silent
+
+Path = NDArray[np.intp]
+Score = dict[str, float]  # sums over one person
+Case = tuple[str, str, bool]  # the client, the server, and whether the people are simulated
+Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.everyday.Everyday.start`, as an exhibit
+
+MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
+SERVERS = ("second order", "the chain")
+STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
+HELD_OUT = 5  # every fifth sequence judges the strengths
+RESAMPLES = 1000
+PER = {  # the figures, by what they are averaged over
+    "hidden": (
+        "bits",
+        "before",
+        "after",
+        "moved",
+        "divergence",
+        "together",
+        "right_prior",
+        "right_before",
+        "right",
+        "won",
+    ),
+    "sensitive": ("sensitive_before", "sensitive_after"),
+    "people": ("ever",),
+    "requests": ("messages",),
+}
+BATCH = 20  # people in one task for another process
+
+
+# The people, and habits as a server knows them
+
+
+@dataclass(frozen=True)
+class Split:
+    """People to attack, and the `servers`, which learned from `training` others; `chain` is the client's.
+
+    `unknown` and `impossible` count the sequences that were cut at a source or at a step that the chain does not have.
+    """
+
+    chain: Chain
+    attacked: list[Path]
+    training: int
+    servers: dict[str, Requests]
+    unknown: int = 0
+    impossible: int = 0
+
+
+def split_people(
+    sequences: Iterable[Sequence[str]],
+    chain: Chain | None = None,
+    *,
+    users: int = 2000,
+    min_length: int = 6,
+    max_length: int = 200,
+    seed: int = 1,
+) -> Split:
+    """Let the servers learn from one half of the people, at random, and keep up to `users` of the other half to attack.
+
+    Sequences of other lengths are left out. One with a source or step that the chain does not have ends before it.
+    Without a chain the client has the one that is counted in the first half.
+    """
+    names = {} if chain is None else {name: i for i, name in enumerate(chain.names)}
+    paths, unknown, impossible = [], 0, 0
+    for words in sequences:
+        if not min_length <= len(words) <= max_length:
+            continue
+        if chain is None:
+            path = [names.setdefault(word, len(names)) for word in words]
+        else:
+            path = [names.get(word, -1) for word in words]
+            cut = path.index(-1) if -1 in path else len(path)
+            unknown += cut < len(path)
+            path = path[:cut]
+            allowed = chain.P[path[:-1], path[1:]] > 0
+            if not allowed.all():
+                impossible += 1
+                path = path[: int(np.argmin(allowed)) + 1]
+        if len(path) >= min_length:
+            paths.append(np.array(path, dtype=np.intp))
+    if len(paths) < 4:
+        raise OnoffError(
+            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {unknown} were "
+            f"cut at sources and {impossible} at steps that the chain does not have; give more sequences, other limits "
+            "or another chain"
+        )
+    if len(names) > MOST_SOURCES:
+        raise OnoffError(
+            f"{len(names)} sources: the attack keeps n^3 numbers and takes up to {MOST_SOURCES}; merge some"
+        )
+    order, middle = np.random.default_rng(seed).permutation(len(paths)), len(paths) // 2
+    training, attacked = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
+    used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
+    fitted = fit_habits(training, used.P > 0)
+    servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
+    return Split(used, attacked[:users], len(training), servers, unknown, impossible)
+
+
+def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
+    """Count and smooth: p(c | a, b) = (N_abc + s F_bc) / (N_ab + s), where row b of F is N_b + 1, normalised.
+
+    The strength s is the one under which every fifth sequence is most likely when the others are counted; with s
+    infinite the model is a chain. Only steps that are `possible` have a probability.
+    """
+    n = len(possible)
+    judging = count_runs(paths[::HELD_OUT], n, 3)
+    seen = judging > 0
+    others = [path for i, path in enumerate(paths) if i % HELD_OUT]
+    pairs, triples = count_runs(others, n, 2), count_runs(others, n, 3)
+
+    def likelihood(strength: float) -> float:
+        return float((judging[seen] * np.log(_shrink(pairs, triples, possible, strength)[1][seen])).sum())
+
+    best = max(STRENGTHS, key=likelihood)
+    start = count_runs([path[:1] for path in paths], n, 1) + 1
+    return Requests(start / start.sum(), *_shrink(count_runs(paths, n, 2), count_runs(paths, n, 3), possible, best))
+
+
+def _shrink(pairs: Floats, triples: Floats, possible: Mask, strength: float) -> tuple[Floats, Floats]:
+    first = (pairs + 1) * possible
+    first /= first.sum(axis=1, keepdims=True)
+    if np.isinf(strength):
+        return first, np.broadcast_to(first, triples.shape)
+    second = triples + strength * first
+    return first, second / second.sum(axis=2, keepdims=True)
+
+
+def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
+    """Count how often each run of `order` requests occurs, as an array with that many axes."""
+    flat = np.concatenate([*(np.append(path, -1) for path in paths), np.full(order, -1)])  # -1: a person ends
+    runs = np.lib.stride_tricks.sliding_window_view(flat, order)
+    counts = np.zeros((n,) * order)
+    np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
+    return counts
+
+
+def simulate(habits: Requests, steps: int, rng: np.random.Generator) -> Path:
+    """Draw the requests of a person with these habits."""
+    path = [int(rng.choice(len(habits.start), p=habits.start))]
+    for t in range(steps - 1):
+        moves = habits.moves(t)
+        row = moves[path[-2] if len(moves) > 1 else 0, path[-1]]
+        path.append(int(rng.choice(len(row), p=row)))
+    return np.array(path, dtype=np.intp)
+
+
+def code_length(habits: Requests, path: Path) -> float:
+    """-log2 of the probability of a path, given its first request."""
+    earlier, chances = np.append(path[:1], path), [habits.moves(t) for t in range(len(path) - 1)]
+    found = [
+        moves[x if len(moves) > 1 else 0, y, z]
+        for moves, x, y, z in zip(chances, earlier, path, path[1:], strict=False)
+    ]
+    return -float(np.log2(found).sum())
+
+
+def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
+    """Draw ON and OFF periods that know nothing of the requests: switched before a step with probability `rate`.
+
+    The first request is ON, as the client's rules want it; so is the last one, whose next request is not known.
+    """
+    private = [bool(on) for on in np.cumsum(rng.random(steps) < rate) % 2 == 0]
+    private[0] = private[-1] = True
+    return private
+
+
+def private_runs(steps: int, share: float, length: float, rng: np.random.Generator) -> list[bool]:
+    """Draw which requests a person makes in private: a `share` of them, in runs of mean `length`."""
+    leave, enter = 1 / length, share / (1 - share) / length
+    private = [bool(rng.random() < share)]
+    for _ in range(steps - 1):
+        private.append(bool(rng.random() >= leave if private[-1] else rng.random() < enter))
+    return private
+
+
+# What one server learns of one person
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A person's requests as a client asks for them: what the queries say, and how many messages they are."""
+
+    path: Path
+    private: Sequence[bool]
+    views: list[View]
+    messages: int
+
+
+def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
+    """Ask for a person's requests, the first of them ON. For want of a next request the last one announces itself."""
+    step, context, views, messages = client.on(), 0, [], 0
+    query: Query = ()
+    for t, on in enumerate(private):
+        if t:
+            step = client.on() if on else client.off(step, query)
+            context = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+        query = step.draw(context, int(path[t]), int(path[min(t + 1, len(path) - 1)]), rng)
+        views.append(step.view(query))
+        messages += len(query)
+    return Replay(path, private, views, messages)
+
+
+def score(server: Requests, seen: Replay, hidden: Path, sensitive: Sequence[int] = ()) -> Score:
+    """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures of PER."""
+    found = infer(server, seen.private, seen.views.__getitem__, sensitive)
+    if found.impossible:
+        raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
+    true, marked = seen.path[hidden], np.isin(seen.path[hidden], sensitive)
+    rows = [table[hidden] for table in (found.prior, found.before, found.after)]
+    if sensitive:  # hidden is which sensitive source it was, or none (last)
+        place = np.full(len(server.start), len(sensitive))
+        place[list(sensitive)] = np.arange(len(sensitive))
+        true = place[true]
+        rows = [np.array([hidden_part(row, False, sensitive) for row in table]) for table in rows]
+    chances = [row[np.arange(len(true)), true] for row in rows]
+    before, after = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
+    right = [count_hits(row, true) for row in rows]
+    sums: Score = {"people": 1, "requests": len(seen.path), "hidden": len(true), "sensitive": int(marked.sum())}
+    sums |= {"messages": seen.messages, "bits": float((before + after).sum())}
+    sums |= {"before": float(before.sum()), "after": float(after.sum())}
+    sums |= {"moved": sum(map(divergence, rows[2], rows[1])), "divergence": sum(map(divergence, rows[2], rows[0]))}
+    sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
+    if not sensitive:
+        return sums | {"together": _together(server, seen, hidden, found.evidence)}
+    asked = bool(np.isin(seen.path, sensitive).any())
+    sums |= {"sensitive_before": float(before[marked].sum()), "sensitive_after": float(after[marked].sum())}
+    return sums | {"ever": _ever(asked, float(found.some_at[-1]), float(found.some_prior[-1]))}
+
+
+def count_hits(belief: Floats, true: Path) -> float:
+    """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
+    best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
+    return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
+
+
+def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> float:
+    """log2 p(x_B | queries) / p(x_B), from the evidence of streams in which X_B is known."""
+    allowed = np.ones((len(seen.path), len(server.start)))
+    allowed[hidden] = np.arange(len(server.start)) == seen.path[hidden][:, None]
+
+    def with_known(views: Sequence[View]) -> float:
+        known = [replace(view, chances=view.chances * row[:, None]) for view, row in zip(views, allowed, strict=True)]
+        return log2_evidence(server, len(known), known.__getitem__)
+
+    return with_known(seen.views) - with_known([NOTHING] * len(allowed)) - evidence
+
+
+def _ever(asked: bool, believed: float, prior: float) -> float:
+    """Bits learned about whether a sensitive source was ever asked for."""
+    chances = (believed, prior) if asked else (1 - believed, 1 - prior)
+    return float(np.log2(max(chances[0], 1e-300) / chances[1]))
+
+
+# Means over people
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What one server learned from one client about `hidden` requests of `people`: the means of `figures`, by name.
+
+    `simulated` people follow the server's model. Beside the figures of the module's first lines there are the shares of
+    best guesses that are right by habits alone (`right_prior`), from the queries before the request (`right_before`)
+    and from all (`right`), and how many the queries `won`; `messages` per request of a person, hidden or not. With
+    sensitive sources `sensitive_before` and `sensitive_after` are per request for one of them, `ever` is what a server
+    learns about whether a person ever asked for one, and there is no `together`.
+    """
+
+    client: str
+    server: str
+    simulated: bool
+    people: int
+    hidden: int
+    sensitive: int
+    figures: dict[str, Estimate]
+
+
+def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
+    """Average the scores of people: sums over sums, with intervals from people who are drawn with replacement."""
+    sums = {name: np.array([one[name] for one in scores], dtype=np.float64) for name in scores[0]}
+    rng, count = np.random.default_rng(seed), len(scores)
+    drawn = np.array([np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
+    figures = {}
+    for per, names in PER.items():
+        totals = times(drawn, sums[per])
+        some = totals > 0
+        for name in names if some.any() else ():
+            if name in sums:
+                low, high = np.quantile(times(drawn, sums[name])[some] / totals[some], [0.025, 0.975])
+                figures[name] = Estimate(float(sums[name].sum() / sums[per].sum()), float(low), float(high))
+    return Leak(*case, count, int(sums["hidden"].sum()), int(sums["sensitive"].sum()), figures)
+
+
+# The front door
+
+
+@dataclass(frozen=True)
+class PeopleAudit:
+    """What each server learned from each client; `sensitive` are names of sources.
+
+    `bits_to_predict` says how many bits each server needs to know the next request, had it seen all before. Servers
+    learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody stopped it.
+    `unknown` and `impossible` are those of `Split`.
+    """
+
+    leaks: tuple[Leak, ...]
+    sensitive: tuple[str, ...]
+    bits_to_predict: dict[str, float]
+    training: int
+    attacked: int
+    wanted: int
+    unknown: int
+    impossible: int
+
+    @property
+    def stopped(self) -> bool:
+        return self.attacked < self.wanted
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """All that another process needs to attack people. Settings with the same key are the same."""
+
+    key: str
+    chain: Chain = field(compare=False)
+    servers: dict[str, Requests] = field(compare=False)
+    plans: tuple[Any, ...] = field(compare=False)
+    engine: Engine | None = field(compare=False)
+    sensitive: tuple[int, ...] = field(compare=False)
+    switch: float = field(compare=False)
+    share: float = field(compare=False)
+    run: float = field(compare=False)
+    seed: int = field(compare=False)
+
+
+def audit_people(
+    split: Split,
+    plans: Sequence[Any] = (),
+    engine: Engine | None = None,
+    *,
+    sensitive: Sequence[int] = (),
+    switch: float = 0.3,
+    share: float = 0.2,
+    run: float = 3.0,
+    seed: int = 1,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> PeopleAudit:
+    """Replay real sequences by our client and by others, and let servers attack that know more than the chain.
+
+    Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
+    privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
+    `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
+    are any; with `sensitive` sources nothing is switched. The first request of a person is made ON, as every client
+    does, and the last one by clients that must announce. `jobs` processes attack; without `jobs` joblib's configuration
+    decides. After Ctrl-C the result is that of the people reached so far.
+    """
+    if not 0 < share < 0.9 or run < 1:
+        raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
+    if any(plan.kind != "table" for plan in plans):
+        raise OnoffError("a plan has no table to attack: give plans with tables")
+    if engine is None and not plans:
+        raise OnoffError("our client has no plans: give one for lag 1, and for others where they pay")
+    hidden, people = tuple(sorted(sensitive)), split.attacked
+    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, hidden, switch, share, run, seed)
+    batches = (range(i, min(i + BATCH, len(people))) for i in range(0, len(people), BATCH))
+    tasks = (delayed(_attack)((setting, numbers, [people[i] for i in numbers])) for numbers in batches)
+    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
+    found: list[dict[Case, Score]] = []
+    results = parallel(tasks)
+    try:
+        with progress("people attacked")(len(people)) as advance:
+            for one in (one for scores in results for one in scores):
+                found.append(one)
+                advance()
+    except KeyboardInterrupt:
+        if not any(found):
+            raise
+    finally:
+        with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
+            results.close()
+        _clients.cache_clear()
+    scored = [one for one in found if one]
+    if not scored:
+        raise OnoffError("no private request was made by anybody: take more people, or a larger share")
+    leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
+    reached = people[: len(found)]
+    steps = sum(len(path) - 1 for path in reached)
+    code = {name: sum(code_length(one, path) for path in reached) / steps for name, one in split.servers.items()}
+    counts = split.training, len(found), len(people), split.unknown, split.impossible
+    return PeopleAudit(leaks, tuple(split.chain.names[x] for x in hidden), code, *counts)
+
+
+@lru_cache(maxsize=1)
+def _clients(setting: _Setting) -> list[Client]:
+    """Make the clients of a setting, ours first. They keep encoders, so a process makes them once."""
+    n, sensitive = setting.chain.n, setting.sensitive
+    if setting.engine is None:
+        return [Announced(n, setting.plans), Naive(n)]
+    clients: list[Client] = [Past(setting.engine(setting.chain, sensitive), n, sensitive), Naive(n)]
+    if sensitive:
+        switching = Naive(n, sensitive)
+        switching.name = "naive, ON if sensitive"
+        clients.append(switching)
+    elif setting.plans:
+        clients.append(Announced(n, setting.plans))
+    return clients
+
+
+def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[Case, Score]]:
+    """Attack some people; the scores of somebody who made no private request are empty."""
+    setting, numbers, paths = task
+    attack_one = _both if setting.engine is None else _past
+    return [
+        attack_one(setting, path, np.random.default_rng([setting.seed, i]))
+        for i, path in zip(numbers, paths, strict=True)
+    ]
+
+
+def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
+    """Attack a person who switches at random, with the promise `both`.
+
+    Beside the real person stands a simulated one who follows the model of the first server for as many steps, with the
+    same statuses: what that server would learn if its model were the truth.
+    """
+    private = switch_at_random(len(path), setting.switch, rng)
+    hidden, scores = np.flatnonzero(private), {}
+    strongest, habits = next(iter(setting.servers.items()))
+    for client in _clients(setting):
+        seen = replay(client, path, private, rng)
+        for name, server in setting.servers.items():
+            scores[client.name, name, False] = score(server, seen, hidden)
+        twin = replay(client, simulate(habits, len(path), rng), private, rng)
+        scores[client.name, strongest, True] = score(habits, twin, hidden)
+    return scores
+
+
+def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
+    """Attack a person with the promise `past`: some requests are private, or some sources sensitive."""
+    sensitive = setting.sensitive
+    if sensitive:
+        wished = [False] * len(path)
+        hidden = np.arange(1, len(path))
+    else:
+        wished = private_runs(len(path), setting.share, setting.run, rng)
+        hidden = np.flatnonzero(wished)
+    scores: dict[Case, Score] = {}
+    for client in _clients(setting) if len(hidden) else []:
+        last = isinstance(client, Announced) or wished[-1]
+        seen = replay(client, path, [True, *wished[1:-1], last], rng)
+        for name, server in setting.servers.items():
+            scores[client.name, name, False] = score(server, seen, hidden, sensitive)
+    return scores

@@ -1,0 +1,269 @@
+"""Is this plan what it says? The front door of `onoff audit plan`.
+
+The file is read by the referee's own reader. Then, in integers and from scratch: the law and the encoder of every
+context (privacy: `law` and `rows`), what `draw` does with given random numbers, and the cost and the lower bound
+(`optimality`). The plan object is an exhibit: it is asked for encoders, roundings and draws, and believed in nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onoff.audit import optimality
+from onoff.audit.exact import ExactRows
+from onoff.audit.law import COARSE, Finding, Law, check_encoder
+from onoff.audit.optimality import Proof, RaceCost
+from onoff.audit.planfile import Damaged, PlanFile, read_plan
+from onoff.audit.races import Race
+from onoff.errors import ContextError, OnoffError
+from onoff.model.bounds import up
+from onoff.types import Bar, RandBelow, Units, quiet
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+DRAWS = 20_000
+TRIED = 4  # numbers for one request in one context
+REPLAYED = 4 * 10**9  # products: so many that the clocks of races are run again for seconds
+
+
+@dataclass(frozen=True)
+class LagCheck:
+    """All contexts of one lag: the largest total variation between an encoder's rows and the posterior, exactly.
+
+    `kept` of the `contexts` have an encoder that keeps its promise. A race has no encoders: both are 0, and only the
+    rounding that it states is known.
+    """
+
+    lag: int
+    kept: int
+    contexts: int
+    largest: Fraction | None
+    at: tuple[int, int] | None
+    stated: float
+
+
+@dataclass(frozen=True)
+class PlanAudit:
+    """What was verified of one plan file. `findings` is empty iff everything holds; there is one of each rule.
+
+    `said` is what the file says. `cost` is exact, or None for a race, whose `estimate` is made from fresh draws.
+    """
+
+    file: str
+    findings: tuple[Finding, ...]
+    said: PlanFile | None = None
+    checks: tuple[LagCheck, ...] = ()
+    cost: Fraction | None = None
+    estimate: RaceCost | None = None
+    proof: Proof | None = None
+
+    @property
+    def valid(self) -> bool:
+        return not self.findings
+
+
+def audit_plan(
+    chain: Chain,
+    file: Path,
+    load: Callable[[Path], Any],
+    lags: Iterable[int] = (),
+    *,
+    draws: int = DRAWS,
+    seconds: float = 60.0,
+    randbelow: RandBelow = secrets.randbelow,
+    bar: Bar = quiet,
+) -> PlanAudit:
+    """Verify the plan in `file` for `chain` at its own lag and those of `lags` that are larger.
+
+    `load` gives the plan object: the exhibit. It is asked for `draws` queries at most; `seconds` bounds a proof by
+    CP-SAT. A race is what a new client uses at every lag: it is always drawn at the next one, too.
+    """
+    try:
+        said = read_plan(file, chain)
+    except Damaged as damage:
+        return PlanAudit(str(file), (damage.finding,))
+    except OnoffError as error:
+        return PlanAudit(str(file), (Finding("file", str(error)),))
+    further = {lag for lag in lags if lag > said.lag} | ({said.lag + 1} if said.law is None else set())
+    try:
+        rows = [ExactRows(chain, lag) for lag in sorted({said.lag, *further})]
+    except OnoffError as error:  # a lag beyond exact integers: of this plan, not of the others
+        return PlanAudit(str(file), (Finding("unchecked", str(error)),), said)
+    proof = optimality.prove(said, rows[0], seconds)
+    cost = None if said.law is None else optimality.cost_of(said.law)
+    findings = [*optimality.check_statements(said, proof, cost)]
+    if said.law is not None and (units := Fraction(4 * chain.n, said.law.denominator)) > COARSE:  # rounding moves 4 n
+        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
+        findings.append(Finding("coarse", message, amount=float(units)))
+    checks: list[LagCheck] = []
+    estimate = None
+    try:
+        plan = load(file)
+        findings += _check_exhibit(plan, said, chain, cost)
+        if not any(found.rule == "exhibit" for found in findings):
+            if said.law is None:
+                checks = [LagCheck(one.lag, 0, 0, None, None, float(plan.rounding_at(one.lag))) for one in rows]
+                estimate = _check_race(plan, said, proof, rows, draws, randbelow, bar, findings)
+            else:
+                each = draws // len(rows)
+                checks = [_check_lag(plan, said.law, one, each, randbelow, bar, findings) for one in rows]
+            findings += [
+                Finding("coarse", f"a rounding of {check.stated!r} per step is stated at lag {check.lag}: too much")
+                for check in checks
+                if not 0 <= check.stated <= COARSE
+            ]
+    except OnoffError as error:
+        findings.append(Finding("refused", f"the plan cannot be used: {error}"))
+    first = {found.rule: found for found in reversed(findings)}  # one witness of each rule is enough
+    return PlanAudit(str(file), tuple(reversed(first.values())), said, tuple(checks), cost, estimate, proof)
+
+
+def _check_exhibit(plan: Any, said: PlanFile, chain: Chain, cost: Fraction | None) -> Iterator[Finding]:
+    """Compare the plan object with the file."""
+    due: dict[str, object] = {"chain": chain, "scheme": said.scheme, "lag": said.lag, "lower_bound": said.bound}
+    if said.law is None:
+        due |= {"cost": said.cost, "interval": said.interval}
+    else:
+        due |= {"sets": said.law.sets, "masses": said.law.masses, "denominator": said.law.denominator}
+    other = [name for name, value in due.items() if getattr(plan, name, None) != value]
+    if other:
+        yield Finding("exhibit", f"the plan object differs from the file in: {', '.join(other)}")
+    if cost is not None and plan.cost != up(cost):
+        message = f"the plan states the cost {plan.cost!r}, its law costs {up(cost)!r}"
+        yield Finding("cost", message, amount=float(abs(Fraction(plan.cost) - cost)))
+
+
+def _check_lag(
+    plan: Any, law: Law, rows: ExactRows, draws: int, randbelow: RandBelow, bar: Bar, findings: list[Finding]
+) -> LagCheck:
+    """Check every context of one lag: its encoder, the rounding that is stated, and some draws.
+
+    Of the `draws` every context gets its share: all its requests, or some at random.
+    """
+    n, stated = rows.n, float(plan.rounding_at(rows.lag))
+    largest, at, kept, contexts = Fraction(-1), (0, 0), 0, 0
+    share = TRIED * n * n
+    with bar(n * n) as advance:
+        for last, next in product(range(n), repeat=2):
+            contexts += rows.support(last, next) > 0
+            found = _check_context(plan, law, rows, last, next)
+            if isinstance(found, Finding):
+                findings.append(found)
+            elif found is not None:
+                units, distance = found
+                kept += 1
+                if distance > largest:
+                    largest, at = distance, (last, next)
+                requests = draws // share + (randbelow(share) < draws % share)
+                findings += _check_draws(plan, law, units, (rows.lag, last, next), requests, randbelow)
+            advance()
+    if largest > Fraction(stated):
+        message = f"rows are {up(largest):.3e} from the posterior, {stated:.3e} is stated (total variation)"
+        findings.append(Finding("rounding", message, None, (rows.lag, *at), None, up(largest - Fraction(stated))))
+    return LagCheck(rows.lag, kept, contexts, largest if kept else None, at if kept else None, stated)
+
+
+def _check_context(
+    plan: Any, law: Law, rows: ExactRows, last: int, next: int
+) -> tuple[Units, Fraction] | Finding | None:
+    """Return the encoder of a context and its total variation, exactly, or what is wrong; None if it is impossible."""
+    context = rows.lag, last, next
+    possible = bool(rows.support(last, next))
+    try:
+        units = plan.encoder(last, next, rows.lag).toarray()
+    except ContextError as error:
+        message = f"a possible context is called impossible: {error}"
+        return Finding("contexts", message, context=context) if possible else None
+    except OnoffError as error:
+        return Finding("encoder", f"there is no encoder: {error}", context=context)
+    if not possible:
+        return Finding("contexts", "an impossible context has an encoder", context=context)
+    found = check_encoder(law, units, rows.weights(last, next), context=context)
+    return found if isinstance(found, Finding) else (units, found)
+
+
+def _check_draws(
+    plan: Any, law: Law, units: Units, context: tuple[int, int, int], requests: int, randbelow: RandBelow
+) -> Iterator[Finding]:
+    """Find what `draw` does that does not follow the encoder, for so many requests of one context.
+
+    It must ask for one random number below the sum of the request's row, and give the set in whose part of the range
+    the number lies, the sets in their order. Tried are the ends of a part, where mistakes of one show, 0 and a random
+    number; if `draw` is monotone, the ends of all parts of a row prove it for that row.
+    """
+    lag, last, next = context
+    members = [x for x, row in enumerate(units) if row.any()]
+    chosen = members if requests >= len(members) else [members[randbelow(len(members))] for _ in range(requests)]
+    for request in chosen:
+        ends = list(accumulate(units[request].tolist()))
+        parts = [i for i, mass in enumerate(units[request]) if mass]
+        part = parts[randbelow(len(parts))]
+        for number in (ends[part] - 1, ends[part] - int(units[request, part]), 0, randbelow(ends[-1])):
+            asked: list[int] = []
+
+            def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
+                asked.append(bound)
+                return min(number, bound - 1)
+
+            query = tuple(plan.draw(request, last, next, lag, inject))
+            if asked != [ends[-1]]:
+                message = f"`draw` must ask for one random number below {ends[-1]}, and asks for {asked[:3]}"
+                yield Finding("draw", f"for the request {request} {message}", context=context)
+            elif query != (due := law.sets[bisect_right(ends, number)]):
+                message = f"`draw` gives {query} for the number {number} of {ends[-1]}, which is in the part of {due}"
+                yield Finding("draw", f"for the request {request} {message}", context=context)
+
+
+def _check_race(
+    plan: Any,
+    said: PlanFile,
+    proof: Proof,
+    rows: Sequence[ExactRows],
+    draws: int,
+    randbelow: RandBelow,
+    bar: Bar,
+    findings: list[Finding],
+) -> RaceCost:
+    """Draw from a race, run its clocks again from the same random numbers, and test the cost that it states.
+
+    The last request is drawn uniformly, the request and the next one by the chain: given the context, the request then
+    follows the posterior. To run clocks again takes n^3 products: with many sources only the first draws are replayed.
+    """
+    n = rows[0].n
+    referee, sizes = Race(rows[0].chain, said.lag), []
+    with bar(draws) as advance:
+        for t in range(draws):
+            one, last = rows[t % len(rows)], randbelow(n)
+            request = _pick(one.walk(last), randbelow)
+            next = _pick(one.successors(request), randbelow)
+            numbers: list[tuple[int, int]] = []
+
+            def record(bound: int, numbers: list[tuple[int, int]] = numbers) -> int:
+                numbers.append((bound, randbelow(bound)))
+                return numbers[-1][1]
+
+            query = tuple(plan.draw(request, last, next, one.lag, record))
+            sizes.append(len(query))
+            if t * n**3 < REPLAYED:
+                due = referee.expected(request, last, next, one.lag, tuple(numbers))
+                if isinstance(due, str) or not set(due[0]) <= set(query) <= set(due[1]):
+                    message = due if isinstance(due, str) else f"the clocks give {due[0]}, and `draw` gives {query}"
+                    findings.append(
+                        Finding("draw", f"for the request {request}: {message}", None, (one.lag, last, next))
+                    )
+            advance()
+    estimate = optimality.estimate_cost(sizes, n)
+    findings += optimality.check_race_cost(estimate, said.cost, said.interval, proof.value)
+    return estimate
+
+
+def _pick(weights: Sequence[int], randbelow: RandBelow) -> int:
+    return bisect_right(list(accumulate(weights)), randbelow(sum(weights)))

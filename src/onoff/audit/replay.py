@@ -1,0 +1,299 @@
+"""Every step of a journal made again: law, rules, draw, log, numbers.
+
+    law      the encoder in the context of the step keeps the promise (`law`) for the referee's own rows (`rows`)
+    rules    status, lag, context, announced request, plan and versions follow from requests and statuses (`rules`)
+    draw     the number lies below the bound, the bound is the total of the request's row, and the set is the one in
+             whose part of the row the number lies; the clocks of a race are run again (`races`)
+    log      the server saw this set, in its order, with these versions, in every sending, and no step besides (`seen`)
+    numbers  no number comes twice, and they look uniform (`numbers`): the only check with an error rate
+
+The journal's requests and numbers are believed. A client that forges both alike, so that they explain its queries, is
+not found; whoever can forge numbers can forge requests, which every audit believes. A step that cannot be made again,
+because its law, its plan, its numbers or its request are missing, is *not checked*, which is not a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onoff.audit.files import Journal, LawLine, Step
+from onoff.audit.law import COARSE, Finding, Law, check_columns, check_encoder, check_law, distance, law_digest
+from onoff.audit.races import COMPARED, Race
+from onoff.audit.rows import NOWHERE, Pasts, Walk
+from onoff.audit.rules import Due, PlanRule, check_step, due_steps
+from onoff.audit.seen import Held, Log, Seen, shown
+from onoff.errors import OnoffError
+from onoff.types import Advance, PlanName, Query, Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+REMADE = "its law, made again by the installed code, is not the one that the journal notes"
+ERASED = "its requests or its numbers were erased"
+
+
+@dataclass
+class Replay:
+    """What a replay found; `unchecked` are steps with the reason why they could not be made again.
+
+    `drawn` counts the OFF steps that were, and `rounding` is the sum of the total variations of their laws.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: dict[int, str] = field(default_factory=dict)
+    drawn: int = 0
+    rounding: float = 0.0
+
+    def note(self, step: Step, *findings: Finding | None) -> None:
+        """Add what is wrong at a step."""
+        self.findings += [replace(finding, step=step.step) for finding in findings if finding is not None]
+
+
+def replay(
+    chain: Chain,
+    journal: Journal,
+    log: Log,
+    plans: Mapping[str, Any],
+    laws: Iterable[LawLine],
+    *,
+    remade: bool = False,
+    part: bool = False,
+    advance: Advance = lambda: None,
+) -> Replay:
+    """Make every step of a journal again, and compare it with the server's log.
+
+    `plans` are the client's by their names, with `sets`, `masses` and `encoder(last, next, lag).toarray()`. `laws` are
+    those of the OFF steps of the promise `past`, in their order: recorded by the client or, if `remade`, made again by
+    its code. In a `part` of a log steps before its first and after its last are not missed.
+    """
+    found, held, before = Replay(), Held(), None
+    seen = Seen(log, journal.stream, part)
+    both = journal.promise == "both"
+    draws = _Both(chain, plans, found) if both else _Past(chain, journal.sensitive, iter(laws), remade, found)
+    for step, due in zip(journal.steps, due_steps(journal.steps, both, seen.full_sets), strict=True):
+        found.note(step, *check_step(chain, step, due, before, journal.sensitive))
+        if due.lag == 0 and (step.numbers or step.digest is not None):
+            found.note(step, Finding("draw", "a full set is not drawn, and takes no random numbers"))
+        draws.check(step, due)
+        found.note(step, *seen.check(step, held.rounds(step.query)))
+        if step.finished:
+            held.answer(step)
+        before = step
+        advance()
+    found.findings += seen.extra(len(journal.steps))
+    return found
+
+
+def check_draw(step: Step, row: Units, law: Law) -> Finding | None:
+    """Draw again: row[i] are the units of the request on sets[i], and the number says in whose part it lies."""
+    numbers, total = step.numbers or (), int(row.sum())
+    if len(numbers) != 1:
+        return Finding("draw", f"a draw takes one random number below {total}; {len(numbers)} are noted")
+    bound, number = numbers[0]
+    if bound != total or not 0 <= number < bound:
+        return Finding("draw", f"the number {number} below {bound} was drawn; one below {total} was due")
+    due = law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]
+    if due == step.query:
+        return None
+    message = f"the number {number} of {total} lies in the part of {shown(due)}; {shown(step.query)} was asked for"
+    return Finding("draw", message, query=due)
+
+
+class _Both:
+    """Draws of the promise `both`: from plans, in the context (last, next)."""
+
+    def __init__(self, chain: Chain, plans: Mapping[str, Any], found: Replay) -> None:
+        self._chain, self._plans, self._found = chain, plans, found
+        self._laws: dict[str, Law] = {}
+        self._races: dict[int, Race] = {}
+        self._walk, self._rule = Walk(chain), PlanRule()
+
+    def check(self, step: Step, due: Due) -> None:
+        if due.lag == 0:
+            return
+        name, plan = PlanName.parse(step.plan), self._plans.get(step.plan)
+        raced = name is not None and name.scheme == "race"
+        law = None if plan is None or raced else self._laws.setdefault(step.plan, Law(plan.sets, plan.masses))
+        wrong = self._rule.check(step, due.lag, law)
+        self._found.note(step, wrong)
+        if name is None or (wrong is not None and wrong.rule == "plan"):
+            return
+        if step.request is None or step.next is None or due.last is None or step.numbers is None:
+            self._found.unchecked[step.step] = ERASED
+        elif raced:
+            race = self._races.setdefault(name.lag, Race(self._chain, name.lag))
+            self._raced(step, race.expected(step.request, due.last, step.next, due.lag, step.numbers))
+        elif law is None:
+            self._found.unchecked[step.step] = f"the plan {step.plan!r} is not at hand"
+        else:
+            self._drawn(step, step.request, (due.lag, due.last, step.next), plan, law)
+
+    def _drawn(self, step: Step, request: int, context: tuple[int, int, int], plan: Any, law: Law) -> None:
+        (lag, last, next), found = context, self._found
+        try:
+            units = np.asarray(plan.encoder(last, next, lag).toarray()).astype(np.int64, casting="safe")
+        except (OnoffError, TypeError) as error:
+            found.note(step, Finding("law", f"the plan has no encoder here: {error}", context=context))
+            return
+        weights = self._walk.weights(last, next, lag)
+        if law_digest(law, {last * self._chain.n + next: units}) != step.digest:
+            # Another machine may round otherwise, but the total of the request's row is D p(x | u) up to the rounding.
+            bound, share = (step.numbers or ((0, 0),))[0][0], Fraction(weights[request], sum(weights))
+            if abs(Fraction(bound, law.denominator) - share) <= COARSE:
+                found.unchecked[step.step] = REMADE
+            else:
+                due = f"{float(share):.6g} of {law.denominator} units are the request's in this context"
+                found.note(step, Finding("draw", f"a number below {bound} was drawn; {due}", context=context))
+            return
+        off = check_law(law, self._chain.n) or check_encoder(law, units, weights, context=context)
+        if isinstance(off, Finding):
+            found.note(step, off)
+            return
+        off += self._walk.error(lag)
+        if off > COARSE:
+            message = f"the law is off by {float(off):.1e} in total variation; {float(COARSE):.1e} is allowed"
+            found.note(step, Finding("rows", message, context=context, amount=float(off)))
+        found.rounding += float(off)
+        found.drawn += 1
+        found.note(step, check_draw(step, units[request], law))
+
+    def _raced(self, step: Step, due: str | tuple[Query, Query]) -> None:
+        if isinstance(due, str):
+            self._found.note(step, Finding("draw", due))
+            return
+        must, may, query = *map(set, due), set(step.query)
+        if must <= query and query > may and self._chain.n > COMPARED:
+            self._found.unchecked[step.step] = "a race of many sources may include some that it did not compare"
+            return
+        self._found.drawn += 1
+        if not must <= query <= may:
+            message = f"the clocks give {shown(due[0])}; {shown(step.query)} was asked for"
+            self._found.note(step, Finding("draw", message, query=due[0]))
+
+
+class _Past:
+    """Draws of the promise `past`: from the law of each step, in the context of the last hidden request.
+
+    The reader's context is joined[x] after a hidden request x, and place[c] after the context c.
+    """
+
+    def __init__(
+        self, chain: Chain, sensitive: tuple[int, ...], laws: Iterator[LawLine], remade: bool, found: Replay
+    ) -> None:
+        self._chain, self._sensitive, self._laws, self._remade, self._found = chain, sensitive, laws, remade, found
+        self._line: LawLine | None = None
+        self._pasts: Pasts | None = None  # None: not known, before a step has counted as ON or after a missing law
+        self._hidden: int | None = None  # the request of the step before, if that is hidden
+        self._context: int | None = None  # else the reader's context at the step before; None: not known
+
+    def check(self, step: Step, due: Due) -> None:
+        if due.lag == 0:
+            self._pasts = Pasts.after_on(self._chain, self._sensitive) if due.counts else None
+            self._hidden, self._context = step.request, None
+            return
+        while self._line is None or self._line.step < step.step:
+            self._line = next(self._laws, None)
+            if self._line is None:
+                break
+        if self._line is None or self._line.step != step.step:
+            self._context, reason = None, "its law is not on record"
+        else:
+            self._context = self._reader(self._line)
+            reason = self._checked(step, self._line)
+        if reason:
+            self._found.unchecked[step.step], self._pasts = reason, None
+        self._hidden = step.request if step.request in self._sensitive else None
+        if step.request is None and self._sensitive:
+            self._context = None
+
+    def _reader(self, line: LawLine) -> int | None:
+        known, at = (line.place, self._context) if self._hidden is None else (line.joined, self._hidden)
+        return None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+
+    def _checked(self, step: Step, line: LawLine) -> str:
+        """Check law and draw of a step; why they cannot be checked, if they cannot."""
+        law, found, n = line.law, self._found, self._chain.n
+        tables = line.tables(n)
+        if law_digest(law, tables) != step.digest:
+            if self._remade:
+                return REMADE
+            found.note(step, Finding("record", "the law on record is not the one that the journal notes"))
+        if line.others:
+            found.note(step, Finding("record", "different laws were recorded for it"))
+        wrong = check_law(law, n, self._sensitive)
+        found.note(step, wrong)
+        if wrong is not None:
+            return "its law is wrong"
+        if self._pasts is None:
+            return "what may have been asked before is not known, because an earlier law is missing"
+        self._pasts = self._moved(self._pasts, step, line, tables)
+        if step.request is None or step.numbers is None or self._context is None:
+            return ERASED if self._pasts is None else self._skip(step)
+        if step.request not in self._sensitive and self._context not in tables:
+            found.note(step, Finding("context", f"the reader's context {self._context} has no encoder"))
+            return ""
+        found.drawn += 1
+        row = law.units if step.request in self._sensitive else tables[self._context][step.request]
+        found.note(step, check_draw(step, row, law))
+        return ""
+
+    def _skip(self, step: Step) -> str:
+        """Leave a draw unchecked whose law was checked."""
+        self._found.unchecked[step.step] = ERASED
+        return ""
+
+    def _moved(self, pasts: Pasts, step: Step, line: LawLine, tables: Mapping[int, Units]) -> Pasts | None:
+        """Check a law for all readers, and move their rows on by the set that was asked for."""
+        homes = pasts.homes(line.place, line.joined)
+        faults, fits, rounding = check_past_law(pasts, homes, line.law, tables)
+        self._found.note(step, *faults)
+        self._found.rounding += rounding
+        position = line.law.index.get(step.query)
+        if position is None:
+            self._found.note(step, Finding("draw", "the set is not one of the law", query=step.query))
+        if position is None or not {*homes[pasts.live].tolist()} <= tables.keys():
+            return None
+        drawn = {context: (units[:, position], units.sum(axis=1)) for context, units in tables.items()}
+        return pasts.after_off(homes, drawn, fits)
+
+
+def check_past_law(
+    pasts: Pasts, homes: np.ndarray[Any, np.dtype[np.int64]], law: Law, tables: Mapping[int, Units]
+) -> tuple[list[Finding], np.ndarray[Any, np.dtype[np.bool_]], float]:
+    """Check the encoders of all contexts against the rows of all readers who may be in them.
+
+    Rows that come to share a context must be near each other, and the encoder must fit one that it has always fitted.
+    Readers of the other rows then count as readers of that one: it changes the joint law of all that is hidden and all
+    queries by no more than their distance. Returns what is wrong, which rows are fitted, and the largest distance.
+    """
+    found, fits, largest = [], pasts.fits.copy(), Fraction(0)
+    live, possible = np.flatnonzero(pasts.live), pasts.possible & pasts.open_sources
+    for home in sorted({*homes[live].tolist()}):
+        here = [int(k) for k in live if homes[k] == home]
+        if home not in tables:
+            who = pasts.chain.names[pasts.sources[here[0]]]
+            found.append(Finding("context", f"a reader whose last hidden request is {who!r} has no encoder"))
+            continue
+        fault = check_columns(law, tables[home], np.asarray(possible[here].any(axis=0)), (home,))
+        if fault is not None:
+            found.append(fault)
+            continue
+        sums, rows = tables[home].sum(axis=1).tolist(), {k: pasts.weights(k) for k in here}
+        apart = {k: distance(sums, rows[k]) + pasts.error(k) for k in here}
+        fits[here] &= [apart[k] <= COARSE for k in here]
+        nearest = min(apart.values())
+        if not fits[here].any():
+            message = f"off by {float(nearest):.1e} (total variation) for all readers; {float(COARSE):.1e} is allowed"
+            found.append(Finding("rows", message, context=(home,), amount=float(nearest)))
+        met = [k for k in here if pasts.origin(k) != pasts.origin(here[0])]
+        widest = max((distance(rows[here[0]], rows[k]) for k in met), default=Fraction(0))
+        if widest > COARSE:
+            message = f"the context stands for rows that are {float(widest):.1e} apart"
+            found.append(Finding("merge", message, context=(home,), amount=float(widest)))
+        largest = max(largest, nearest + widest)
+    return found, fits, float(largest)

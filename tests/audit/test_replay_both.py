@@ -1,0 +1,408 @@
+"""Clients of the promise `both` with one planted mistake: each is found at its first wrong step.
+
+Streams are made by the client's own code, patched, with kills, lost answers and restarts (`replaykit`). `wrong` are the
+steps at which the patched code did something else than the honest one would have done with the same numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from onoff import plan
+from onoff.client import promises, session
+from onoff.errors import PlanError
+from onoff.plans.plan import Plan
+from onoff.plans.race import RacePlan, _integers
+from onoff.plans.table import TablePlan
+from replaykit import CHAIN, CheapestPlan, drawing, life, plans, race
+
+FULL = tuple(range(CHAIN.n))
+
+
+# Draws: the rules are kept, the number is not followed.
+
+
+def unlikely_pair_as_full_set(honest, plan, request, last, next, lag, below):
+    return FULL if CHAIN.P[request, next] < 0.1 else honest(plan, request, last, next, lag, below)
+
+
+def seeded(honest, plan, request, last, next, lag, below):  # noqa: ARG001
+    return honest(plan, request, last, next, lag, random.Random(f"{request} {last}").randrange)
+
+
+def singleton_redrawn(honest, plan, *context):
+    query = honest(plan, *context)
+    return honest(plan, *context) if len(query) == 1 else query
+
+
+def remembering():
+    """A client that keeps its draws for ever, across restarts."""
+    kept = {}
+
+    def remembered(honest, plan, request, last, next, lag, below):
+        return kept.setdefault((request, last, next, lag), honest(plan, request, last, next, lag, below))
+
+    return remembered
+
+
+def sometimes_openly(share):
+    coin = random.Random(share)
+
+    def openly(honest, plan, request, *context):
+        query = honest(plan, request, *context)
+        return (request,) if coin.random() < share else query
+
+    return openly
+
+
+def next_ignored(honest, plan, request, last, next, lag, below):  # noqa: ARG001
+    """The most likely next request is taken for the next one."""
+    return honest(plan, request, last, int(CHAIN.P[request].argmax()), lag, below)
+
+
+def lag_too_high_in_secret(honest, plan, request, last, next, lag, below):
+    return honest(plan, request, last, next, lag + 1, below)
+
+
+def free_after_two_steps(honest, plan, request, last, next, lag, below):
+    return (request,) if lag > 2 else honest(plan, request, last, next, lag, below)
+
+
+def biased_sampler(honest, plan, *context):
+    return min((honest(plan, *context) for _ in range(2)), key=len)
+
+
+def smallest_in_one_of_a_hundred(honest, plan, request, *context):
+    """A hundredth of the draws take the smallest set that holds the request, with its number noted."""
+    query = honest(plan, request, *context)
+    coin = random.Random(str((request, context[:3])))
+    return min((q for q in plan.sets if request in q), key=len) if coin.random() < 0.01 else query
+
+
+def full_set_for_the_unlikely(honest, plan, request, last, next, lag, below):
+    """Requests of few units get the full set, as in a client that shuns rare rows."""
+    query = honest(plan, request, last, next, lag, below)
+    row = plan.encoder(last, next, lag).toarray()[request]
+    return FULL if row.sum() < 0.05 * plan.denominator else query
+
+
+def bound_off_by_one(honest, plan, *context):
+    *place, below = context
+    return honest(plan, *place, lambda bound: below(bound - 1))
+
+
+DRAWS = {
+    "an unlikely pair as the full set": (unlikely_pair_as_full_set, 200),
+    "seeded from what is asked": (seeded, 20),
+    "a set of one source drawn again": (singleton_redrawn, 100),
+    "remembered across restarts": (remembering(), 150),
+    "1 % openly": (sometimes_openly(0.01), 600),
+    "2 % openly": (sometimes_openly(0.02), 300),
+    "another next": (next_ignored, 60),
+    "a lag too high": (lag_too_high_in_secret, 60),
+    "openly after two steps": (free_after_two_steps, 60),
+    "the smaller of two": (biased_sampler, 20),
+    "the smallest set in 1 % of contexts": (smallest_in_one_of_a_hundred, 600),
+    "the full set for unlikely requests": (full_set_for_the_unlikely, 200),
+    "a bound too small by one": (bound_off_by_one, 20),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_path, name):
+    mistake, count = DRAWS[name]
+    made = life(tmp_path, seed=3)
+    made.live(count, [drawing(made, TablePlan, mistake)])
+    found = made.audit()
+    assert made.wrong, "the mistake was never made"
+    assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
+    assert found.word == "FAILED"
+
+
+@pytest.mark.parametrize("mistake", [sometimes_openly(0.2), remembering()], ids=["openly", "remembered"])
+@pytest.mark.parametrize("lag", [1, 2])
+def test_draws_of_a_race_are_made_again_from_its_clocks(tmp_path, mistake, lag):
+    planner = CheapestPlan(race(CHAIN, 1), race(CHAIN, lag))
+    honest = life(tmp_path, name="honest", planner=planner, seed=2).live(60).audit()
+    assert (honest.word, honest.drawn) == ("PASSED", honest.off), str(honest)
+    made = life(tmp_path, planner=planner, seed=2)
+    made.live(60, [drawing(made, RacePlan, mistake)])
+    found = made.audit()
+    # A race that was remembered may be right by chance, as may be an open request.
+    assert found.first.rule == "draw"
+    assert found.first.step in made.wrong[:3]
+
+
+def test_a_race_whose_past_is_drawn_without_the_request_is_found(tmp_path):
+    def without_request(self, request, last, lag, randbelow):
+        weights = _integers(self._walks.row(last, lag - self.lag) * (self._walk[:, request] > 0))
+        ends = np.cumsum(np.array(weights, dtype=object))
+        return int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))
+
+    made = life(tmp_path, planner=CheapestPlan(race()), seed=2)
+    made.live(40, [patch.object(RacePlan, "_earlier", without_request)])
+    lags = [step.lag for step in made.steps()]
+    assert (made.audit().first.step, made.audit().first.rule) == (lags.index(2), "draw")
+
+
+# Rules: statuses, lags, plans, announcements.
+
+
+def lag_too_high(made):
+    """An ON step leaves the lag at 1: the OFF step after it is taken for the second one."""
+    finish = session.finish
+
+    def wrong(state):
+        done = finish(state)
+        if not done.lag and done.last is not None:
+            made.wrong.append(state.step + 1)
+        return replace(done, lag=max(1, done.lag)) if done.last is not None else done
+
+    return patch.object(session, "finish", wrong), patch("replaykit.session.finish", wrong)
+
+
+def last_updated_while_off(made):
+    finish = session.finish
+
+    def forgetful(state):
+        done = finish(state)
+        if done.last is not None and done.lag and done.last != done.previous:
+            made.wrong.append(state.step + 1)
+        return done if done.last is None else replace(done, last=done.previous)
+
+    return (patch.object(session, "finish", forgetful),)
+
+
+def plan_of_a_larger_lag(made):
+    """The next plan of the grid is cheaper; that it does not serve this lag is not checked."""
+    best = CheapestPlan.best
+
+    def greedy(self, lag):
+        if lag == 1:
+            made.wrong.append(made.t)
+        return best(self, lag + 1)
+
+    served = patch.object(Plan, "served_lag", lambda plan, lag: max(plan.lag, lag or 0))
+    return patch.object(CheapestPlan, "best", greedy), served
+
+
+def plan_by_request(made):
+    def chosen(self, lag):
+        dear, cheap = self.known
+        if lag == 1:
+            return dear
+        if made.path[made.t] == 0 and any(step.plan == cheap.name for step in made.steps()):
+            made.wrong.append(made.t)
+        return dear if made.path[made.t] == 0 else cheap
+
+    return (patch.object(CheapestPlan, "best", chosen),)
+
+
+def on_in_secret(made):
+    """The client goes ON for one source, which nobody asked it to."""
+    begin = session.begin
+
+    def wrong(state, chain, request, next, private, plan, below):
+        if request != 2 or private or state.last is None:
+            return begin(state, chain, request, next, private, plan, below)
+        made.wrong.append(made.t)
+        state, pending = begin(state, chain, request, next, True, None, below)
+        pending = replace(pending, asked_private=False)
+        return replace(state, pending=pending), pending
+
+    return (patch.object(session, "begin", wrong),)
+
+
+RULES = {
+    "status": (lag_too_high, 60),
+    "draw": (last_updated_while_off, 60),
+    "plan": (plan_of_a_larger_lag, 60),
+    "dearer": (plan_by_request, 120),
+    "status, in secret": (on_in_secret, 60),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_broken_is_found_at_the_first_step(tmp_path, rule):
+    mistake, count = RULES[rule]
+    made = life(tmp_path, seed=5)
+    made.live(count, mistake(made))
+    found = made.audit()
+    off = [step.step for step in made.steps() if step.lag or not step.asked_private]
+    expected = next(step for step in made.wrong if step in off)
+    assert (found.first.step, found.first.rule) == (expected, rule.split(",")[0]), str(found)
+
+
+def test_one_full_set_after_the_loss_of_a_journal_is_found(tmp_path):
+    """A journal that is made as if nothing had ever been asked before, where the log shows that something was."""
+    lost = life(tmp_path, name="lost", first_ever=True).live(10)
+    made = life(tmp_path, first_ever=True, private=0.0, lines=list(lost.lines)).live(10)
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (1, "status")
+    assert life(tmp_path, name="right", private=0.0, lines=list(lost.lines)).live(10).audit().word == "PASSED"
+    assert life(tmp_path, name="alone", first_ever=True, private=0.0).live(10).audit().word == "PASSED"
+
+
+def test_another_request_than_the_announced_one_is_found(tmp_path):
+    begin = session.begin
+    made = life(tmp_path, kills=0.0)
+
+    def forgetful(state, chain, request, *rest):
+        if state.announced is not None and made.t == 12:
+            request = next(x for x in range(chain.n) if x != request)
+            made.wrong.append(made.t)
+        return begin(replace(state, announced=None), chain, request, *rest)
+
+    made.live(30, [patch.object(session, "begin", forgetful)])
+    found = made.audit()
+    assert (found.first.step, found.first.rule, made.wrong) == (12, "next", [12])
+
+
+def test_a_pending_request_that_was_replaced_is_found(tmp_path):
+    """A query that went out is dropped for another one: the server saw the first."""
+    made = life(tmp_path, kills=0.0, losses=0.0).live(20)
+    at = next(step.step for step in made.steps() if 1 < len(step.query) < CHAIN.n)
+
+    def replaced(lines):
+        return [*lines[:at], {**lines[at], "sources": list(FULL), "held": [0] * CHAIN.n}, *lines[at:]]
+
+    found = made.change_log(replaced).audit()
+    assert (found.first.step, found.first.rule) == (at, "log")
+
+
+# Plans.
+
+
+def coarse(units):
+    """A plan whose law is rounded to so few units that what it states would allow a leak."""
+    made = plan(CHAIN, 1, "everything")
+    return replace(made, masses=(units,), denominator=units)
+
+
+def test_a_law_of_few_units_is_found_at_its_first_use(tmp_path):
+    made = life(tmp_path, planner=CheapestPlan(coarse(999))).live(20)
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (first_off(made), "rows")
+    assert life(tmp_path, name="fine", planner=CheapestPlan(coarse(2**40))).live(20).audit().word == "PASSED"
+
+
+def first_off(made):
+    return next(step.step for step in made.steps() if step.lag)
+
+
+def test_a_plan_error_turned_into_the_full_set_is_found_at_the_first_one(tmp_path):
+    """The law of a larger lag: some contexts have no encoder, and nothing can have been drawn there."""
+    cheap = plans()[2]
+    refusing = replace(cheap, lag=1, certificate=replace(cheap.certificate, bound=1.0))
+    made = life(tmp_path, planner=CheapestPlan(refusing))
+
+    def full(honest, plan, *context):
+        try:
+            return honest(plan, *context)
+        except PlanError:
+            made.wrong.append(made.t)
+            return FULL
+
+    honest, digest = TablePlan.draw, promises.plan_digest
+
+    def unnoted(plan, *context):
+        try:
+            return digest(plan, *context)
+        except PlanError:
+            return None
+
+    patches = patch.object(TablePlan, "draw", lambda *context: full(honest, *context))
+    made.live(60, [patches, patch.object(promises, "plan_digest", unnoted)])
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (made.wrong[0], "law")
+
+
+class Altered:
+    """The exhibit of a plan whose encoder was changed."""
+
+    def __init__(self, plan, change):
+        self.sets, self.masses, self._plan, self._change = plan.sets, plan.masses, plan, change
+
+    def encoder(self, *context):
+        table = self._plan.encoder(*context).toarray()
+        self._change(table)
+        return SimpleNamespace(toarray=lambda: table)
+
+
+def move_a_unit(table):
+    x, i = next((x, i) for x, i in zip(*table.nonzero(), strict=True) if table[x, i] > 1)
+    table[x, i] -= 1
+    table[x, (i + 1) % table.shape[1]] += 1
+
+
+def give_a_stranger_a_unit(table):
+    x, i = next((x, i) for x, i in zip(*table.nonzero(), strict=True) if table[x, i] > 1)
+    stranger = next(y for y in range(len(table)) if y != x and table[y, i] == 0)
+    table[x, i] -= 1
+    table[stranger, i] += 1
+
+
+def tilt(table):
+    """Move a millionth of a column from one member to another: columns stay, rows do not."""
+    i = int(np.sort(table, axis=0)[-2].argmax())
+    x, y = table[:, i].argsort()[-2:]
+    units = int(table[y, i]) // 10**6
+    table[y, i] -= units
+    table[x, i] += units
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"), [(move_a_unit, "columns"), (give_a_stranger_a_unit, "decoding"), (tilt, "rows")]
+)
+def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path, change, rule):
+    """The client draws from the altered encoder and notes its digest: only the law check can tell."""
+    from onoff.audit.law import Law, law_digest
+
+    dear = plan(CHAIN, 1, "comb")
+    altered = Altered(dear, change)
+
+    def digest(plan, last, next, lag):
+        table = altered.encoder(last, next, lag).toarray()
+        return law_digest(Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
+
+    made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(promises, "plan_digest", digest)])
+    found = made.audit(plans={dear.name: altered})
+    assert (found.first.step, found.first.rule) == (first_off(made), rule)
+
+
+def test_a_plan_that_is_not_at_hand_or_an_encoder_with_other_digits_leaves_steps_unchecked(tmp_path):
+    made = life(tmp_path).live(40)
+    cheap = plans()[2]
+    found = made.audit(plans={cheap.name: cheap})
+    ones = [step.step for step in made.steps() if step.lag == 1]
+    assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", ones)
+    assert "is not at hand" in str(found)
+    other = Altered(plans()[1], move_a_unit)
+    found = made.audit(plans={cheap.name: cheap, plans()[1].name: other})
+    assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", ones)
+    assert "made again by the installed code" in str(found)
+
+
+def test_a_plan_switched_back_to_a_dearer_one_is_found_and_one_that_gets_cheaper_is_not(tmp_path):
+    dear, cheap = plan(CHAIN, 1, "everything"), plans()[1]
+
+    def planner(change):
+        known = CheapestPlan(dear, cheap)
+        return known, patch.object(CheapestPlan, "best", lambda self, lag: dear if change(lag) else cheap)
+
+    for name, change, word in (("up", lambda t: t < 20, "PASSED"), ("back", lambda t: t >= 20, "FAILED")):
+        known, _ = planner(change)
+        made = life(tmp_path, name=name, planner=known)
+        made.live(
+            40, [patch.object(CheapestPlan, "best", lambda self, lag, m=made, c=change: dear if c(m.t) else cheap)]
+        )
+        found = made.audit()
+        assert found.word == word, str(found)
+    due = next(step.step for step in made.steps() if step.step >= 20 and step.lag)
+    assert (found.first.step, found.first.rule) == (due, "dearer")

@@ -1,0 +1,146 @@
+"""`onoff audit log`: words, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from clikit import call
+from onoff import Chain
+from onoff.audit.log import Exhibits, audit_log
+from onoff.plans.store import PlanStore
+from replaykit import CheapestPlan, life
+
+
+@pytest.fixture(scope="module", params=["both", "past"])
+def made(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp(request.param)
+    made = life(directory, request.param, kills=0.0, losses=0.0).live(60)
+    made.chain.save(directory / "chain.json")
+    if request.param == "both":
+        for one in made.plans().values():
+            PlanStore(made.chain, directory / "plans").save(one)
+    return made
+
+
+@pytest.fixture
+def words(made):
+    made.change_log(lambda lines: lines)
+    own = ("--plans", made.directory / "plans") if made.promise == "both" else ("--laws", made.record_file)
+    chain = made.directory / "chain.json"
+    return ("audit", "log", made.log_file, "--chain", chain, "--journal", made.journal_file, *own)
+
+
+def test_an_honest_log_passes_and_the_attack_betrays_nothing(words):
+    before = {file: file.read_bytes() for file in words[2].parent.iterdir() if file.is_file()}
+    done = call(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "betrays nothing that is private" in done.stdout
+    assert "believed: the journal's requests and numbers" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("AUDIT PASSED; NOT CHECKED: ")
+    found = json.loads(call(*words, "--json").stdout)
+    assert (found["word"], found["drawn"], found["unchecked"]) == ("PASSED", found["off"], [])
+    assert found["attack"]["private"]["most"] < 1e-25
+    assert found["naive"]["succeeded"]
+    assert before == {file: file.read_bytes() for file in before}
+
+
+def test_the_first_wrong_step_is_named_with_what_was_expected(made, words):
+    at = next(t for t, line in enumerate(made.lines) if 1 < len(line["sources"]) < made.chain.n)
+    made.change_log(lambda lines: [*lines[:at], {**lines[at], "sources": [0], "held": [0]}, *lines[at + 1 :]])
+    done = call(*words)
+    assert done.returncode == 1
+    assert f"AUDIT FAILED: step {at}: log: the server saw {{0}}" in done.stdout.splitlines()[-1]
+    found = json.loads(call(*words, "--json").stdout)
+    assert (found["first_wrong_step"], found["word"]) == (at, "FAILED")
+
+
+def test_without_plans_or_laws_the_verdict_says_what_was_not_checked(made, words, tmp_path):
+    done = call(*words[:-2], *(("--plans", tmp_path) if made.promise == "both" else ()))
+    if made.promise == "both":
+        assert done.returncode == 1
+        assert "AUDIT NO VERDICT; NOT CHECKED" in done.stdout
+        assert "is not at hand" in done.stdout
+    else:  # made again by the installed code, with the same digests
+        assert done.returncode == 0, done.stdout
+        assert call(*words, "--remake").returncode == 0
+
+
+def test_without_a_journal_nothing_is_certified_and_the_attack_needs_statuses(made, words, tmp_path):
+    if made.promise == "past":
+        return
+    statuses = "".join("1" if step.private else "0" for step in made.steps())
+    names = "\n".join(made.chain.names[step.request] for step in made.steps())
+    (tmp_path / "truth").write_text(names)
+    alone = (*words[:5], "--plans", made.directory / "plans", "--statuses", statuses)
+    done = call(*alone, "--truth", tmp_path / "truth")
+    assert done.returncode == 1
+    assert "betrays nothing that is private" in done.stdout
+    assert "without the journal nobody knows what it was drawn for" in done.stdout.splitlines()[-1]
+    requests = [step.request for step in made.steps()]
+    openly = made.change_log(
+        lambda lines: [
+            line if line["step"] < 2 or statuses[line["step"]] == "1" else {**line, "sources": [x], "held": [0]}
+            for line, x in zip(lines, requests, strict=True)
+        ]
+    )
+    assert openly
+    assert call(*alone[:-1], statuses[:-3]).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda words: (*words[:5],), "give --journal, or --statuses"),
+        (lambda words: (*words[:6], "none", *words[7:]), "there is no journal"),
+        (lambda words: (*words, "--statuses", "10"), "give --journal, or --statuses"),
+        (lambda words: (*words[:2], "none", *words[3:]), "none: cannot be read"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(words, change, complaint):
+    done = call(*change(words))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert complaint in done.stderr
+
+
+def test_a_long_attack_is_left_out_unless_it_is_asked_for(made, words, monkeypatch):
+    monkeypatch.setattr("onoff.audit.log.MOST_WORK", 10)
+    done = call(*words)
+    assert done.returncode == 0
+    assert "the attack takes long here (--attack)" in done.stdout
+    assert "betrays nothing" in call(*words, "--attack").stdout
+    assert made.lines
+
+
+def test_an_attack_that_succeeds_is_a_failure_whatever_the_replay_says(made):
+    """Laws that are right and sets that are not drawn from them: the server knows more than it may."""
+    steps = made.steps()
+    sensitive = set(made.sensitive)
+    made.change_log(
+        lambda lines: [
+            {**line, "sources": (own := sorted({step.request, *sensitive})), "held": [0] * len(own)}
+            if step.lag
+            else line
+            for line, step in zip(lines, steps, strict=True)
+        ]
+    )
+    exhibits = Exhibits(made.plans(), made.record_file if made.promise == "past" else None)
+    found = audit_log(made.chain, made.log_file, exhibits, made.journal_file)
+    assert found.word == "FAILED"
+    assert found.verdict.word == "FAILED"
+
+
+def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path):
+    """Every draw is right, and the promise holds for habits of another kind."""
+    made = life(tmp_path, chain=Chain(np.full((4, 4), 0.25), tuple("abcd")), planner=CheapestPlan(), private=1.0)
+    made.chain.save(tmp_path / "chain.json")
+    made.chain.__dict__["simulate"] = lambda count, rng: np.arange(count) % 4
+    made.live(100)
+    words = ("audit", "log", made.log_file, "--chain", tmp_path / "chain.json", "--journal", made.journal_file)
+    done = call(*words, "--plans", tmp_path)
+    assert done.returncode == 1
+    assert "DO NOT FOLLOW" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("NO VERDICT: the requests do not follow the chain")

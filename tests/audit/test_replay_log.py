@@ -1,0 +1,441 @@
+"""The server's log against the journal: sets, versions, sendings, other streams; random numbers; honest streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import sqlite3
+from contextlib import closing
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from onoff import Chain, OnoffError
+from onoff.audit import numbers as randomness
+from onoff.audit.files import read_journal
+from onoff.audit.numbers import Numbers
+from onoff.audit.seen import read_log
+from oracles import random_chain
+from replaykit import CHAIN, PAST, CheapestPlan, life, race, write_lines
+from sampling import IN_CI
+
+HONEST = 60 if IN_CI else 6  # streams of each promise
+MODES = {
+    "both": [{}, {"first_ever": True}, {"planner": CheapestPlan(race())}, {"cache": 0}, {"private": 0.6}],
+    "past": [{}, {"sensitive": ()}, {"private": 0.0}, {"cache": 60}, {"chain": random_chain("sparse", 5, 2)}],
+}
+
+
+@pytest.mark.parametrize("promise", MODES)
+def test_honest_streams_with_kills_lost_answers_restarts_and_changed_messages_raise_no_alarm(tmp_path, promise):
+    for seed, options in zip(range(HONEST), itertools.cycle(MODES[promise]), strict=False):
+        made = life(tmp_path, promise, name=f"journal{seed}", seed=seed, **options).live(60)
+        found = made.audit()
+        assert (found.word, found.drawn) == ("PASSED", found.off), (seed, str(found))
+        assert len(made.lines) > 60
+        assert options.get("cache") == 0 or any(any(line["held"]) for line in made.lines)
+
+
+@pytest.fixture(params=["both", "past"])
+def made(request, tmp_path):
+    return life(tmp_path, request.param, kills=0.0, losses=0.0, seed=4).live(40)
+
+
+def partly(made):
+    """An OFF step whose set is neither one source nor all, with a version named and one not."""
+    n = made.chain.n
+    return next(t for t, line in enumerate(made.lines) if 1 < len(line["sources"]) < n and any(line["held"]))
+
+
+def changed(made, at, **change):
+    return made.change_log(lambda lines: [*lines[:at], {**lines[at], **change}, *lines[at + 1 :]]).audit()
+
+
+def test_a_set_or_an_order_that_is_not_the_journals_is_found(made):
+    at = partly(made)
+    line = made.lines[at]
+    full = tuple(range(made.chain.n))
+    assert place(changed(made, at, sources=list(full), held=[0] * len(full))) == (at, "log")
+    turned = {"sources": line["sources"][::-1], "held": line["held"][::-1]}
+    found = changed(made, at, **turned)
+    assert place(found) == (at, "log")
+    assert "another order" in found.first.message
+
+
+def place(found):
+    return found.first.step, found.first.rule
+
+
+LIES = {
+    "the wanted alone": lambda source, version, wanted: version if source == wanted else 0,
+    "all but the wanted": lambda source, version, wanted: 0 if source == wanted else version,
+    "an older one of the wanted": lambda source, version, wanted: (
+        version - 1 if source == wanted and version else version
+    ),
+    "one that was never received": lambda source, version, wanted: version or 1,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_versions_that_are_not_those_held_are_found_at_the_first_one(made, lie):
+    requests = [step.request for step in made.steps()]
+
+    def lied(lines):
+        return [
+            {**line, "held": [LIES[lie](s, v, requests[t]) for s, v in zip(line["sources"], line["held"], strict=True)]}
+            for t, line in enumerate(lines)
+        ]
+
+    found = made.change_log(lied).audit()
+    first = next(t for t, (a, b) in enumerate(zip(made.lines, lied(made.lines), strict=True)) if a != b)
+    assert place(found) == (first, "versions")
+
+
+def test_a_version_that_was_evicted_must_not_be_named(tmp_path):
+    """What does not fit the cache is forgotten, the largest first, whatever is read."""
+    made = life(tmp_path, cache=60, kills=0.0, losses=0.0).live(30)
+    newest = {}
+    for at, (line, step) in enumerate(zip(made.lines, made.steps(), strict=True)):
+        named = [newest.get(source, 0) for source in line["sources"]]
+        if named != line["held"]:
+            assert place(changed(made, at, held=named)) == (at, "versions")
+            return
+        newest.update({source: int(version.split()[0]) for source, version, _ in step.received})
+    raise AssertionError("nothing was evicted")
+
+
+def test_a_step_that_is_missing_or_too_many_or_out_of_order_is_found(made):
+    at = partly(made)
+    lines = made.lines
+    assert place(made.change_log(lambda lines: [*lines[:at], *lines[at + 1 :]]).audit()) == (at, "log")
+    assert place(made.change_log(lambda lines: [*lines, {**lines[-1], "step": 40}]).audit()) == (40, "log")
+    again = made.change_log(lambda lines: [*lines[:30], *lines[25:]]).audit()
+    assert place(again) == (25, "log")
+    assert made.change_log(lambda lines: lines).audit().word == "PASSED"
+    assert len(lines) == 40
+
+
+def test_what_a_part_of_a_log_lacks_before_and_after_is_not_missed(made):
+    found = made.change_log(lambda lines: lines[10:30])
+    assert found.audit(part=True).word == "PASSED"
+    assert place(found.audit()) == (0, "log")
+    assert place(made.change_log(lambda lines: [*lines[10:20], *lines[21:]]).audit(part=True)) == (20, "log")
+
+
+def test_a_step_that_is_still_pending_may_be_missing_in_the_log(tmp_path, made):
+    live = life(tmp_path, name="pending", kills=0.0, losses=0.0, restarts=0.0)
+    live.answer = lambda: None if live.t == 9 else type(live).answer(live)
+    live.live(10)
+    assert len(live.steps()) == 10
+    assert live.audit().word == "PASSED"
+    assert live.change_log(lambda lines: lines[:-1]).audit().word == "PASSED"
+    assert place(made.change_log(lambda lines: lines[:-1]).audit()) == (39, "log")
+
+
+def test_sendings_that_the_journal_does_not_count_are_found_and_counted_ones_are_not(tmp_path, made):
+    at = partly(made)
+    assert place(made.change_log(lambda lines: [*lines[: at + 1], *lines[at:]]).audit()) == (at, "log")
+    lossy = life(tmp_path, name="lossy", losses=0.4).live(40)
+    assert lossy.audit().word == "PASSED"
+    assert "were sent again" in str(lossy.audit())
+    fewer = lossy.change_log(lambda lines: [b for a, b in pairwise([{}, *lines]) if a.get("step") != b["step"]])
+    assert fewer.audit().word == "PASSED"  # some never arrived
+
+
+def test_where_somebody_watched_the_answers_repeats_must_have_a_reason(tmp_path):
+    """A client that sends again where a certain source is wanted; its journal counts it."""
+    made = life(tmp_path, kills=0.0, losses=0.0)
+    send = made.send
+
+    def twice():
+        send(damaged=False)
+        if made.path[made.t] == 2:
+            made.wrong.append(made.t)
+            made.journal.sending_again()
+            send(damaged=False)
+
+    made.send = twice
+    made.live(30)
+    assert place(made.audit()) == (made.wrong[0], "again")
+    damaged = [{**line, "damaged": line["step"] == b["step"]} for line, b in pairwise([*made.lines, {"step": -1}])]
+    assert made.change_log(lambda _: damaged).audit().word == "PASSED"
+
+
+def test_answers_that_were_not_read_or_not_asked_for_again_are_found(made):
+    at = partly(made)
+    assert place(changed(made, at, unread=True)) == (at, "unread")
+    assert place(changed(made, at, damaged=True)) == (at, "retry")
+
+
+# Other streams in the log.
+
+
+def test_queries_beside_the_stream_are_findings_unless_a_new_journal_can_have_sent_them(tmp_path):
+    made = life(tmp_path, kills=0.0, losses=0.0).live(40)
+    other = life(tmp_path, name="other", seed=8, kills=0.0, losses=0.0).live(20)
+    own, new = made.lines, other.lines
+    requests = [step.request for step in made.steps()]
+    openly = [{**line, "stream": "ab" * 16, "sources": [x], "held": [0]} for line, x in zip(own, requests, strict=True)]
+    full = [{**line, "stream": "ab" * 16} for line in own[:2]]
+
+    def said(lines, **options):
+        found = made.change_log(lambda _: lines).audit(**options)
+        return None if found.first is None else found.first.message.partition(": ")[2]
+
+    assert said([*own, *new]) is None
+    assert said([*new, *own]) is None  # and two full sets begin this one
+    turns = [line for pair in itertools.zip_longest(own, new) for line in pair if line]
+    assert said(turns) == "they take turns with this stream"
+    assert said(turns, others=[other.journal_file]) is None
+    assert said([*own, *openly]) == "a new journal begins at step 0 with two full sets"
+    assert said([*own, full[0], {**openly[1], "step": 1}]) == "a new journal begins at step 0 with two full sets"
+    assert said([*own, *full, openly[3]]) == "step 3 does not follow step 1 so"
+    assert said([*own, *({**line, "client": "there"} for line in openly)]) is None  # another reader
+
+
+def test_streams_of_this_address_that_lack_sensitive_sources_are_found(tmp_path):
+    made = life(tmp_path, "past", kills=0.0, losses=0.0).live(20)
+    beside = [{**line, "stream": "ab" * 16, "held": [0] * len(line["held"])} for line in made.lines]
+    beside[7:] = [{**line, "sources": [0], "held": [0]} for line in beside[7:]]
+    found = made.change_log(lambda lines: [*lines, *beside]).audit()
+    assert "they lack sensitive sources" in found.first.message
+
+
+# Random numbers.
+
+
+def modulo_bias(seed):
+    """Enough bits and then the remainder: small numbers come twice as often as large ones."""
+    source = random.Random(seed)
+    return lambda bound: source.getrandbits(bound.bit_length()) % bound
+
+
+def tired(seed):
+    """A generator that gives the same number again and again before it moves on."""
+    calls = itertools.count()
+    return lambda bound: int(random.Random(seed + next(calls) // 10).random() * bound)
+
+
+def test_a_number_that_comes_again_is_found_at_once(tmp_path):
+    made = life(tmp_path, randbelow=tired(7)).live(60)
+    bounds = [(step.step, step.numbers[0][0]) for step in made.steps() if step.numbers]
+    at = next(
+        step for (step, bound), (_, before) in zip(bounds[1:], bounds, strict=False) if min(bound, before) >= 2**46
+    )
+    assert place(made.audit()) == (at, "numbers")
+
+
+@pytest.mark.parametrize("promise", ["both", "past"])
+def test_numbers_of_another_journal_must_not_come_again(tmp_path, promise):
+    """A generator that is seeded in secret from the step: one journal alone does not tell."""
+    lives = []
+    for name in ("first", "second"):
+        one = life(tmp_path, promise, name=name, seed=9, restarts=0.0)
+        one.randbelow = lambda bound, one=one: random.Random(f"secret {one.t}").randrange(bound)
+        lives.append(one.live(40))
+    first, second = lives
+    assert second.audit().word == "PASSED"
+    found = second.audit(others=[first.journal_file])
+    at = next(step.step for step in second.steps() if step.numbers and step.numbers[0][0] >= 2**40)
+    assert place(found) == (at, "numbers")
+    assert "of the other journal 1" in found.first.message
+
+
+def test_modulo_bias_is_found_by_the_bet():
+    numbers, below = Numbers(), modulo_bias(7)
+    bounds = random.Random(1)
+    found = []
+    for t in range(5000):
+        bound = bounds.randrange(2**50, 2**52)
+        found += numbers.check(SimpleNamespace(step=t, numbers=((bound, below(bound)),)))
+    assert [finding.rule for finding in found] == ["numbers"]
+    assert "not uniform" in found[0].message
+    assert found[0].amount <= randomness.FALSE_ALARM
+
+
+def test_no_gambler_expects_to_gain():
+    """The expected capital over all ways that four numbers can come is 1, for bounds of any size: so Ville holds."""
+    bounds = (5, 3, 7, 4)
+    for number in range(len(Numbers()._gamblers)):
+        expected = 0.0
+        for outcome in itertools.product(*map(range, bounds)):
+            gambler = Numbers()._gamblers[number]
+            for bound, drawn in zip(bounds, outcome, strict=True):
+                gambler.bet(bound, drawn)
+            expected += math.exp(gambler.capital) / math.prod(bounds)
+        assert expected == pytest.approx(1, abs=1e-12)
+
+
+def test_uniform_numbers_raise_an_alarm_no_more_often_than_stated(monkeypatch):
+    monkeypatch.setattr(randomness, "FALSE_ALARM", 0.1)
+    rng, alarms = random.Random(5), 0
+    for _ in range(200):
+        numbers = Numbers()
+        for t in range(100):
+            bound = rng.randrange(2**30, 2**52)
+            alarms += len(list(numbers.check(SimpleNamespace(step=t, numbers=((bound, rng.randrange(bound)),)))))
+    assert alarms <= 36  # 20 at most on average; more than 36 by chance of 1 in 5000
+
+
+# What was erased, and what cannot be read.
+
+
+def erase(made, column, steps):
+    with closing(sqlite3.connect(made.journal_file)) as database, database:
+        names = [row[1] for row in database.execute("PRAGMA table_info(steps)")]
+        database.execute("CREATE TABLE other AS SELECT * FROM steps")
+        database.execute("DROP TABLE steps")
+        database.execute("ALTER TABLE other RENAME TO steps")
+        assert column in names
+        database.execute(f"UPDATE steps SET {column} = NULL WHERE step < ?", (steps,))
+
+
+@pytest.mark.parametrize("column", ["request", "numbers"])
+def test_steps_whose_requests_or_numbers_were_erased_are_not_checked_and_the_others_are(made, column):
+    erase(made, column, 20)
+    found = made.audit()
+    assert found.findings == ()
+    off = [step.step for step in made.steps() if step.lag]
+    unchecked = [step for step, _ in found.unchecked]
+    assert [step for step in off if step < 20] == [step for step in unchecked if step < 20]
+    later = [step for step in unchecked if step >= 20]
+    until = next(step.step for step in made.steps() if step.step >= 20 and not step.lag)
+    assert all(step < until for step in later), later
+    assert found.word == "NO VERDICT"
+
+
+def test_versions_after_an_answer_that_was_erased_are_not_checked(made):
+    erase(made, "received", 20)
+    at = partly(made)
+    assert changed(made, at, held=[1] * len(made.lines[at]["held"])).word == "PASSED"
+
+
+def test_journals_that_cannot_be_read_are_one_sentence(made, tmp_path):
+    for change, complaint in (
+        ("UPDATE meta SET value = '4' WHERE key = 'version'", "is a journal of version '4': make a new one"),
+        ("UPDATE meta SET value = 'x' WHERE key = 'chain'", "is the journal of another chain"),
+        ("UPDATE steps SET query = '[9]' WHERE step = 3", "step 3 is damaged: 9 is not a whole number"),
+        ("UPDATE steps SET numbers = '[[1]]' WHERE step = 5", "step 5 is damaged: not enough values"),
+        ("UPDATE steps SET received = '[[0, 1, 2]]' WHERE step = 5", "step 5 is damaged: a version is no text"),
+        ("DELETE FROM steps WHERE step = 7", "steps are missing"),
+        ("DELETE FROM steps", "there are no steps"),
+        ("UPDATE meta SET value = 'all' WHERE key = 'promise'", "the promise of this journal"),
+    ):
+        copy = tmp_path / f"copy{len(complaint)}"
+        copy.write_bytes(made.journal_file.read_bytes())
+        with closing(sqlite3.connect(copy)) as database, database:
+            database.execute(change)
+        before = copy.read_bytes()
+        with pytest.raises(OnoffError, match=complaint) as caught:
+            read_journal(copy, made.chain)
+        assert str(caught.value).count("\n") == 0
+        assert copy.read_bytes() == before
+    (tmp_path / "text").write_text("text")
+    for file, complaint in ((tmp_path / "text", "cannot be read as a journal"), (tmp_path / "none", "no journal")):
+        with pytest.raises(OnoffError, match=complaint):
+            read_journal(file, made.chain)
+
+
+QUERY = {"stream": "ab" * 16, "step": 0, "sources": [0], "held": [0]}
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ([1, 2], "list indices"),
+        ({"step": 1}, "'stream'"),
+        ({**QUERY, "step": -1}, "-1 is not a whole number"),
+        ({**QUERY, "step": True}, "True is not a whole number"),
+        ({**QUERY, "sources": [4]}, "4 is not a whole number below 4"),
+        ({**QUERY, "sources": [1, 1]}, "a source twice"),
+        ({**QUERY, "sources": []}, "or for none"),
+        ({**QUERY, "held": [0, 0]}, "other versions than sources"),
+        ({**QUERY, "client": 5}, "its client 5"),
+        ({**QUERY, "damaged": "no"}, "`damaged` is true or false"),
+        ({**QUERY, "stream": "x"}, "its stream is 'x'"),
+        ({"catalogue": ["a", "b"]}, "the sources of this catalogue"),
+    ],
+)
+def test_a_line_that_is_no_query_is_named(tmp_path, line, complaint):
+    write_lines(tmp_path / "log", [{"catalogue": CHAIN.names}, line, QUERY])
+    with pytest.raises(OnoffError, match=f"line 2.*{complaint}"):
+        read_log(tmp_path / "log", CHAIN)
+
+
+def test_damaged_lines_are_findings_and_a_log_without_its_catalogue_is_refused(tmp_path, made):
+    text = made.log_file.read_text().splitlines()
+    for damage in (text[5][:30], "\0" * 40, text[5] + text[6], "[" * 100_000):
+        made.log_file.write_text("\n".join([*text[:5], damage, *text[5:]]))
+        found = made.audit()
+        assert (found.word, found.first.rule) == ("FAILED", "log")
+        assert "line 6 of the log is damaged" in found.first.message
+    made.log_file.write_text("\n".join(text[1:]))
+    with pytest.raises(OnoffError, match="Line 1 should be"):
+        made.audit()
+    for content in ("", "Serving HTTP on 127.0.0.1"):
+        (tmp_path / "log").write_text(content)
+        with pytest.raises(OnoffError, match="there are no queries in it"):
+            read_log(tmp_path / "log", CHAIN)
+
+
+def test_the_servers_own_order_of_sources_is_read_from_its_catalogue(made):
+    n = made.chain.n
+    order = [*range(1, n), 0]
+    at = {source: i for i, source in enumerate(order)}
+
+    def numbered(line):
+        pairs = sorted((at[source], held) for source, held in zip(line["sources"], line["held"], strict=True))
+        return {**line, "sources": [source for source, _ in pairs], "held": [held for _, held in pairs]}
+
+    write_lines(made.log_file, [{"catalogue": [made.chain.names[x] for x in order]}, *map(numbered, made.lines)])
+    assert made.audit().word == "PASSED"
+
+
+def test_a_stream_that_is_not_in_the_log_and_fields_that_nobody_knows_are_said(made):
+    told = made.change_log(lambda lines: [{**line, "wanted": 1} for line in lines]).audit()
+    assert "what the field 'wanted' of the log tells" in told.gaps
+    made.change_log(lambda lines: [{**line, "stream": "cd" * 16} for line in lines])
+    with pytest.raises(OnoffError, match="is not in this log"):
+        made.audit()
+
+
+def test_requests_that_the_chain_calls_impossible_are_found(tmp_path):
+    made = life(tmp_path, chain=Chain.symmetric(4, 0.4), planner=CheapestPlan(), private=1.0, losses=0.0).live(10)
+    with closing(sqlite3.connect(made.journal_file)) as database, database:
+        ring = Chain(np.roll(np.eye(4), 1, axis=1))
+        database.execute("UPDATE meta SET value = ? WHERE key = 'chain'", (ring.fingerprint,))
+    made.chain = ring
+    path = [step.request for step in made.steps()]
+    at = next(t + 1 for t, (a, b) in enumerate(pairwise(path)) if b != (a + 1) % 4)
+    assert place(made.audit()) == (at, "chain")
+
+
+# The referee can be read in an hour.
+
+
+def test_the_trusted_modules_are_short_and_import_little():
+    import ast
+    from pathlib import Path
+
+    import onoff.audit
+
+    folder = Path(onoff.audit.__file__).parent
+    trusted = ("files", "rows", "law", "rules", "replay", "races")
+    texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
+    assert sum(text.count("\n") for text in texts.values()) <= 1000
+    beside = ("seen",)  # and what the server saw
+    allowed = {*(f"onoff.audit.{name}" for name in (*trusted, *beside)), "onoff.errors", "onoff.types", "onoff.files"}
+    for text in texts.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onoff"):
+                assert node.module in {*allowed, "onoff.model.chain"}
+
+
+def test_verdicts_say_what_is_believed(made):
+    assert any("forges" in text for text in made.audit().believed)
+    assert json.dumps(made.audit().gaps)
+    assert PAST.n == 6

@@ -1,0 +1,412 @@
+"""Clients of the promise `past` with one planted mistake: each is found at its first wrong step.
+
+Laws, rows and contexts are the client's own, patched. What is wrong in a law shows in the record; what is wrong in a
+draw shows in the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from onoff.client import past
+from onoff.everyday import Everyday, Step
+from oracles import random_chain
+from replaykit import drawing, life, write_lines
+from sampling import in_turn
+
+SMALL = {"chain": random_chain("dense", 4, 2), "sensitive": (1,), "private": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("sensitive", "kind"), in_turn([(), (1,), (0, 2), (0, 1, 2, 3)], ["dense", "sparse", "periodic"])
+)
+def test_honest_streams_pass_with_a_record_and_with_laws_made_again(tmp_path, kind, sensitive):
+    made = life(tmp_path, "past", chain=random_chain(kind, 4, 1), sensitive=sensitive, private=0.15).live(60)
+    for options in ({}, {"engine": made.engine()}, {"engine": made.engine(), "record": None}):
+        found = made.audit(**options)
+        assert (found.word, found.drawn) == ("PASSED", found.off), str(found)
+        assert found.rounding < 1e-9
+
+
+# Draws that do not follow their number.
+
+
+def smallest_if_sensitive(honest, step, request, context, below):
+    query = honest(step, request, context, below)
+    return min(step.sets, key=len) if request in step.state.sensitive else query
+
+
+def as_an_open_request(honest, step, request, context, below):
+    """A sensitive request is drawn from the encoder, as for the likeliest open request, instead of from mu."""
+    if request in step.state.sensitive and context in step.contexts:
+        request = int(step.encoder(context).toarray().sum(axis=1).argmax())
+    return honest(step, request, context, below)
+
+
+def full_if_sensitive(honest, step, request, context, below):
+    return step.sets[-1] if request in step.state.sensitive else honest(step, request, context, below)
+
+
+def same_set():
+    kept = []
+
+    def again(honest, step, request, context, below):
+        query = honest(step, request, context, below)
+        if kept and kept[-1] in step.sets and request in kept[-1]:
+            query = kept[-1]
+        kept.append(query)
+        return query
+
+    return again
+
+
+def neighbour(honest, step, request, context, below):
+    """The encoder of the next context serves, where it has the request."""
+    other = context + 1 if request not in step.state.sensitive and context + 1 in step.contexts else context
+    served = other != context and step.encoder(other).toarray()[request].any()
+    return honest(step, request, other if served else context, below)
+
+
+def seeded(honest, step, request, context, below):  # noqa: ARG001
+    return honest(step, request, context, random.Random(f"{request},{context}").randrange)
+
+
+def smaller_of_two(honest, step, *place):
+    return min((honest(step, *place) for _ in range(2)), key=len)
+
+
+def openly(honest, step, request, context, below):
+    query, alone = honest(step, request, context, below), tuple(sorted({*step.state.sensitive, request}))
+    return alone if alone in step.sets and random.Random(str(query)).random() < 0.3 else query
+
+
+def never_the_same():
+    kept = []
+
+    def shunned(honest, step, *place):
+        query = honest(step, *place)
+        query = honest(step, *place) if kept and query == kept[-1] else query
+        kept.append(query)
+        return query
+
+    return shunned
+
+
+def lacks_the_sensitive(honest, step, request, context, below):
+    query = honest(step, request, context, below)
+    return query if request in step.state.sensitive else tuple(x for x in query if x not in step.state.sensitive)
+
+
+DRAWS = {
+    "the smallest set if sensitive": (smallest_if_sensitive, "draw"),
+    "the encoder instead of mu": (as_an_open_request, "draw"),
+    "the full set if sensitive": (full_if_sensitive, "draw"),
+    "the same set again": (same_set(), "draw"),
+    "the encoder of another context": (neighbour, "draw"),
+    "seeded": (seeded, "draw"),
+    "the smaller of two": (smaller_of_two, "draw"),
+    "sometimes openly": (openly, "draw"),
+    "never the same": (never_the_same(), "draw"),
+    "without the sensitive source": (lacks_the_sensitive, "sensitive"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_path, name):
+    mistake, rule = DRAWS[name]
+    made = life(tmp_path, "past", seed=7)
+    patches = [drawing(made, Step, mistake)]
+    if rule == "sensitive":  # such a set is none of the law, and the client's rows could not move on
+        advance = Everyday.advance
+        moved = patch.object(
+            Everyday,
+            "advance",
+            lambda self, step, query: advance(self, step, query if query in step.sets else step.sets[-1]),
+        )
+        patches.append(moved)
+    made.live(60, patches)
+    found = made.audit()
+    assert made.wrong, "the mistake was never made"
+    assert (found.first.step, found.first.rule) == (made.wrong[0], rule), str(found)
+
+
+def test_a_reader_who_forgets_that_a_sensitive_request_made_a_new_context_is_found(tmp_path):
+    made, context = life(tmp_path, "past", seed=7), Everyday.context
+
+    def unjoined(self, request, before, private):
+        right = context(self, request, before, private)
+        if private or request not in self.sensitive or before is None or self.place[before] < 0:
+            return right
+        if self.place[before] != right:
+            made.wrong.append(made.t + 1)
+        return self.place[before]
+
+    made.live(60, [patch.object(Everyday, "context", unjoined), patch.object(Step, "check", lambda *_: None)])
+    found = made.audit()
+    # In the wrong context the draw is wrong unless its request is hidden, or has as many units there and the same set.
+    open_steps = [step.step for step in made.steps() if step.step in made.wrong and step.request not in made.sensitive]
+    assert found.first.rule in ("draw", "context")
+    assert found.first.step in open_steps[:2]
+
+
+def test_draws_for_the_next_request_are_found(tmp_path):
+    """A set that lacks the next request is drawn again."""
+    made = life(tmp_path, "past", seed=7)
+
+    def holding_the_next(honest, step, *place):
+        for _ in range(5):
+            query = honest(step, *place)
+            if made.path[made.t + 1] in query:
+                break
+        return query
+
+    made.live(60, [drawing(made, Step, holding_the_next)])
+    assert (made.audit().first.step, made.audit().first.rule) == (made.wrong[0], "draw")
+
+
+# Laws that do not keep the promise: the client draws from them as it says.
+
+
+def rows_of_another_context(made, honest, self):
+    order = np.roll(np.arange(len(self.rows)), 1)
+    if not np.array_equal(self.rows[order], self.rows):
+        made.wrong.append(made.t)
+    return replace(honest(replace(self, rows=self.rows[order], possible=self.possible[order])), state=self)
+
+
+def law_of_the_step_before():
+    kept = []
+
+    def stale(made, honest, self):
+        fresh = honest(self)
+        old = kept[-1] if kept else None
+        kept.append(fresh)
+        if made.t % 3 or old is None or old.contexts != fresh.contexts or old.sets == fresh.sets:
+            return fresh
+        made.wrong.append(made.t)
+        return replace(old, state=self)
+
+    return stale
+
+
+def set_without_a_sensitive_source(made, honest, self):
+    step = honest(self)
+    made.wrong.append(made.t)
+    first = tuple(x for x in step.sets[0] if x != 1)
+    return replace(step, sets=(first, *step.sets[1:]))
+
+
+def a_unit_too_many(made, honest, self):
+    step = honest(self)
+    if step.encoders is not None and made.t > 9:
+        made.wrong.append(made.t)
+        step.encoders.extra[0, int(step.encoders.extra[0].argmax())] += 1
+    return step
+
+
+LAWS = {
+    "rows": (rows_of_another_context, "rows"),
+    "stale": (law_of_the_step_before(), "rows"),
+    "sensitive": (set_without_a_sensitive_source, "sensitive"),
+    "columns": (a_unit_too_many, "columns"),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_path, name):
+    mistake, rule = LAWS[name]
+    made, honest = life(tmp_path, "past", seed=2, **SMALL), Everyday.prepare
+
+    def prepare(self, weights=None):  # noqa: ARG001
+        return mistake(made, honest, self)
+
+    made.live(40, [patch.object(Everyday, "prepare", prepare)])
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (made.wrong[0], rule), str(found)
+
+
+def not_joined(made, found):
+    """Readers of sensitive sources get no context of their own: all go where open ones go."""
+    some = next((home for home in found.place if home >= 0), -1)
+    joined = tuple(some if home >= 0 and some >= 0 else home for home in found.joined)
+    if joined != found.joined:
+        made.wrong.append(made.t + 1)
+    return replace(found, joined=joined)
+
+
+def merged_for_nothing(made, found):
+    """Two contexts become one, although their rows differ."""
+    if len(found.rows) < 3:
+        return found
+    made.wrong.append(made.t + 1)
+    keep, possible = np.arange(len(found.rows)) != 1, found.possible.copy()
+    possible[0] |= possible[1]
+    rows = np.where(possible[0] & (found.rows[0] == 0), 2.0**-60, found.rows)
+    return replace(
+        found, rows=rows[keep], possible=possible[keep], spreads=found.spreads[keep],
+        place=tuple(0 if c == 1 else c - (c > 1) for c in found.place),
+        joined=tuple(0 if c == 1 else c - (c > 1) for c in found.joined),
+    )  # fmt: skip
+
+
+def rows_that_do_not_move(made, found):
+    """Contexts are renumbered, but every law is that of the first step after ON."""
+    P = found.chain.P
+    made.wrong.append(made.t + 1)
+    rows = P[np.arange(len(found.rows)) % len(P)]
+    return replace(found, rows=rows.copy(), possible=rows > 0)
+
+
+def rows_of_an_older_step():
+    """Rows restored from an older step, as from a backup; what else is kept is of now."""
+    kept = []
+
+    def restored(made, found):
+        older = [rows for rows in kept if rows.shape == found.rows.shape and not np.array_equal(rows, found.rows)]
+        kept.append(found.rows)
+        if made.t % 5 or not older:
+            return found
+        made.wrong.append(made.t + 1)
+        return replace(found, rows=older[-1].copy())
+
+    return restored
+
+
+STATES = {
+    "not joined": (not_joined, {"merge"}),
+    "merged": (merged_for_nothing, {"merge"}),
+    "unmoved": (rows_that_do_not_move, {"rows"}),
+    "older": (rows_of_an_older_step(), {"rows"}),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_rows_and_contexts_that_are_wrong_are_found_at_the_first_law_made_of_them(tmp_path, name):
+    mistake, rules = STATES[name]
+    made, honest = life(tmp_path, "past", seed=2, **SMALL), Everyday.advance
+    advance = patch.object(Everyday, "advance", lambda self, *given: mistake(made, honest(self, *given)))
+    made.live(40, [advance])
+    found = made.audit()
+    off = next(step.step for step in made.steps() if step.lag and step.step in made.wrong)
+    assert (found.first.step, found.first.rule in rules) == (off, True), str(found)
+
+
+def test_a_law_that_was_chosen_by_the_request_leaves_that_step_unchecked_if_laws_are_made_again(tmp_path):
+    """Every single law keeps the promise, so nothing is wrong by itself; but public things give another one."""
+    made, honest = life(tmp_path, "past", seed=4), Everyday.prepare
+
+    def by_request(self, weights=None):  # noqa: ARG001
+        if made.path[made.t] not in made.sensitive:
+            return honest(self)
+        with patch("onoff.everyday.laws.PEELED_ROWS", 0), patch("onoff.everyday.laws.NEAR", 9.0):
+            other = honest(self)
+        if other.masses != honest(self).masses:
+            made.wrong.append(made.t)
+        return other
+
+    made.live(40, [patch.object(Everyday, "prepare", by_request)])
+    found = made.audit(engine=made.engine())
+    assert made.wrong
+    assert (found.word, found.unchecked[0][0]) == ("NO VERDICT", made.wrong[0])
+    assert "another law" in str(found)
+    assert "--remake" in str(made.audit())
+
+
+def test_going_on_for_a_sensitive_request_is_found(tmp_path):
+    made, begin = life(tmp_path, "past", seed=2, **SMALL), past.begin
+
+    def switched(state, start, rows, request, private, prepared, below):
+        if request != 1 or rows is None or private:
+            return begin(state, start, rows, request, private, prepared, below)
+        made.wrong.append(made.t)
+        done = begin(state, start, rows, request, True, None, below)
+        pending = replace(done.pending, asked_private=False)
+        return replace(done, state=replace(done.state, pending=pending), pending=pending)
+
+    made.live(40, [patch.object(past, "begin", switched)])
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (made.wrong[0], "status")
+
+
+# The record.
+
+
+def record_of(made):
+    return [json.loads(line) for line in made.record_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def made(tmp_path):
+    return life(tmp_path, "past", seed=3, kills=0.0, **SMALL).live(40)
+
+
+def test_laws_of_another_stream_or_none_are_not_those_of_the_journal(made, tmp_path):
+    other = life(tmp_path, "past", name="other", seed=5, **SMALL).live(40)
+    found = made.audit(record=other.record_file)
+    off = [step.step for step in made.steps() if step.lag]
+    assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", off)
+    stream = record_of(made)[0]["stream"]
+    write_lines(made.record_file, [{**line, "stream": stream} for line in record_of(other)])
+    first = made.audit().first
+    assert first.rule == "record"
+    assert first.step in off
+
+
+@pytest.mark.parametrize("sensitive", [(), (1,)])
+def test_a_law_that_is_missing_leaves_steps_unchecked_until_the_next_on_step_and_accuses_nobody(tmp_path, sensitive):
+    made = life(tmp_path, "past", seed=3, **{**SMALL, "sensitive": sensitive}).live(60)
+    steps, lines = made.steps(), record_of(made)
+    missing = lines[0]["step"]
+    write_lines(made.record_file, [line for line in lines if line["step"] != missing])
+    found = made.audit()
+    until = next(step.step for step in steps if step.step > missing and not step.lag)
+    assert found.word == "NO VERDICT"
+    assert [step for step, _ in found.unchecked] == list(range(missing, until))
+
+
+def test_a_law_that_was_recorded_twice_counts_once_and_two_that_differ_are_found(made):
+    lines = record_of(made)
+    at = lines[5]["step"]
+    write_lines(made.record_file, [*lines[:6], *lines[5:]])
+    assert made.audit().word == "PASSED"
+    other = {**lines[5], "law": {**lines[5]["law"], "lower_bound": 1.0}}
+    write_lines(made.record_file, [*lines[:5], other, *lines[5:]])
+    assert (made.audit().first.step, made.audit().first.rule) == (at, "record")
+
+
+def test_a_forged_law_is_not_the_one_that_the_journal_notes(made):
+    lines = record_of(made)
+    law = lines[4]["law"]
+    context, (requests, positions, units) = next(iter(law["encoders"].items()))
+    forged = [requests, positions, [units[0] + 1, units[1] - 1, *units[2:]]]
+    lines[4] = {**lines[4], "law": {**law, "encoders": {**law["encoders"], context: forged}}}
+    write_lines(made.record_file, lines)
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (lines[4]["step"], "record")
+
+
+def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_the_line(made):
+    lines = made.record_file.read_text().splitlines()
+    made.record_file.write_text("\n".join([*lines[:3], lines[3][:50], *lines[3:]]) + "\n")
+    assert made.audit().word == "PASSED"
+    for bad in ({"step": 3, "sources": [1]}, {**json.loads(lines[0]), "version": 1}):
+        made.record_file.write_text("\n".join([*lines[:3], json.dumps(bad), *lines[3:]]) + "\n")
+        with pytest.raises(Exception, match="line 4 is not one of a record of laws"):
+            made.audit()
+
+
+def test_without_a_record_laws_of_other_digits_are_not_checked_and_never_wrong(made):
+    """The installed code is another version: it makes other laws, from the first OFF step on."""
+    with patch("onoff.everyday.laws.SEED", 7), patch("onoff.everyday.state.PRICE", 0.3):
+        found = made.audit(record=None, engine=made.engine())
+    assert found.findings == ()
+    assert (found.word, found.drawn < found.off) == ("NO VERDICT", True)
+    assert "made again by the installed code" in str(found)
+    found = made.audit(record=None)
+    assert (found.word, found.drawn) == ("NO VERDICT", 0)
