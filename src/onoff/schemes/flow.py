@@ -48,14 +48,14 @@ class Network:
         return self._part.ship(supply)
 
     @property
-    def set_of(self) -> Units:
+    def set_of(self) -> NDArray[np.int32]:
         """The set of each edge."""
         return self._part.set_of
 
     @property
-    def source_of(self) -> Units:
+    def source_of(self) -> NDArray[np.intp]:
         """The source of each edge."""
-        found: Units = self._part.sources[self._part.source_of]
+        found: NDArray[np.intp] = self._part.sources[self._part.source_of]
         return found
 
     def shipped(self) -> Units:
