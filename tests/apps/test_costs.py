@@ -285,7 +285,7 @@ def test_a_terminal_sees_how_many_costs_are_done(chain_file):
         (["--symmetric", "3:1.2.3"], "write 30:0.1"),
         (["--dirichlet", "3:5"], "write N:CONCENTRATION:SEED"),
         (["--dirichlet", "3:0:1"], "positive concentration"),
-        (["--symmetric", "3:0.5", "--lags", "0-2"], "lags from 1 on"),
+        (["--symmetric", "3:0.5", "--lags", "0-2"], "(1 to 100000)"),
         (["--symmetric", "3:0.5", "--promise", "future"], "choose past or both"),
         (["--symmetric", "3:0.5", "--scheme", "paper"], "--scheme needs --promise both"),
         (["--symmetric", "3:0.5", "--promise", "both", "--sensitive", "0"], "--sensitive needs --promise past"),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from onoff import Chain, bounds
 from onoff.errors import ChainError
 from onoff.model import bounds as limits
-from onoff.model.symmetric import sigma, symmetric_inner, symmetric_outer
+from onoff.model.bounds import is_symmetric, sigma, symmetric_inner, symmetric_outer
 from onoff.testing import chains, sparse
+from oracles import random_chain
 
 lags = st.integers(1, 4)
 
@@ -166,12 +167,11 @@ def test_symmetric_chains_that_stay_are_tight(n, alpha, lag):
         assert symmetric_outer(n, alpha, lag) == corrected
 
 
-@given(st.integers(2, 20), st.floats(0, 1), st.integers(1, 8))
+@given(st.integers(2, 20), st.floats(1e-20, 1 - 1e-12), st.integers(1, 8))
 def test_symmetric_closed_forms_agree_with_the_float_bounds(n, alpha, lag):
-    if 0 < alpha < 1:
-        found = bounds(Chain.symmetric(n, alpha).posterior(lag))
-        assert symmetric_outer(n, alpha, lag) == pytest.approx(found.outer, rel=1e-7)
-        assert symmetric_inner(n, alpha, lag) == pytest.approx(found.inner, rel=1e-7)
+    found = bounds(Chain.symmetric(n, alpha).posterior(lag))
+    assert symmetric_outer(n, alpha, lag) == pytest.approx(found.outer, rel=1e-7)
+    assert symmetric_inner(n, alpha, lag) == pytest.approx(found.inner, rel=1e-7)
 
 
 def test_example_1_of_the_paper():
@@ -193,3 +193,15 @@ def test_closed_forms_refuse_nonsense():
             symmetric_inner(*bad)
     with pytest.raises(ValueError, match="sigma_6"):
         sigma(6, 3, 0.5, 1)
+
+
+def test_symmetric_chains_are_recognised_up_to_relabelling():
+    chain = Chain.symmetric(5, 0.1)
+    assert is_symmetric(chain)
+    assert is_symmetric(Chain(chain.P[[2, 0, 1, 4, 3]]))
+    assert is_symmetric(Chain.symmetric(4, 0.25))
+    assert not is_symmetric(Chain.symmetric(5, 1.0))
+    assert not is_symmetric(random_chain("dense", 5, 1))
+    swapped = chain.P.copy()
+    swapped[0, [0, 1]] = swapped[0, [1, 0]]
+    assert not is_symmetric(Chain(swapped))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain, bounds
-from onoff.model.symmetric import symmetric_outer
+from onoff.model.bounds import symmetric_outer
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
 from sampling import examples

@@ -23,7 +23,7 @@ from onoff.audit.optimality import Proof, RaceCost
 from onoff.audit.planfile import Damaged, PlanFile, read_plan
 from onoff.audit.races import Race
 from onoff.errors import ContextError, OnoffError
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 from onoff.types import Bar, RandBelow, Units, quiet
 
 if TYPE_CHECKING:

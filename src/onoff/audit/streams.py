@@ -36,7 +36,7 @@ from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.misfit import aligned, check, misfit
 from onoff.model.powers import times
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 from onoff.types import Floats, Progress, Query, Units, silent
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from onoff.model.posterior import ExactPosterior, Posterior
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.law import as_matrix
-from onoff.schemes.realisation.realise import realised
+from onoff.schemes.realise import realise
 
 Array = NDArray[Any]
 LIMIT = 250  # sources: the table of all n^3 probabilities grows beyond memory
@@ -105,9 +105,7 @@ def propose(task: Task) -> Proposal:
         )
     law = paper(posterior).law()
     masses = np.array([float(mass) for mass in law.values()])
-    return Proposal(
-        "paper", realised(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior, task.lengths)
-    )
+    return Proposal("paper", realise(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior))
 
 
 def paper(posterior: Posterior | ExactPosterior) -> PaperScheme:

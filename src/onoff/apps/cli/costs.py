@@ -98,6 +98,7 @@ def costs(
     from onoff.apps.day import Habits
     from onoff.apps.parallel import use_workers
 
+    wanted = parse_lags(lags, least=1)
     found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
     effort = Effort(streams, time_limit, gap)
     promises = tuple(dict.fromkeys(promise or ("past",)))
@@ -113,7 +114,7 @@ def costs(
             _day(chain, habits, "both" in promises, hidden, lengths, effort, as_json)
         return
     _prepare(out, plot)
-    question = found, parse_lags(lags), promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
+    question = found, wanted, promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
     with use_workers(jobs, dask):
         result = _compute(*question, out, lambda costs: _show(costs, plot, as_json))
     if any(cost.error is not None for cost in result.costs):

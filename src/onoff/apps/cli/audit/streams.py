@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onoff.audit.clients import Client
     from onoff.audit.streams import StreamAudit, Told
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 LEAKY = ("naive", "decoys")
 DEFAULT = ("everything", "paper", "optimal", *LEAKY)
@@ -133,7 +133,7 @@ def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> li
 def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan], decoys: int | None) -> Client:
     from onoff.apps.progress import progress
     from onoff.audit.clients import Announced, Decoys, Everything, Naive
-    from onoff.plans.making import plan
+    from onoff.plans.plan import plan
 
     if name == "decoys":
         return Decoys(chain.n, _few(chain.n, decoys))
@@ -168,7 +168,7 @@ def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan], switched: bool
 
 
 def _read_plan(file: Path, chain: Chain) -> Plan:
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
     found = Plan.load(file)
     if found.chain != chain:

@@ -1,11 +1,10 @@
-"""The certificate of `onoff.schemes.realisation.sinkhorn`, compiled: three to six times as fast, with the extra `fast`.
+"""The certificate of `onoff.schemes.sinkhorn`, compiled: three to six times as fast, with the extra `fast`.
 
 Some contexts are scaled side by side, each in a *lane* of its own. A lane whose context is certified or given up takes
 the next one. So lanes hardly ever wait for each other, and all their numbers stay in the processor's cache.
 
-The iteration is v <- 1 / T with a = p v: that of `sinkhorn` without logarithms, with the same eigenvalues. All is in
-double precision. Sums run along neighbouring sets (`onoff.schemes.realisation.sums`) and begin anew every few sets, so
-that no sum meets many roundings.
+Along a comb each set differs from the one before by two sources, however large it is. So sums run along neighbouring
+sets, and begin anew every few sets, so that no sum meets many roundings.
 
 Every array ends with the lanes. The innermost loops run over them, and the compiler does several lanes at once.
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from onoff.model.powers import gamma, times
 from onoff.schemes.law import Law
-from onoff.schemes.realisation.sinkhorn import FAST, FIRST, ROUNDS, SLOW
+from onoff.schemes.sinkhorn import KEPT, ROUNDS, chebyshev
 from onoff.types import Floats, Mask
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 LANES = 32
 ANEW = 64  # sets after which the running sums begin anew
-KEPT = 0.1  # the least share of a factor that a step leaves: factors stay positive
 
 
 class _Sets(NamedTuple):
@@ -65,8 +63,8 @@ class _Lanes(NamedTuple):
     rho: Floats
 
 
-class Screen:
-    """Certifies rows for one law, as `onoff.schemes.realisation.sinkhorn.Screen` does. `slack` is s there."""
+class CompiledScreen:
+    """Certifies rows for one law, as `onoff.schemes.sinkhorn.NumpyScreen` does. `slack` is s there."""
 
     def __init__(self, law: Law, slack: float) -> None:
         self._sets, self._slack = _changes(law.member, law.mass / law.total), slack
@@ -250,6 +248,9 @@ def _certified(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
     return True
 
 
+_chebyshev = _compiled(chebyshev)
+
+
 @_compiled
 def _move(lanes):  # type: ignore[no-untyped-def]
     """Take a step of Chebyshev's semi-iteration in every lane that has work: first of theta FAST, later of SLOW."""
@@ -258,11 +259,7 @@ def _move(lanes):  # type: ignore[no-untyped-def]
     plain, now, then = np.zeros(width), np.ones(width), np.zeros(width)
     for w in range(width):
         if lanes.row[w] >= 0:
-            step = lanes.step[w]
-            theta, steps = (FAST, step) if step < FIRST else (SLOW, step - FIRST)
-            shrink = (theta / (2 - theta)) ** 2 / (2 if steps == 1 else 4)
-            rho[w] = 1.0 if steps == 0 else 1 / (1 - shrink * rho[w])
-            plain[w], now[w], then[w] = rho[w] * 2 / (2 - theta), -rho[w] * theta / (2 - theta), 1 - rho[w]
+            rho[w], plain[w], now[w], then[w] = _chebyshev(lanes.step[w], rho[w])
             lanes.step[w] += 1
     for x in range(len(v)):
         for w in range(width):

@@ -14,19 +14,19 @@ from math import comb
 
 import numpy as np
 
+from onoff.model.bounds import is_symmetric
 from onoff.model.posterior import Posterior
 from onoff.model.powers import times
-from onoff.model.symmetric import is_symmetric
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import Certificate, outer_certificate, size_certificate, sizes_reached
 from onoff.schemes.law import Law, Member, as_matrix
-from onoff.schemes.realisation.realise import realised
+from onoff.schemes.realise import realise
 from onoff.types import Floats, Query
 
 
 def propose(task: Task) -> Proposal | None:
-    """The optimum of a symmetric chain; None if it is another one, messages have lengths, or time runs out."""
-    if task.lengths is None and is_symmetric(task.posterior.chain):
+    """The optimum of a symmetric chain; None if it is another one, or time runs out."""
+    if is_symmetric(task.posterior.chain):
         with suppress(TimeoutError):
             if (found := symmetric_law(task.posterior, task.gap, task.deadline)) is not None:
                 return Proposal("optimal", *found)
@@ -34,7 +34,7 @@ def propose(task: Task) -> Proposal | None:
 
 
 def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) -> tuple[Law, Certificate] | None:
-    """An optimal law of a symmetric chain (unit lengths), or None if no small table of sets comes within `gap`."""
+    """An optimal law of a symmetric chain, or None if no small table of sets comes within `gap`."""
     n = posterior.n
     reached = sizes_reached(posterior)
     masses, multipliers = size_law(reached)
@@ -46,7 +46,7 @@ def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) 
         sizes = [int(size) for size in np.flatnonzero(masses) + 1]
         parts = [_orbits(n, size, count, rng) for size in sizes]
         shares = [np.full(len(sets), masses[size - 1] / len(sets)) for sets, size in zip(parts, sizes, strict=True)]
-        law = realised(posterior, np.concatenate(parts), np.concatenate(shares), deadline=deadline)
+        law = realise(posterior, np.concatenate(parts), np.concatenate(shares), deadline=deadline)
         if float(law.cost()) <= proof.bound * (1 + gap):
             return law, proof
         count *= 2

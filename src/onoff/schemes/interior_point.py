@@ -14,7 +14,7 @@ ROUNDS = 60  # at most; a dozen or two suffice
 
 
 @dataclass(frozen=True)
-class Centre:
+class Solution:
     """Masses of the columns, multipliers of the rows and of the total mass. Nothing is promised about exactness."""
 
     masses: Floats
@@ -22,7 +22,7 @@ class Centre:
     total_multiplier: float
 
 
-def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float) -> Centre:
+def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float) -> Solution:
     """Minimise cost @ x subject to hits @ x >= need, sum(x) = 1, x >= 0, without crossover.
 
     Mehrotra's predictor-corrector on dense normal equations: a few hundred rows, a few thousand columns. It ends near
@@ -60,7 +60,7 @@ def central_point(cost: Floats, hits: Floats, need: Floats, tolerance: float) ->
         dual_step = 0.99 * min(_reach(z, dz), _reach(y, dy[:m]))
         x, s = x + step * dx, s + step * ds
         y, y0, z = y + dual_step * dy[:m], y0 + dual_step * float(dy[m]), z + dual_step * dz
-    return Centre(x, y * scale, y0 * scale)
+    return Solution(x, y * scale, y0 * scale)
 
 
 class Newton:
