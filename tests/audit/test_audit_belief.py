@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onoff.audit.transcript import belief
+from onoff.audit.transcript.belief import Asked, attack, unfold
+from onoff.audit.transcript.verdict import judge
 
 from onoff import Chain, plan
 from onoff.audit.models import Decoys, Everything, Naive, Planned
 from onoff.audit.setting import start_law
-from onoff.audit.transcript import belief
-from onoff.audit.transcript.belief import Asked, attack, unfold
-from onoff.audit.transcript.verdict import judge
 from onoff.errors import OnoffError
 from onoff.testing import chains
 

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
-
 from auditstreams import CHAIN, plans, race, steps_of, write_files
+from onoff.audit.transcript import Exhibits, audit_transcript, read_evidence
+
 from onoff import Chain, OnoffError, Plan
 from onoff.audit.joint import Effort, audit_joint, audit_mistaken, audit_switching
-from onoff.audit.transcript import Exhibits, audit_transcript, read_evidence
 from onoff.logs.following import follows
 from oracles import random_chain
 
