@@ -16,64 +16,109 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from onoff.schemes.law import Law, merged
 from onoff.types import Floats, Mask, Units
 
 ROOT, SINK, FIRST_SOURCE = 0, 1, 2
+FEW = 8  # supplies of fewer than 1 / FEW of the sources have a network of their own
 
 
 class Network:
-    """The network of a law. Edges are in the order of `set_of` and `source_of`: set by set."""
+    """The network of a law.
+
+    A supply of few sources is shipped in the part of the network that they reach, since the rest would carry nothing.
+    Edges are those of the last shipment, in the order of `set_of` and `source_of`: set by set.
+    """
 
     def __init__(self, law: Law) -> None:
-        self.n, sets, mass = law.n, len(law.mass), law.mass
-        self.set_of, self.source_of = (index.astype(np.int32) for index in np.nonzero(law.member))
-        source = np.arange(FIRST_SOURCE, FIRST_SOURCE + self.n, dtype=np.int32)
-        node = np.arange(sets, dtype=np.int32) + FIRST_SOURCE + self.n
-        self._solver = SimpleMaxFlow()
-        add = self._solver.add_arcs_with_capacity
-        self._supply_arcs = add(np.full(self.n, ROOT, np.int32), source, np.zeros(self.n, np.int64))
-        self._edge_arcs = add(source[self.source_of], node[self.set_of], mass[self.set_of])
-        self._mass_arcs = add(node, np.full(sets, SINK, np.int32), mass)
+        self.n, self._law = law.n, law
+        self._whole: _Part | None = None
 
     def ship(self, supply: Units) -> int:
         """Send as much of the supply as possible, and return how many units arrive."""
-        self._solver.set_arcs_capacity(self._supply_arcs, supply)
-        status = self._solver.solve(ROOT, SINK)
-        if status != SimpleMaxFlow.OPTIMAL:
-            raise ArithmeticError(f"the max-flow solver ended with status {status}")
-        return int(self._solver.optimal_flow())
+        self._supply, few = supply, np.flatnonzero(supply)
+        if FEW * len(few) < self.n:
+            self._part = _Part(self._law, few)
+            return self._part.ship(supply[few])
+        self._whole = self._whole or _Part(self._law, np.arange(self.n))
+        self._part = self._whole
+        return self._part.ship(supply)
+
+    @property
+    def set_of(self) -> NDArray[np.int32]:
+        """The set of each edge."""
+        return self._part.set_of
+
+    @property
+    def source_of(self) -> NDArray[np.intp]:
+        """The source of each edge."""
+        found: NDArray[np.intp] = self._part.sources[self._part.source_of]
+        return found
 
     def shipped(self) -> Units:
         """Units sent by each source."""
-        return np.asarray(self._solver.flows(self._supply_arcs), dtype=np.int64)
+        units = np.zeros(self.n, dtype=np.int64)
+        units[self._part.sources] = self._part.flows(self._part.supply_arcs)
+        return units
 
     def filled(self) -> Units:
         """Units received by each set."""
-        return np.asarray(self._solver.flows(self._mass_arcs), dtype=np.int64)
+        return self._part.flows(self._part.mass_arcs)
 
     def edges(self) -> Units:
         """Units on each edge."""
-        return np.asarray(self._solver.flows(self._edge_arcs), dtype=np.int64)
+        return self._part.flows(self._part.edge_arcs)
 
     def cut(self) -> Mask:
         """The smallest set of sources on the root's side of a minimum cut.
 
-        It is a violated C if not all supply arrived.
+        It is a violated C if not all supply arrived. A source without supply is never in it.
         """
-        return self._sources_in(self._solver.get_source_side_min_cut())
+        return self._sources_in(self._part.solver.get_source_side_min_cut())
 
     def largest_cut(self) -> Mask:
-        """The largest set of sources on the root's side of a minimum cut."""
-        return ~self._sources_in(self._solver.get_sink_side_min_cut())
+        """The largest set of sources on the root's side of a minimum cut. It may hold sources without supply."""
+        if self._part is not self._whole:
+            self._part = self._whole = self._whole or _Part(self._law, np.arange(self.n))
+            self._part.ship(self._supply)
+        return ~self._sources_in(self._part.solver.get_sink_side_min_cut())
 
     def _sources_in(self, nodes: list[int]) -> Mask:
         index = np.asarray(nodes, dtype=np.intp) - FIRST_SOURCE
         side = np.zeros(self.n, dtype=bool)
-        side[index[(index >= 0) & (index < self.n)]] = True
+        side[self._part.sources[index[(index >= 0) & (index < len(self._part.sources))]]] = True
         return side
+
+
+class _Part:
+    """The part of a network that some sources reach."""
+
+    def __init__(self, law: Law, sources: NDArray[np.intp]) -> None:
+        self.sources, sets, mass = sources, len(law.mass), law.mass
+        member = law.member if len(sources) == law.n else law.member[:, sources]
+        self.set_of, self.source_of = (index.astype(np.int32) for index in np.nonzero(member))
+        source = np.arange(FIRST_SOURCE, FIRST_SOURCE + len(sources), dtype=np.int32)
+        node = np.arange(sets, dtype=np.int32) + FIRST_SOURCE + len(sources)
+        self.solver = SimpleMaxFlow()
+        add = self.solver.add_arcs_with_capacity
+        self.supply_arcs = add(np.full(len(sources), ROOT, np.int32), source, np.zeros(len(sources), np.int64))
+        self.edge_arcs = add(source[self.source_of], node[self.set_of], mass[self.set_of])
+        self.mass_arcs = add(node, np.full(sets, SINK, np.int32), mass)
+
+    def ship(self, supply: Units) -> int:
+        """Send as much as possible of the supply of these sources."""
+        self.solver.set_arcs_capacity(self.supply_arcs, supply)
+        status = self.solver.solve(ROOT, SINK)
+        if status != SimpleMaxFlow.OPTIMAL:
+            raise ArithmeticError(f"the max-flow solver ended with status {status}")
+        return int(self.solver.optimal_flow())
+
+    def flows(self, arcs: Units) -> Units:
+        """Units on these arcs."""
+        return np.asarray(self.solver.flows(arcs), dtype=np.int64)
 
 
 def supplies(row: Floats, total: int) -> Units:
