@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.files import Journal, LawLine, Step
-from onoff.audit.law import COARSE, Finding, Law, check_columns, check_encoder, check_law, distance, law_digest
+from onoff.audit.law import COARSE, Finding, Law, check_encoder, check_law, law_digest
 from onoff.audit.races import COMPARED, Race
 from onoff.audit.rows import NOWHERE, Pasts, Walk
 from onoff.audit.rules import Due, PlanRule, check_step, due_steps
@@ -177,10 +177,7 @@ class _Both:
 
 
 class _Past:
-    """Draws of the promise `past`: from the law of each step, in the context of the last hidden request.
-
-    The reader's context is joined[x] after a hidden request x, and place[c] after the context c.
-    """
+    """Draws of the promise `past`: from the law of each step, in the context of the last hidden request."""
 
     def __init__(
         self, chain: Chain, sensitive: tuple[int, ...], laws: Iterator[LawLine], remade: bool, found: Replay
@@ -193,107 +190,64 @@ class _Past:
 
     def check(self, step: Step, due: Due) -> None:
         if due.lag == 0:
-            self._pasts = Pasts.after_on(self._chain, self._sensitive) if due.counts else None
+            self._pasts = Pasts(self._chain, self._sensitive) if due.counts else None
             self._hidden, self._context = step.request, None
             return
         while self._line is None or self._line.step < step.step:
-            self._line = next(self._laws, None)
-            if self._line is None:
-                break
-        if self._line is None or self._line.step != step.step:
-            self._context, reason = None, "its law is not on record"
+            self._line = next(self._laws, LawLine(2**63, Law((), ()), {}, (), ()))
+        if self._line.step > step.step:
+            self._lose(step, "its law is not on record")
         else:
-            self._context = self._reader(self._line)
-            reason = self._checked(step, self._line)
-        if reason:
-            self._found.unchecked[step.step], self._pasts = reason, None
+            known, at = (
+                (self._line.joined, self._hidden) if self._hidden is not None else (self._line.place, self._context)
+            )
+            self._context = None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+            tables = self._line.tables(self._chain.n)
+            if self._check_law(step, self._line, tables):
+                self._check_draw(step, self._line.law, tables)
         self._hidden = step.request if step.request in self._sensitive else None
-        if step.request is None and self._sensitive:
+        if step.step in self._found.unchecked and (self._pasts is None or self._sensitive):
             self._context = None
 
-    def _reader(self, line: LawLine) -> int | None:
-        known, at = (line.place, self._context) if self._hidden is None else (line.joined, self._hidden)
-        return None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+    def _lose(self, step: Step, reason: str) -> bool:
+        """Leave a step unchecked, and with it those up to the next ON step; False."""
+        self._found.unchecked[step.step], self._pasts = reason, None
+        return False
 
-    def _checked(self, step: Step, line: LawLine) -> str:
-        """Check law and draw of a step; why they cannot be checked, if they cannot."""
-        law, found, n = line.law, self._found, self._chain.n
-        tables = line.tables(n)
+    def _check_law(self, step: Step, line: LawLine, tables: Mapping[int, Units]) -> bool:
+        """Check the law of a step for all readers, and move their rows on by its set; whether the law is in order."""
+        law, found = line.law, self._found
         if law_digest(law, tables) != step.digest:
             if self._remade:
-                return REMADE
+                return self._lose(step, REMADE)
             found.note(step, Finding("record", "the law on record is not the one that the journal notes"))
         if line.others:
             found.note(step, Finding("record", "different laws were recorded for it"))
-        wrong = check_law(law, n, self._sensitive)
+        wrong = check_law(law, self._chain.n, self._sensitive)
         found.note(step, wrong)
         if wrong is not None:
-            return "its law is wrong"
+            return self._lose(step, "its law is wrong")
         if self._pasts is None:
-            return "what may have been asked before is not known, because an earlier law is missing"
-        self._pasts = self._moved(self._pasts, step, line, tables)
-        if step.request is None or step.numbers is None or self._context is None:
-            return ERASED if self._pasts is None else self._skip(step)
-        if step.request not in self._sensitive and self._context not in tables:
-            found.note(step, Finding("context", f"the reader's context {self._context} has no encoder"))
-            return ""
-        found.drawn += 1
-        row = law.units if step.request in self._sensitive else tables[self._context][step.request]
-        found.note(step, check_draw(step, row, law))
-        return ""
-
-    def _skip(self, step: Step) -> str:
-        """Leave a draw unchecked whose law was checked."""
-        self._found.unchecked[step.step] = ERASED
-        return ""
-
-    def _moved(self, pasts: Pasts, step: Step, line: LawLine, tables: Mapping[int, Units]) -> Pasts | None:
-        """Check a law for all readers, and move their rows on by the set that was asked for."""
-        homes = pasts.homes(line.place, line.joined)
-        faults, fits, rounding = check_past_law(pasts, homes, line.law, tables)
-        self._found.note(step, *faults)
-        self._found.rounding += rounding
-        position = line.law.index.get(step.query)
+            return self._lose(step, "what may have been asked before is not known: an earlier law is missing")
+        homes = self._pasts.homes(line.place, line.joined)
+        faults, rounding = self._pasts.check(law, tables, homes)
+        found.note(step, *faults)
+        found.rounding += float(rounding)
+        position = law.index.get(step.query)
         if position is None:
-            self._found.note(step, Finding("draw", "the set is not one of the law", query=step.query))
-        if position is None or not {*homes[pasts.live].tolist()} <= tables.keys():
-            return None
-        drawn = {context: (units[:, position], units.sum(axis=1)) for context, units in tables.items()}
-        return pasts.after_off(homes, drawn, fits)
+            found.note(step, Finding("draw", "the set is not one of the law", query=step.query))
+        if position is None or not {home for _, home in homes} <= tables.keys():
+            self._pasts = None
+        else:
+            self._pasts.move(position, tables, homes)
+        return True
 
-
-def check_past_law(
-    pasts: Pasts, homes: np.ndarray[Any, np.dtype[np.int64]], law: Law, tables: Mapping[int, Units]
-) -> tuple[list[Finding], np.ndarray[Any, np.dtype[np.bool_]], float]:
-    """Check the encoders of all contexts against the rows of all readers who may be in them.
-
-    Rows that come to share a context must be near each other, and the encoder must fit one that it has always fitted.
-    Readers of the other rows then count as readers of that one: it changes the joint law of all that is hidden and all
-    queries by no more than their distance. Returns what is wrong, which rows are fitted, and the largest distance.
-    """
-    found, fits, largest = [], pasts.fits.copy(), Fraction(0)
-    live, possible = np.flatnonzero(pasts.live), pasts.possible & pasts.open_sources
-    for home in sorted({*homes[live].tolist()}):
-        here = [int(k) for k in live if homes[k] == home]
-        if home not in tables:
-            who = pasts.chain.names[pasts.sources[here[0]]]
-            found.append(Finding("context", f"a reader whose last hidden request is {who!r} has no encoder"))
-            continue
-        fault = check_columns(law, tables[home], np.asarray(possible[here].any(axis=0)), (home,))
-        if fault is not None:
-            found.append(fault)
-            continue
-        sums, rows = tables[home].sum(axis=1).tolist(), {k: pasts.weights(k) for k in here}
-        apart = {k: distance(sums, rows[k]) + pasts.error(k) for k in here}
-        fits[here] &= [apart[k] <= COARSE for k in here]
-        nearest = min(apart.values())
-        if not fits[here].any():
-            message = f"off by {float(nearest):.1e} (total variation) for all readers; {float(COARSE):.1e} is allowed"
-            found.append(Finding("rows", message, context=(home,), amount=float(nearest)))
-        met = [k for k in here if pasts.origin(k) != pasts.origin(here[0])]
-        widest = max((distance(rows[here[0]], rows[k]) for k in met), default=Fraction(0))
-        if widest > COARSE:
-            message = f"the context stands for rows that are {float(widest):.1e} apart"
-            found.append(Finding("merge", message, context=(home,), amount=float(widest)))
-        largest = max(largest, nearest + widest)
-    return found, fits, float(largest)
+    def _check_draw(self, step: Step, law: Law, tables: Mapping[int, Units]) -> None:
+        hidden = step.request in self._sensitive
+        if step.request is None or step.numbers is None or self._context is None:
+            self._found.unchecked[step.step] = ERASED
+        elif not hidden and self._context not in tables:
+            self._found.note(step, Finding("context", f"the reader's context {self._context} has no encoder"))
+        else:
+            self._found.drawn += 1
+            self._found.note(step, check_draw(step, law.units if hidden else tables[self._context][step.request], law))

@@ -3,7 +3,7 @@
 Promise `both`: p(x | last, next) is proportional to P^lag[last, x] P[x, next]. Floats are whole multiples of powers of
 two, so P = A / 2^s with integers A, and the weights A^lag[last, x] A[x, next] are integers: no rounding, no division.
 
-Promise `past`: h(x) = p(X_t = x | last hidden request, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`). Everything is a
+Promise `past`: h(x) = p(X_t = x | last hidden request, Q_0..Q_{t-1}), plain Bayes in floats (`Past`). Everything is a
 sum of products of non-negative numbers: computed rows are the exact ones times factors whose largest and smallest have
 a ratio of e^spread at most, and only the roundings of single entries add to the spread.
 """
@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from math import expm1
 from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from onoff.audit.law import COARSE, Finding, Law, check_columns, distance
 from onoff.types import Floats, Mask, Units
 
 if TYPE_CHECKING:
@@ -73,112 +72,117 @@ def _shortened(vector: list[int]) -> list[int]:
     return [entry >> spare for entry in rounded] if spare > 0 else rounded
 
 
-@dataclass(frozen=True, eq=False)
-class Pasts:
-    """The state of the promise `past` before a step: a row for every hidden request that may have been the last one.
+@dataclass(eq=False)
+class Past:
+    """Readers of the promise `past` before a step: `row` is the law of their request, given all queries so far.
 
-    Row k is of readers whose last hidden request was `sources[k]`, if that was made at the step before (`contexts[k]`
-    is NOWHERE then), or who were in the client's context `contexts[k]` at the step before. Which context they are in
-    now is stated by the law of this step: `homes`. Supports are decided from the graph of the chain. Rows of one
-    context are kept once if they are equal to the bit, and else all are kept.
-
-    A context may come to stand for unequal rows, if these are near each other. Then its encoder fits one of them, and
-    `fits[k]` says whether it has always fitted row k.
+    `origin` is the client's context in which they were at the step before or, if their request s there was hidden,
+    -1 - s. Which context they are in now is stated by the law of this step. Which requests are `possible` is decided
+    from the graph of the chain. A context may come to stand for unequal rows that are near each other; then its encoder
+    fits one of them, and `fits` says whether it has always fitted this one.
     """
 
-    chain: Chain
-    sensitive: tuple[int, ...]
-    rows: Floats
+    origin: int
+    row: Floats
     possible: Mask
-    spreads: Floats
-    sources: NDArray[np.int64]
-    contexts: NDArray[np.int64]
-    fits: Mask
+    spread: float = 0.0
+    fits: bool = True
 
-    @classmethod
-    def after_on(cls, chain: Chain, sensitive: tuple[int, ...]) -> Pasts:
-        """After a step that counts as ON: any source may have been asked for, and the row is that of the chain."""
-        n = chain.n
-        places = np.arange(n), np.full(n, NOWHERE), np.ones(n, dtype=bool)
-        return cls(chain, sensitive, chain.P, chain.P > 0, np.zeros(n), *places)
+    def home(self, place: Sequence[int], joined: Sequence[int]) -> int:
+        """The client's context of these readers now: place[c] after the context c, joined[s] after the request s."""
+        known, at = (place, self.origin) if self.origin >= 0 else (joined, -1 - self.origin)
+        return known[at] if at < len(known) else NOWHERE
 
-    @cached_property
-    def open_sources(self) -> Mask:
-        """The sources that are not sensitive."""
-        mask = np.ones(self.chain.n, dtype=bool)
-        mask[list(self.sensitive)] = False
-        return mask
-
-    @cached_property
-    def live(self) -> Mask:
-        """The rows in which an open request is possible; the others end at this step."""
-        return np.asarray((self.possible & self.open_sources).any(axis=1))
-
-    def homes(self, place: Sequence[int], joined: Sequence[int]) -> NDArray[np.int64]:
-        """The client's context of every row now: place[c] after the context c, joined[s] after the request s."""
-        return np.where(self.contexts == NOWHERE, _at(joined, self.sources), _at(place, self.contexts))
-
-    def origin(self, k: int) -> tuple[str, int]:
-        """Where the readers of row k were at the step before: in a context, or at a hidden request."""
-        fresh = self.contexts[k] == NOWHERE
-        return ("request", int(self.sources[k])) if fresh else ("context", int(self.contexts[k]))
-
-    def weights(self, k: int) -> list[int]:
-        """Row k over the open sources as integers; their error, and that of the row, is in `error`."""
-        row = np.where(self.open_sources, self.rows[k], 0.0)
+    def weights(self, open_sources: Mask) -> list[int]:
+        """The row over the open sources as integers; their error, and that of the row, is in `error`."""
+        row = np.where(open_sources, self.row, 0.0)
         return [int(weight) for weight in np.ldexp(row / row.sum(), 62)]
 
-    def error(self, k: int) -> Fraction:
-        """A bound on the total variation between the exact row k and the one of `weights`."""
-        n = self.chain.n
-        return Fraction(expm1(float(self.spreads[k]) + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
+    @property
+    def error(self) -> Fraction:
+        """A bound on the total variation between the exact row and the one of `weights`."""
+        n = len(self.row)
+        return Fraction(expm1(self.spread + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
 
-    def after_off(self, homes: NDArray[np.int64], drawn: Mapping[int, tuple[Units, Units]], fits: Mask) -> Pasts:
-        """After an OFF step the rows move on by h(y) <- sum_x r(x) w(q | x) P[x, y] / Z.
+    def moved(self, home: int, chances: Floats, P: Floats) -> Past:
+        """After an OFF step in the context `home`: h(y) <- sum_x h(x) w(q | x) P[x, y] / Z, over open requests x.
 
-        drawn[c] are the units of every request x on the set that was sent, and on all sets, in the encoder of context
-        c: w(q | x) is their quotient. Sensitive requests that some row allows join with their rows of the chain.
+        chances[x] is w(q | x), the probability with which the client sends the set q for x; 0 for impossible ones.
         """
-        n, P, still = self.chain.n, self.chain.P, np.flatnonzero(self.live)
-        units = np.array([drawn[int(homes[k])][0] for k in still]).reshape(-1, n)
-        totals = np.array([drawn[int(homes[k])][1] for k in still]).reshape(-1, n)
-        seen = self.possible[still] & self.open_sources & (units > 0)
-        beliefs = np.where(seen, self.rows[still] * (units / np.maximum(totals, 1)), 0.0)
-        there = seen.any(axis=1)
-        still, seen, beliefs = still[there], seen[there], beliefs[there]
+        seen = chances > 0
+        if seen.sum() == 1:  # then the row is one of the chain's, whatever it was before
+            source = int(seen.argmax())
+            return Past(home, P[source], P[source] > 0, 0.0, self.fits)
         with np.errstate(all="ignore"):  # BLAS leaves flags behind that mean nothing (numpy issue 24067)
-            rows = (beliefs / beliefs.sum(axis=1, keepdims=True)) @ P
-            possible = (seen.astype(np.float32) @ (P > 0).astype(np.float32)) > 0  # counts below 2^24 are exact
-        rows = np.where(possible, np.maximum(rows / rows.sum(axis=1, keepdims=True), TINY), 0.0)
-        known = seen.sum(axis=1) == 1  # then the row is one of the chain's, whatever it was before
-        rows[known] = P[seen[known].argmax(axis=1)]
-        spreads = np.where(known, 0.0, self.spreads[still] + 2 * (n + 8) * UNIT)
-        joining = np.array([s for s in self.sensitive if self.possible[:, s].any()], dtype=np.int64)
-        moved = Pasts(
-            self.chain, self.sensitive, np.concatenate([rows, P[joining]]), np.concatenate([possible, P[joining] > 0]),
-            np.concatenate([spreads, np.zeros(len(joining))]), np.concatenate([self.sources[still], joining]),
-            np.concatenate([homes[still], np.full(len(joining), NOWHERE)]),
-            np.concatenate([fits[still], np.ones(len(joining), dtype=bool)]),
-        )  # fmt: skip
-        return moved._merged()
-
-    def _merged(self) -> Pasts:
-        """Rows of one context that are equal to the bit are kept once."""
-        known: dict[tuple[int, bool, bytes], int] = {}
-        spreads, kept = self.spreads.copy(), []
-        for k in range(len(self.rows)):
-            fresh = self.contexts[k] == NOWHERE
-            key = (int(self.contexts[k]), bool(self.fits[k]), self.rows[k].tobytes() + self.possible[k].tobytes())
-            first = k if fresh else known.setdefault(key, k)
-            spreads[first] = max(spreads[first], spreads[k])
-            kept += [k] if first == k else []
-        return Pasts(
-            self.chain, self.sensitive, self.rows[kept], self.possible[kept], spreads[kept],
-            self.sources[kept], self.contexts[kept], self.fits[kept],
-        )  # fmt: skip
+            row = (self.row * chances) @ P
+        possible = np.asarray((P[seen] > 0).any(axis=0))
+        row = np.where(possible, np.maximum(row / row.sum(), TINY), 0.0)
+        return Past(home, row, possible, self.spread + 2 * (len(row) + 8) * UNIT, self.fits)
 
 
-def _at(numbers: Sequence[int], index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers at these places; NOWHERE where there is none."""
-    known = np.array([*numbers, NOWHERE], dtype=np.int64)
-    return known[np.where((index >= 0) & (index < len(numbers)), index, len(numbers))]
+class Pasts:
+    """All readers of the promise `past` who may be there, from the step after an ON step on.
+
+    After that step any source may have been asked for, and was hidden.
+    """
+
+    def __init__(self, chain: Chain, sensitive: Sequence[int]) -> None:
+        self._chain, self._sensitive = chain, sensitive
+        self._open = np.array([source not in sensitive for source in range(chain.n)])
+        self._pasts = [Past(-1 - source, row, row > 0) for source, row in enumerate(chain.P)]
+
+    def homes(self, place: Sequence[int], joined: Sequence[int]) -> list[tuple[Past, int]]:
+        """Readers who may make an open request now, with their contexts; what the others ask for is hidden anew."""
+        live = (past for past in self._pasts if (past.possible & self._open).any())
+        return [(past, past.home(place, joined)) for past in live]
+
+    def check(
+        self, law: Law, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]
+    ) -> tuple[list[Finding], Fraction]:
+        """Check the encoders of all contexts for all readers: what is wrong, and the largest total variation.
+
+        Rows that come to share a context must be near each other, and the encoder must fit one that it has always
+        fitted. Readers of the other rows then count as readers of that one: it changes the joint law of all that is
+        hidden and all queries by no more than their distance.
+        """
+        found, largest = [], Fraction(0)
+        for home in sorted({home for _, home in homes}):
+            here = [past for past, its in homes if its == home]
+            if home not in tables:
+                found.append(Finding("context", f"some readers are in the context {home}, which has no encoder"))
+                continue
+            possible = np.any([past.possible for past in here], axis=0) & self._open
+            fault = check_columns(law, tables[home], possible, (home,))
+            if fault is not None:
+                found.append(fault)
+                continue
+            sums, rows = tables[home].sum(axis=1).tolist(), [past.weights(self._open) for past in here]
+            apart = [distance(sums, row) + past.error for past, row in zip(here, rows, strict=True)]
+            for past, off in zip(here, apart, strict=True):
+                past.fits = past.fits and off <= COARSE
+            if not any(past.fits for past in here):
+                message = f"off by {float(min(apart)):.1e} (total variation) for all readers; {COARSE} is allowed"
+                found.append(Finding("rows", message, context=(home,), amount=float(min(apart))))
+            met = [row for past, row in zip(here, rows, strict=True) if past.origin != here[0].origin]
+            widest = max((distance(rows[0], row) for row in met), default=Fraction(0))
+            if widest > COARSE:
+                message = f"the context stands for rows that are {float(widest):.1e} apart"
+                found.append(Finding("merge", message, context=(home,), amount=float(widest)))
+            largest = max(largest, min(apart) + widest)
+        return found, largest
+
+    def move(self, position: int, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]) -> None:
+        """Move on by the set at this position; readers of sensitive sources that were possible join.
+
+        Rows of one context that are equal to the bit are kept once. (With sensitive sources they would grow for ever.)
+        """
+        joining = [s for s in self._sensitive if any(past.possible[s] for past in self._pasts)]
+        chances = {c: units[:, position] / np.maximum(units.sum(axis=1), 1) for c, units in tables.items()}
+        kept: dict[tuple[int, bool, bytes, bytes], Past] = {}
+        for past, home in sorted(homes, key=lambda pair: pair[0].spread):  # of equal ones the largest spread counts
+            able = past.possible & self._open & (chances[home] > 0)
+            if able.any():
+                moved = past.moved(home, np.where(able, chances[home], 0.0), self._chain.P)
+                kept[home, past.fits, moved.row.tobytes(), moved.possible.tobytes()] = moved
+        new = (Past(-1 - s, self._chain.P[s], self._chain.P[s] > 0) for s in joining)
+        self._pasts = [*kept.values(), *new]

@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, lags_of, predict, start_law
-from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
 from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
-from onoff.audit.replay import check_past_law
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.misfit import aligned, check, misfit
@@ -176,6 +175,8 @@ def audit_streams(
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
+        if true is not None and not has_table(plan):
+            raise OnoffError("a race has no table that could be enumerated: choose another scheme; its bound is the same")
     follows = chain
     if true is not None:
         follows = aligned(true, chain)
@@ -633,18 +634,18 @@ def _check_laws(setting: _Setting, stream: _Stream, far: Floats, stated: Floats,
     assert isinstance(setting.client, Past)
     for t, step in enumerate(stream.steps):
         if step.law is None:
-            pasts = Pasts.after_on(setting.chain, setting.sensitive)
+            pasts = Pasts(setting.chain, setting.sensitive)
             continue
         setting.client.check_draw(step, stream.contexts[t], stream.path[t])
         state, at = step.exhibit[0], step.law.index[stream.queries[t]]
         homes = pasts.homes(state.place, state.joined)
-        tables = {c: _open_rows(step, c, setting.sensitive) for c in set(homes[pasts.live].tolist()) - {NOWHERE}}
-        wrong, fits, far[t] = check_past_law(pasts, homes, step.law, tables)
+        tables = {c: _open_rows(step, c, setting.sensitive) for c in {home for _, home in homes} - {NOWHERE}}
+        wrong, far[t] = pasts.check(step.law, tables, homes)
         stated[t] = step.rounding + (stated[t - 1] if step.lag > 1 else 0.0)
         findings += [*wrong, *([_coarse(step)] if step.rounding > COARSE else [])]
         if wrong:
             return
-        pasts = pasts.after_off(homes, {c: (units[:, at], units.sum(axis=1)) for c, units in tables.items()}, fits)
+        pasts.move(at, tables, homes)
 
 
 def _open_rows(step: Step, context: int, sensitive: Sequence[int]) -> Units:

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         invoke_without_command=True,
         callback=_help_by_default,
     )
-    for part in (plan, streams, log, people):
+    for part in (plan, log, streams, people):
         part.register(audit)
     app.add_typer(audit, name="audit", rich_help_panel=AUDIT)
 
