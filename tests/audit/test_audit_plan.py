@@ -24,6 +24,7 @@ from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
+from oracles import ExactPosterior
 from planfiles import EXCHANGED, signed
 from sampling import examples
 
@@ -87,7 +88,7 @@ def test_every_plan_of_every_scheme_is_verified(chain, scheme, lag, more):
     assert Fraction(made.lower_bound) <= verdict.proof.value <= verdict.cost
     assert [check.lag for check in verdict.checks] == sorted({lag, lag + more})
     for check in verdict.checks:
-        exact = chain.exact_posterior(check.lag)
+        exact = ExactPosterior(chain, check.lag)
         assert check.kept == check.contexts == len(exact.contexts)
         rows = made.encoder(*check.at, check.lag).sum(axis=1).tolist()
         assert check.largest == sum(
@@ -106,7 +107,7 @@ def test_the_optimum_of_symmetric_chains_is_verified(chain):
 def test_the_plans_of_these_tests_are_of_every_kind():
     assert PLAN.certificate.kind == "cuts"
     assert plan(Chain.symmetric(7, 0.05), 1).certificate.kind == "sizes"
-    assert len(SPARSE.exact_posterior(1).contexts) < 16
+    assert len(ExactPosterior(SPARSE, 1).contexts) < 16
 
 
 @settings(max_examples=examples(30))
@@ -116,7 +117,7 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, data):
     n, unit = chain.n, 2**40
     sets = [q for size in range(1, n + 1) for q in combinations(range(n), size)]
     weights = data.draw(st.lists(st.integers(0, unit), min_size=len(sets), max_size=len(sets)))
-    rows = [[Fraction(p) for p in row] for row in chain.exact_posterior(lag).rows]
+    rows = [[Fraction(p) for p in row] for row in ExactPosterior(chain, lag).rows]
     allowed = [q for q in sets if all(any(row[x] for x in q) for row in rows)]
     reached = sum(w * max(sum(row[x] for x in cut) for row in rows) for cut, w in zip(sets, weights, strict=True))
     least = min(
@@ -159,7 +160,7 @@ def test_sizes_prove_something_on_symmetric_chains_only():
     """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
     weights = [5 << 40, 0, 0, 0, 0]
     chain = Chain.symmetric(5, 0.3)
-    peak = max(chain.exact_posterior(1).rows[:, 0])
+    peak = max(ExactPosterior(chain, 1).rows[:, 0])
     assert optimality.prove_sizes(ExactRows(chain, 1), weights).value == 5 * peak
     two_columns = np.full((5, 5), 0.125)
     two_columns[[0, 1, 2, 3, 4], [0, 1, 2, 3, 3]] = 0.5
@@ -397,7 +398,7 @@ def test_an_encoder_that_is_off_is_caught_in_its_context(change, rule):
 
 def test_requests_without_a_set_and_sets_for_impossible_requests_are_caught():
     made = plan(SPARSE, 1, "everything")
-    row = SPARSE.exact_posterior(1).row(0, 0)
+    row = ExactPosterior(SPARSE, 1).row(0, 0)
     impossible, likely = int(np.flatnonzero(row == 0)[0]), int(np.argmax(row))
 
     def shift(table):
@@ -468,7 +469,7 @@ def test_a_race_is_tested_and_its_bound_proved():
     assert verdict.cost is None
     found = verdict.estimate
     assert abs(found.mean - RACE.cost) < 5 * found.error + (RACE.interval[1] - RACE.interval[0])
-    outer = sum(max(column) for column in CHAIN.exact_posterior(1).rows.T)
+    outer = sum(max(column) for column in ExactPosterior(CHAIN, 1).rows.T)
     assert float(verdict.proof.value) == pytest.approx(float(outer), rel=1e-14)
 
 

@@ -11,13 +11,14 @@ from onoff import Chain, bounds
 from onoff.errors import ChainError, ContextError
 from onoff.model.bounds import outer_bound
 from onoff.testing import chains, tiny_entries
+from oracles import ExactPosterior
 
 lags = st.integers(0, 4)
 
 
 @given(chains(max_sources=5), lags)
 def test_the_float_posterior_is_within_its_stated_error_of_the_exact_one(chain, lag):
-    posterior, exact = chain.posterior(lag), chain.exact_posterior(lag)
+    posterior, exact = chain.posterior(lag), ExactPosterior(chain, lag)
     assert (posterior.contexts == exact.contexts).all()
     bound = Fraction(posterior.relative_error)
     for computed, true in zip(posterior.rows.ravel(), exact.rows.ravel(), strict=True):
@@ -28,7 +29,7 @@ def test_the_float_posterior_is_within_its_stated_error_of_the_exact_one(chain, 
 @pytest.mark.long
 @given(tiny_entries(4), st.integers(1, 13))
 def test_rows_stay_right_where_products_are_tiny(chain, lag):
-    posterior, exact = chain.posterior(lag), chain.exact_posterior(lag)
+    posterior, exact = chain.posterior(lag), ExactPosterior(chain, lag)
     assert np.isfinite(posterior.rows).all()
     assert abs(posterior.rows - exact.rows.astype(float)).max() < 1e-13
 
@@ -95,7 +96,7 @@ def test_rows_are_distributions_on_the_possible_requests(chain, lag):
 
 @given(chains(max_sources=6), lags)
 def test_contexts_are_those_that_simulation_could_meet(chain, lag):
-    exact = chain.exact_posterior(lag)
+    exact = ExactPosterior(chain, lag)
     power = exact._power @ exact._P
     assert exact.contexts.tolist() == [[i, k] for i in range(chain.n) for k in range(chain.n) if power[i, k] > 0]
 
@@ -110,8 +111,8 @@ def test_lag_zero_is_the_on_case(chain):
 @given(chains(max_sources=5), st.integers(1, 3), st.integers(0, 3))
 def test_rows_of_a_larger_lag_are_mixtures_of_rows_with_the_same_next(chain, lag, more):
     # p_{L+d}(. | i, k) = sum_j P^d_ij P^{L+1}_jk / P^{L+d+1}_ik  p_L(. | j, k), in fractions.
-    small, large = chain.exact_posterior(lag), chain.exact_posterior(lag + more)
-    walk = chain.exact_posterior(more)._power
+    small, large = ExactPosterior(chain, lag), ExactPosterior(chain, lag + more)
+    walk = ExactPosterior(chain, more)._power
     ahead = small._power @ small._P
     for i, k in large.contexts.tolist():
         weights = walk[i] * ahead[:, k]
@@ -138,7 +139,7 @@ def test_impossible_contexts_are_errors_that_name_the_sources():
     with pytest.raises(ContextError, match=r"the request 1\.0 is impossible"):
         posterior.check(1.0, 0, 0)
     with pytest.raises(ContextError, match="impossible"):
-        chain.exact_posterior(1).row(0, 1)
+        ExactPosterior(chain, 1).row(0, 1)
 
 
 @pytest.mark.parametrize("lag", [-1, 1.5, True, "1"])

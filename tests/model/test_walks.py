@@ -14,14 +14,14 @@ from onoff import Chain, plan
 from onoff.model import posterior as module
 from onoff.model.posterior import WalkedPosterior, Walks
 from onoff.testing import chains
-from oracles import random_chain
+from oracles import ExactPosterior, random_chain
 from sampling import examples
 
 
 @settings(max_examples=examples(60))
 @given(chains(max_sources=5), st.integers(1, 12))
 def test_a_walked_row_is_that_of_the_fraction_oracle_within_the_stated_error(chain, lag):
-    exact, found = chain.exact_posterior(lag), WalkedPosterior(chain, lag, Walks(chain))
+    exact, found = ExactPosterior(chain, lag), WalkedPosterior(chain, lag, Walks(chain))
     for last, following in exact.contexts.tolist():
         row, true = found.row(last, following), exact.row(last, following)
         for p, q in zip(row.tolist(), true.tolist(), strict=True):

@@ -19,6 +19,7 @@ from onoff.plans.race import RacePlan, on_grid, race_plan
 from onoff.schemes import race as clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains
+from oracles import ExactPosterior
 from sampling import examples
 
 FALSE_ALARM = 1e-6  # of each statistical test below; seeds are fixed, so a run either always alarms or never
@@ -89,7 +90,7 @@ def test_pruning_changes_nothing(n, concentration, lag):
 @given(chains(max_sources=5), st.integers(1, 3), st.integers(0, 2**32))
 @settings(max_examples=examples(60))
 def test_every_true_winner_is_found(chain, lag, seed):
-    exact = chain.exact_posterior(lag)
+    exact = ExactPosterior(chain, lag)
     race = Race(chain.P, chain.power(lag))
     times = on_grid(clocks.exponentials(chain.n, random.Random(seed).randrange))
     found = race.winners(times)

@@ -1,7 +1,6 @@
 """Theorem 1 of the paper: what its scheme needs at most (inner) and what every scheme needs at least (outer).
 
-With them the closed forms for the symmetric chain (Corollary 2 and the remark of Appendix B), the paper's slips mended,
-and arithmetic that rounds in the safe direction, so that bounds stay bounds.
+With them comes arithmetic that rounds in the safe direction, so that bounds stay bounds.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +16,9 @@ from numpy.typing import NDArray
 from onoff.errors import ChainError
 from onoff.model import powers as products
 from onoff.model.chain import Chain
-from onoff.model.posterior import ExactPosterior, Posterior, Rows
-from onoff.types import is_whole
+from onoff.model.posterior import Posterior, Rows, Support
 
 BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
-Number = TypeVar("Number", float, Fraction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +48,8 @@ class Bounds:
         return 1 / self.outer
 
 
-def bounds(posterior: Posterior | ExactPosterior | Chain, lag: int | None = None) -> Bounds:
-    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Fractions in, fractions out.
+def bounds(posterior: Posterior | Chain, lag: int | None = None) -> Bounds:
+    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Rows of fractions give fractions.
 
         bounds(chain, 3).outer == bounds(chain.posterior(3)).outer
 
@@ -61,7 +57,7 @@ def bounds(posterior: Posterior | ExactPosterior | Chain, lag: int | None = None
     """
     if isinstance(posterior, Chain) and lag is not None:
         posterior = Posterior(posterior, lag)
-    elif not isinstance(posterior, Posterior | ExactPosterior) or lag is not None:
+    elif not isinstance(posterior, Support) or lag is not None:
         raise ChainError("bounds are those of a posterior, or of a chain and a lag: bounds(chain, 3)")
     n = posterior.n
     smallest: list[NDArray[Any]] = []
@@ -122,63 +118,6 @@ def down(value: Fraction) -> float:
 def up(value: Fraction) -> float:
     """The smallest float not below the value."""
     return -down(-value)
-
-
-def sigma(which: int, n: int, alpha: Number, lag: int) -> Number:
-    """The paper's sigma_1..sigma_5 (Appendix B): p(j | i, k) by which of i, j, k are equal.
-
-    1: i = j = k.  2: i = j != k.  3: i != j = k.  4: i = k != j.  5: all different. With r = (n alpha - 1) / (n - 1),
-    P^k has (1 + (n-1) r^k) / n on its diagonal and (1 - r^k) / n elsewhere. A `Fraction` alpha is answered in kind.
-    """
-    r = (n * alpha - 1) / (n - 1)
-    stay, leave = 1 + (n - 1) * r**lag, 1 - r**lag
-    back, away = 1 + (n - 1) * r ** (lag + 1), 1 - r ** (lag + 1)
-    if which == 1:
-        return alpha * stay / back
-    if which == 2:
-        return (1 - alpha) * stay / ((n - 1) * away)
-    if which == 3:
-        return alpha * leave / away
-    if which == 4:
-        return (1 - alpha) * leave / ((n - 1) * back)
-    if which == 5:
-        return (1 - alpha) * leave / ((n - 1) * away)
-    raise ValueError(f"sigma_{which} does not exist: 1 to 5 do")
-
-
-def symmetric_outer(n: int, alpha: Number, lag: int) -> Number:
-    """1/R^O = n max sigma: sigma_1 for alpha >= 1/n, else sigma_2 (even lag) or sigma_5 (odd lag).
-
-    With two sources i, j, k cannot all differ; sigma_4 then takes the place of sigma_5.
-    """
-    _check(n, alpha, lag)
-    if n * alpha >= 1:
-        return n * sigma(1, n, alpha, lag)
-    if lag % 2 == 0:
-        return n * sigma(2, n, alpha, lag)
-    return n * sigma(5 if n > 2 else 4, n, alpha, lag)
-
-
-def symmetric_inner(n: int, alpha: Number, lag: int) -> Number:
-    """1/R^I: n - n (n-1) sigma_4 for alpha >= 1/n, else with sigma_3 (even lag) or sigma_1 and sigma_3 (odd).
-
-    With two sources the bound is always reached (Corollary 1), even if alpha = 0 leaves some sigma undefined.
-    """
-    _check(n, alpha, lag)
-    if n == 2:
-        return symmetric_outer(n, alpha, lag)
-    if n * alpha >= 1:
-        return n * sigma(4, n, alpha, lag) * (1 - n) + n
-    if lag % 2 == 0:
-        return n * sigma(3, n, alpha, lag) * (1 - n) + n
-    return sigma(3, n, alpha, lag) * (2 * n - n * n) - n * sigma(1, n, alpha, lag) + n
-
-
-def _check(n: int, alpha: Number, lag: int) -> None:
-    if not (is_whole(n, 2) and is_whole(lag, 1) and isinstance(alpha, Real) and 0 <= alpha <= 1):
-        raise ChainError(
-            f"n={n!r}, alpha={alpha!r}, lag={lag!r}: whole numbers n >= 2 and lag >= 1 and 0 <= alpha <= 1 are needed"
-        )
 
 
 def is_symmetric(chain: Chain) -> bool:

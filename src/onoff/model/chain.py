@@ -21,7 +21,7 @@ from onoff.model import powers as products
 from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
-    from onoff.model.posterior import ExactPosterior, Posterior
+    from onoff.model.posterior import Posterior
 
 ROW_SUM_TOLERANCE = 1e-9
 
@@ -117,12 +117,6 @@ class Chain:
         from onoff.model.posterior import Posterior
 
         return Posterior(self, lag)
-
-    def exact_posterior(self, lag: int) -> ExactPosterior:
-        """The same in fractions: the oracle for small n."""
-        from onoff.model.posterior import ExactPosterior
-
-        return ExactPosterior(self, lag)
 
     def stationary(self) -> Floats:
         """The distribution pi with pi P = pi. Raises `NotUnique` if there is more than one closed class.

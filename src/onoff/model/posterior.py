@@ -1,8 +1,7 @@
 """The law of the request given what must stay hidden: a row p(x | u) for every context u.
 
 Makers of laws need nothing but `Rows`. `Posterior` has the rows of the announced promise, a context for every pair
-(last, next), in floats with a proved error. `RowTable` holds any few rows as they are. `ExactPosterior` is the oracle
-in fractions, slow and exact, for small n.
+(last, next), in floats with a proved error. `RowTable` holds any few rows as they are.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
@@ -317,35 +315,3 @@ class WalkedPosterior(Posterior):
         weights = self._walks.row(last, self.lag) * self.chain.P[:, next]
         result: Floats = weights / np.sum(weights)
         return result
-
-
-class ExactPosterior(Support):
-    """`Posterior` over `fractions.Fraction`: the same names, arrays of dtype object.
-
-    The matrix is taken as the floats say, digit for digit, and every row is divided by its exact sum.
-    """
-
-    def __init__(self, chain: Chain, lag: int) -> None:
-        super().__init__(chain, lag)
-        self._P = np.array([[Fraction(float(p)) for p in row] for row in chain.P], dtype=object)
-        self._power = np.array([[Fraction(int(i == j)) for j in range(self.n)] for i in range(self.n)], dtype=object)
-        for _ in range(self.lag):
-            self._power = products.whole_times(self._power, self._P)
-
-    def row(self, last: int, next: int) -> NDArray[Any]:
-        """p(. | last, next); an error if the context is impossible."""
-        self.possible(last, next)
-        weights = self._power[last] * self._P[:, next]
-        row: NDArray[Any] = weights / weights.sum()
-        return row
-
-    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
-        """For each `last`: its possible contexts and their rows."""
-        for last in range(self.n):
-            block = self.contexts[self.contexts[:, 0] == last]
-            yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
-
-    @cached_property
-    def rows(self) -> NDArray[Any]:
-        """All rows, in the order of `contexts`."""
-        return np.concatenate([rows for _, rows in self.blocks()])

@@ -50,13 +50,12 @@ class Proposal:
 class Scheme:
     """An entry: the module of `propose`, what it is in a few words, and what others must know about its plans.
 
-    `kind`: what its plans draw from, "table" or "race" (`onoff.Plan.kind`). `polishes`: it looks at the gap.
+    `kind`: what its plans draw from, "table" or "race" (`onoff.Plan.kind`).
     """
 
     module: str
     about: str
     kind: str = "table"
-    polishes: bool = False
 
     def propose(self, task: Task) -> Proposal:
         """What the scheme makes of the task."""
@@ -68,7 +67,7 @@ SCHEMES = {
     "everything": Scheme("onoff.schemes.everything", "always the full set"),
     "paper": Scheme("onoff.schemes.paper", "the paper's scheme"),
     "comb": Scheme("onoff.schemes.comb", "near the bound at once"),
-    "optimal": Scheme("onoff.schemes.optimum", "proved to be within the gap of the least possible", polishes=True),
+    "optimal": Scheme("onoff.schemes.optimum", "proved to be within the gap of the least possible"),
     "race": Scheme("onoff.schemes.race", "no table, for any number of sources", kind="race"),
 }
 AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.plans.plan`

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import PlanError
-from onoff.model.posterior import ExactPosterior, Posterior
+from onoff.model.posterior import Posterior
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.law import as_matrix
@@ -57,7 +57,7 @@ class PaperScheme:
     set at all; ask for everything then. The integer plans of `TablePlan` give every possible request a set.
     """
 
-    posterior: Posterior | ExactPosterior
+    posterior: Posterior
     atoms: tuple[Atom, ...]
     remainder: Array
     full_mass: Any
@@ -108,8 +108,8 @@ def propose(task: Task) -> Proposal:
     return Proposal("paper", realise(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior))
 
 
-def paper(posterior: Posterior | ExactPosterior) -> PaperScheme:
-    """Build the scheme. Fractions in, fractions out."""
+def paper(posterior: Posterior) -> PaperScheme:
+    """Build the scheme. Rows of fractions give fractions."""
     rows: Array = posterior.rows
     n = posterior.n
     order, thresholds = _thresholds(rows)
