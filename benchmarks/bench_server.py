@@ -32,9 +32,9 @@ from starlette.routing import Route
 
 from common import show
 from onoff.server.app import create_app
-from onoff.server.listening import reserved
-from onoff.server.process import serve
-from onoff.server.settings import Settings
+from onoff.server.run import reserved
+from onoff.server.run import serve
+from onoff.server.app import Settings
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, Query
 

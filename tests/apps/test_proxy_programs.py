@@ -162,15 +162,15 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
     names = [rng.choice(list(pair)) for _ in range(100)]
 
     def taken():
-        """How many requests have joined the line so far."""
-        metrics.request("GET", "/onoff/metrics")
-        lines = metrics.getresponse().read().decode().splitlines()
-        found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return sum(float(found[f"onoff_proxy_{what}"]) for what in ("waiting", "steps", "pending"))
+        """How many requests have come to the queue so far, as the page says."""
+        page.request("GET", "/")
+        text = page.getresponse().read().decode()
+        [made], [waiting] = re.findall(r"<dd>(\d+), \d+ of them ON", text), re.findall(r"<dd>(\d+) requests", text)
+        return int(made) + int(waiting) + ("a step is not finished" in text)
 
-    with ProxyProcess(tmp_path, pair, Chain([[0.5] * 2] * 2, pair), "--metrics") as proxy, ExitStack() as stack:
-        metrics = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=180)
-        stack.callback(metrics.close)
+    with ProxyProcess(tmp_path, pair, Chain([[0.5] * 2] * 2, pair)) as proxy, ExitStack() as stack:
+        page = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=180)
+        stack.callback(page.close)
         connections = []
         for i, name in enumerate(names):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), timeout=180))

@@ -142,7 +142,7 @@ CALLS = {
     "from onoff.apps.figures import draw_chain; draw_chain()": "plots",
     "from onoff.server.store import open_store": "server",
     "from onoff.apps.workers import compute; list(compute(len, {1: ('a',)}, dask='tcp://127.0.0.1:1'))": "dask",
-    "import onoff.server.process": "server",
+    "import onoff.server.run": "server",
     "from onoff.apps.demo import demonstrate": "server",
 }
 

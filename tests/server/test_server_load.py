@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import http.server
-import json
 import os
 import resource
 import secrets
@@ -22,13 +21,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onoff.server import answer
-from onoff.server.answer import AnswerSender, parts
-from onoff.server.app import create_app
-from onoff.server.board import Board, Snapshot
-from onoff.server.deadlines import Deadlines
-from onoff.server.listening import UNREAD_MILLISECONDS, reserved
-from onoff.server.settings import Settings
+from onoff.server import limits
+from onoff.server.limits import AnswerSender, Deadlines, parts
+from onoff.server.app import Settings, create_app
+from onoff.server.frames import Board, Snapshot
+from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Query
 from ports import free_port
@@ -283,7 +280,7 @@ def test_parts_are_the_frames_one_after_the_other(size):
 
 @pytest.mark.parametrize("sources", [[1], [0, 1, 2, 3]])
 def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
-    length = answer.WHOLE // 2
+    length = limits.WHOLE // 2
     with ServerProcess(tmp_path, length=length) as server:
         messages = {name: secrets.token_bytes(length - i) for i, name in enumerate(server.catalogue.names)}
         server.publish(messages)
@@ -293,14 +290,14 @@ def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
 
 
 def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
-    monkeypatch.setattr(answer, "SECONDS", 0.1)
-    monkeypatch.setattr(answer, "BYTES_PER_SECOND", 1e9)
-    sent, frames = [], (bytes(answer.WHOLE),) * 3
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1e9)
+    sent, frames = [], (bytes(limits.WHOLE),) * 3
 
     async def send(event):
         sent.append(event)
         if len(sent) == 3:
-            await asyncio.Event().wait()  # as Granian does while the connection has no room
+            await asyncio.Event().wait()  # as uvicorn does while the connection has no room
 
     async def run():
         sender = AnswerSender()
@@ -337,19 +334,18 @@ def broken_off(snapshots):
 
 def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
     """Each round that is still being sent keeps frames that later ones have replaced."""
-    rounds = [Snapshot(i, (bytes(answer.WHOLE),) * 2, 2 * i) for i in range(1, answer.ROUNDS + 4)]
-    assert broken_off(rounds) == [True] * 3 + [False] * answer.ROUNDS
+    rounds = [Snapshot(i, (bytes(limits.WHOLE),) * 2, 2 * i) for i in range(1, limits.ROUNDS + 4)]
+    assert broken_off(rounds) == [True] * 3 + [False] * limits.ROUNDS
 
 
 def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
     """A round of one message keeps one frame: slow readers of a busy server are no reason to cut off the others."""
     n = 20
-    small = [Snapshot(i, (bytes(answer.WHOLE // 10),) * n, n + i) for i in range(1, 4 * answer.ROUNDS)]
+    small = [Snapshot(i, (bytes(limits.WHOLE // 10),) * n, n + i) for i in range(1, 4 * limits.ROUNDS)]
     assert broken_off(small) == [False] * len(small)
 
 
-@pytest.mark.parametrize("path", ["/v1/catalogue", "/openapi.json"])
-def test_a_long_document_is_sent_in_parts_too(tmp_path, path):
+def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
     """Of many sources it has megabytes. 200 connections that did not read it would hold all of it, 200 times."""
     catalogue = Catalogue(tuple(f"{i:0200}" for i in range(1000)), 8)
     app = create_app(Settings(str(tmp_path / "m.db"), catalogue))
@@ -358,13 +354,12 @@ def test_a_long_document_is_sent_in_parts_too(tmp_path, path):
     async def send(event):
         sent.append(event)
 
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "GET", "path": "/v1/catalogue", "headers": [], "query_string": b""}
     asyncio.run(app(scope, None, send))
     bodies = [event["body"] for event in sent[1:]]
-    assert max(map(len, bodies)) <= answer.PART
+    assert max(map(len, bodies)) <= limits.PART
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % sum(map(len, bodies))
-    whole = b"".join(bodies)
-    assert whole == catalogue.document or json.loads(whole)["openapi"]
+    assert b"".join(bodies) == catalogue.document
 
 
 def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
@@ -406,26 +401,19 @@ def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
         process.stderr.close()
 
 
-def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(tmp_path):
-    """Out of files it could accept nothing, and would try again for ever."""
-    limited = ["prlimit", "--nofile=256:256"]
+def test_a_server_that_may_open_few_files_closes_idle_connections_for_those_who_ask(tmp_path):
     port = free_port()
-    command = [*limited, ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db", "--source", "a"]
+    command = ["prlimit", "--nofile=256:256", ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db"]
     with subprocess.Popen(
-        [*command, "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--source", "a", "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline()
         url = f"http://127.0.0.1:{port}"
-        assert healthy(url)
-        with idle(port, 300):
-            time.sleep(1)
-            assert not healthy(url, timeout=3)
+        with idle(port, 1000):
+            assert [healthy(url) for _ in range(13)] == [True] * 13
             spent = busy(process.pid)
             time.sleep(1)
-            assert busy(process.pid) - spent < 0.5, "the worker spins"
-        deadline = time.monotonic() + 60
-        while not healthy(url):
-            assert time.monotonic() < deadline
+            assert busy(process.pid) - spent < 0.5, "the server spins"
         process.terminate()
         assert "connections are open" in process.stderr.read()
 

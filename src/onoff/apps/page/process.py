@@ -29,7 +29,7 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
             if stop.is_set():
                 return
             await loading
-            async with served(create_app(page, listening.getsockname()[1]), listening):
+            async with served(create_app(page), listening):
                 ready(url)
                 if show:
                     await asyncio.to_thread(webbrowser.open, url)
