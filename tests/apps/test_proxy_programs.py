@@ -197,6 +197,22 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
     assert "Traceback" not in proxy.stderr_file.read_text()
 
 
+def test_an_ignored_hangup_stays_ignored(origins, tmp_path):
+    """As `nohup onoff proxy &` has it. Without nohup a terminal that is closed ends the proxy."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        proxy = ProxyProcess(tmp_path, urls_at(origins), habits())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with proxy:
+        proxy.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert proxy.process.poll() is None
+        assert proxy.stop() == 0
+        proxy.start()
+        assert proxy.stop(signal.SIGHUP) == 0
+
+
 def test_who_starts_a_second_proxy_is_told_how_to_switch_the_first(origins, tmp_path):
     with ProxyProcess(tmp_path, urls_at(origins), habits()) as proxy:
         again = call(*proxy.command[1:], "--off")

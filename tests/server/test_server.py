@@ -13,29 +13,34 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from starlette.routing import Route
 
 from clikit import call
-from onoff.errors import OnoffError
+from onoff.errors import OnoffError, WireError
 from onoff.server.app import Settings, create_app
 from onoff.server.frames import Board
+from onoff.server.parse import parse_query
 from onoff.server.store.sqlite import SqliteStore
 from onoff.server.tokens import append_hash, hash_line, matches, new_token, read_hashes
-from onoff.wire import Catalogue, Frame, Query, encode_publication
+from onoff.wire import Catalogue, Frame, Query, decode_answer, encode_publication
 from ports import free_port
+from sampling import examples
 from serverprocess import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
 OTHER = Catalogue(("a", "b"), 8)
+NAMES = ("news", "sports", "science", "wetter süd")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("server")) as process:
+    with ServerProcess(tmp_path_factory.mktemp("server"), names=NAMES) as process:
         yield process
 
 
@@ -416,13 +421,6 @@ def test_publishers_that_wait_for_a_locked_store_are_refused_soon_and_not_one_af
     other.close()
 
 
-def test_a_transcript_that_cannot_be_written_stops_answers_rather_than_having_gaps(tmp_path):
-    query = Query(OTHER.fingerprint, "0" * 32, 1, (0,)).encode()
-    app = make_app(tmp_path, transcript="/dev/full")
-    [response] = answers(app, ("POST", "/v1/query", {"content": query, "headers": JSON}))
-    assert_problem(response, 503, "transcript-unavailable")
-
-
 def test_a_mistake_of_the_server_is_a_problem_document_without_details(tmp_path):
     async def boom(_):
         raise RuntimeError("secret")
@@ -486,3 +484,45 @@ def test_a_look_that_has_just_ended_is_not_waited_for_again(tmp_path):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def damaged(body):
+    """The body with one piece cut out, doubled or replaced."""
+    place = st.integers(0, len(body))
+    return st.tuples(place, place, st.binary(max_size=4)).map(lambda cut: body[: cut[0]] + cut[2] + body[cut[1] :])
+
+
+HOSTILE = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given(st.one_of(st.binary(max_size=200), damaged(Query(Catalogue(NAMES, 64).fingerprint, "0" * 32, 12, (0, 2)).encode())))
+@HOSTILE
+def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body):
+    response = server.http.post("/v1/query", content=body, headers=JSON)
+    if response.status_code == 200:
+        query = parse_query(body, server.catalogue)
+        assert len(decode_answer(server.catalogue, query.sources, response.content)) == len(query.sources)
+    else:
+        assert response.status_code in {400, 409, 413, 422}
+        assert response.headers["content-type"] == "application/problem+json"
+        if response.json()["type"].endswith("stale-step"):  # another set for a step that was asked for before
+            return
+        with pytest.raises(WireError):
+            parse_query(body, server.catalogue)
+
+
+HEAD = b"POST /v1/query?a=b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+CHUNKED = b"PUT /v1/messages/news HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: y\r\n\r\n"
+
+
+@given(st.one_of(st.binary(max_size=200), damaged(HEAD), damaged(CHUNKED)))
+@HOSTILE
+def test_any_bytes_on_a_connection_harm_nobody_else(server, data):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            while connection.recv(65536):
+                pass
+    assert server.http.get("/health").status_code == 200
+    assert server.stderr_file.read_text() == ""

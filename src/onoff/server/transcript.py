@@ -9,7 +9,6 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ class Transcript:
         """Open or make the file. `names`, if given, are the catalogue's, with which every file then begins."""
         self._file, self._names = file, names
         try:
-            self._descriptor, self._regular = self._opened()
+            self._descriptor = self._open()
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
                 try:
@@ -68,43 +67,35 @@ class Transcript:
         try:
             end = self._repair()
             data = _encoded(line)
-            if self._names and self._regular and end == 0 and "catalogue" not in line:
+            if self._names and end == 0 and "catalogue" not in line:
                 data = _encoded({"catalogue": self._names}) + data
             try:
                 if os.write(self._descriptor, data) != len(data):
                     raise OSError(errno.ENOSPC, "only a part of the line was written")
             except BaseException as error:
-                if self._regular:
-                    os.ftruncate(self._descriptor, end)
+                os.ftruncate(self._descriptor, end)
                 if isinstance(error, OSError):
                     error.filename = str(self._file)
                 raise
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _opened(self) -> tuple[int, bool]:
-        """A descriptor of the file, and whether it is one. A pipe that is full must not keep every reader waiting."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(self._file, flags, 0o600)
-        return descriptor, stat.S_ISREG(os.fstat(descriptor).st_mode)
+    def _open(self) -> int:
+        return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
 
     def _follow(self) -> None:
         """Begin a new file if ours was moved away or deleted: nobody would find what is written to it."""
-        if not self._regular:
-            return
         try:
             if os.path.samestat(os.stat(self._file), os.fstat(self._descriptor)):
                 return
         except FileNotFoundError:
             pass
         before = self._descriptor
-        self._descriptor, self._regular = self._opened()
+        self._descriptor = self._open()
         os.close(before)
 
     def _repair(self) -> int:
         """Cut off a last line that has no end, and return where the next one begins."""
-        if not self._regular:  # a pipe or a device has no end to look at
-            return 0
         end = os.lseek(self._descriptor, 0, os.SEEK_END)
         if end == 0 or os.pread(self._descriptor, 1, end - 1) == b"\n":
             return end
