@@ -32,9 +32,7 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 
 @asynccontextmanager
-async def proxied(
-    client: Client, longest: int = LONGEST
-) -> AsyncIterator[tuple[httpx.AsyncClient, RequestQueue]]:
+async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple[httpx.AsyncClient, RequestQueue]]:
     """The application over a client, asked as a local program asks."""
     async with client, RequestQueue(client, longest) as queue:
         urls = client.transport.urls if isinstance(client.transport, HttpTransport) else None

@@ -105,7 +105,7 @@ def test_a_head_or_a_trailer_without_end_is_refused(start, monkeypatch):
     monkeypatch.setattr(connection, "WAIT_SECONDS", 60)
 
     async def act(opened, _):
-        reader, writer = await opened()
+        _, writer = await opened()
         writer.write(start)
         sent = 0
         with contextlib.suppress(ConnectionError):

@@ -495,7 +495,9 @@ def damaged(body):
 HOSTILE = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@given(st.one_of(st.binary(max_size=200), damaged(Query(Catalogue(NAMES, 64).fingerprint, "0" * 32, 12, (0, 2)).encode())))
+@given(
+    st.one_of(st.binary(max_size=200), damaged(Query(Catalogue(NAMES, 64).fingerprint, "0" * 32, 12, (0, 2)).encode()))
+)
 @HOSTILE
 def test_any_bytes_get_either_the_frames_they_ask_for_or_a_problem(server, body):
     response = server.http.post("/v1/query", content=body, headers=JSON)

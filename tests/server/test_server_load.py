@@ -22,9 +22,9 @@ import httpx
 import pytest
 
 from onoff.server import limits
-from onoff.server.limits import AnswerSender, Deadlines, parts
 from onoff.server.app import Settings, create_app
 from onoff.server.frames import Board, Snapshot
+from onoff.server.limits import AnswerSender, Deadlines, parts
 from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Query

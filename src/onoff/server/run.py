@@ -1,4 +1,4 @@
-"""Running ASGI applications with uvicorn: the socket, one application in this process, and `onoff serve`'s processes."""
+"""Runs ASGI applications with uvicorn: one in this event loop (page, proxy), or `onoff serve` with its processes."""
 
 from __future__ import annotations
 
@@ -98,8 +98,9 @@ def _listening(family: int, place: Any) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL of a server that listens there."""
+    """The URL at which this machine reaches a server that listens there."""
     address, port = listening.getsockname()[:2]
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 

@@ -147,7 +147,7 @@ class Watcher:
     def _read(self, source: int, stamp: Stamp) -> bytes | None:
         """The content of a file, at most one byte more than fits. None if it is not the file that was at rest."""
         try:
-            # A link that was put there a moment ago is not followed, and a pipe does not keep us waiting for its writer.
+            # A link put there a moment ago is not followed, and a pipe does not keep us waiting for its writer.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(self._file(source), flags), "rb") as file:
                 if _stamp(os.fstat(file.fileno())) != stamp:

@@ -100,7 +100,9 @@ def proxy(
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
         if queue.full_sets_due:
-            which = "the next request is" if queue.full_sets_due == 1 else f"the next {queue.full_sets_due} requests are"
+            which = (
+                "the next request is" if queue.full_sets_due == 1 else f"the next {queue.full_sets_due} requests are"
+            )
             note(f"the proxy was killed, or a program got no message: {which} made ON for that")
 
     def ready(url: str) -> None:

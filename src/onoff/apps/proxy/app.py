@@ -1,4 +1,4 @@
-"""The proxy's application: the guard, then its own paths, then one step for each GET or HEAD of a source; and its run."""
+"""The proxy's application: the guard, then its own paths, then one step for each GET or HEAD of a source."""
 
 from __future__ import annotations
 
@@ -196,10 +196,10 @@ async def run(
         async with client:
             queue = RequestQueue(client)
             opened(queue)
-            async with served(Application(queue, urls), listening, limit):
-                async with queue:  # it ends first: uvicorn waits for the requests in it
-                    ready(url_of(listening))
-                    await stop.wait()
+            # The queue ends first: uvicorn waits for the requests in it.
+            async with served(Application(queue, urls), listening, limit), queue:
+                ready(url_of(listening))
+                await stop.wait()
 
 
 def is_loopback(host: str) -> bool:

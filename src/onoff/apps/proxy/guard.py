@@ -1,8 +1,8 @@
 """Who may use a server of this machine, the proxy or the page: its programs and its user, but no web page of others.
 
 A page of a hostile site, or a feed that a browser shows, can make the browser send requests here: as a picture, a form,
-a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). For the proxy each would
-be a step that the user has not made. Browsers tell such requests apart, and they are refused before anything is done:
+a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). For the proxy each
+would be a step that the user has not made. Browsers mark such requests, and they are refused before anything is done:
 
 - The host must be an address in digits or `localhost`. A name that somebody else controls is neither. Two kinds of
   digits also lead to this machine, but browsers leave `Sec-Fetch-Site` out there: 0.0.0.0, and 127.0.0.1 written as

@@ -107,7 +107,9 @@ class RequestQueue:
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        self.client.journal.note_all({GAP: "yes" if self._full_sets_due else "", FULL_SETS_DUE: str(self._full_sets_due)})
+        self.client.journal.note_all(
+            {GAP: "yes" if self._full_sets_due else "", FULL_SETS_DUE: str(self._full_sets_due)}
+        )
 
     @property
     def private(self) -> bool:

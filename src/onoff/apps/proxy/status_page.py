@@ -91,7 +91,6 @@ class StatusReporter:
         return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None
 
 
-
 def render(status: Status, path_of: Callable[[str], str | None], token: str) -> str:
     """The page. `path_of` gives the path of a source. `token` goes into the form: who sends it has seen the page."""
     parts = [
