@@ -24,7 +24,7 @@ import pytest
 from onoff.server import limits
 from onoff.server.app import Settings, create_app
 from onoff.server.frames import Board, Snapshot
-from onoff.server.limits import AnswerSender, Deadlines, parts
+from onoff.server.limits import AnswerSender, parts
 from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Query
@@ -301,7 +301,6 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
 
     async def run():
         sender = AnswerSender()
-        sender._deadlines = Deadlines(0.05)
         await asyncio.wait_for(sender.send(send, Snapshot(1, frames), frames), 60)
         assert sender._sending == {}
 

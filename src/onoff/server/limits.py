@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from starlette.requests import ClientDisconnect
@@ -38,76 +37,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
-class Deadlines:
-    """Cancels tasks that are late, at most `tick` seconds after their deadline.
-
-    One timer serves all tasks. A timer for each (`asyncio.timeout`) costs as much as all the rest of a query.
-    """
-
-    def __init__(self, tick: float) -> None:
-        self._tick = tick
-        self._due: dict[asyncio.Task[object], float] = {}
-        self._late: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, seconds: float) -> asyncio.Task[object]:
-        """Give the current task this many seconds. It must call `end` whatever happens."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("deadlines are for tasks")
-        self._due[task] = time.monotonic() + seconds
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._tick, self._look)
-        return task
-
-    def end(self, task: asyncio.Task[object]) -> None:
-        """Take the deadline of the current task away."""
-        del self._due[task]
-        self._late.discard(task)
-
-    def cancelled(self, task: asyncio.Task[object]) -> bool:
-        """Whether the `CancelledError` that the task has caught is ours; if so, it is taken back."""
-        if task not in self._late:
-            return False
-        task.uncancel()
-        return True
-
-    def cut(self, chosen: Callable[[asyncio.Task[object]], bool]) -> None:
-        """Cancel the chosen tasks now."""
-        for task in self._due:
-            if chosen(task):
-                self._cancel(task)
-
-    def _cancel(self, task: asyncio.Task[object]) -> None:
-        if task not in self._late:
-            self._late.add(task)
-            task.cancel()
-
-    def _look(self) -> None:
-        """Cancel what is late, and look again while anything is under way."""
-        now = time.monotonic()
-        self.cut(lambda task: now >= self._due[task])
-        self._timer = asyncio.get_running_loop().call_later(self._tick, self._look) if self._due else None
-
-
-class BodyReader:
-    """Reads bodies, and gives up on those that are not complete after `seconds` (or a quarter more)."""
-
-    def __init__(self, seconds: float = BODY_SECONDS) -> None:
-        self._seconds, self._deadlines = seconds, Deadlines(seconds / 4)
-
-    async def read(self, receive: Receive, limit: int) -> bytes:
-        """The whole body, or a `Problem` if it is longer than `limit` or not complete in time."""
-        task = self._deadlines.begin(self._seconds)
-        try:
+async def read_body(receive: Receive, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+    """The whole body of a request, or a `Problem` if it is longer than `limit` or not complete in time."""
+    try:
+        async with asyncio.timeout(seconds):
             return await _read(receive, limit)
-        except asyncio.CancelledError:
-            if not self._deadlines.cancelled(task):
-                raise
-            detail = f"The body was not complete within {self._seconds:g} seconds."
-            raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
-        finally:
-            self._deadlines.end(task)
+    except TimeoutError:
+        detail = f"The body was not complete within {seconds:g} seconds."
+        raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
 
 
 async def _read(receive: Receive, limit: int) -> bytes:
@@ -143,8 +80,7 @@ class AnswerSender:
     """
 
     def __init__(self) -> None:
-        self._deadlines = Deadlines(1.0)
-        self._sending: dict[asyncio.Task[object], Snapshot] = {}
+        self._sending: dict[asyncio.Timeout, Snapshot] = {}
 
     async def send(
         self, send: Send, snapshot: Snapshot, frames: Sequence[bytes], headers: Headers | None = None
@@ -157,21 +93,18 @@ class AnswerSender:
         if size <= WHOLE:
             await send({"type": "http.response.body", "body": b"".join(frames)})
             return
-        task = self._deadlines.begin(SECONDS + size / BYTES_PER_SECOND)
+        timeout = asyncio.timeout(SECONDS + size / BYTES_PER_SECOND)
         try:
-            self._sending[task] = snapshot
-            self._cut_the_oldest()
-            for part in parts(frames, PART):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except asyncio.CancelledError:
-            if not self._deadlines.cancelled(task):
-                raise
-            # The body ends early, which ends the connection.
+            async with timeout:
+                self._sending[timeout] = snapshot
+                self._cut_the_oldest()
+                for part in parts(frames, PART):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:  # the body ends early, which ends the connection
             log.info("an answer was not read in time and was broken off")
         finally:
-            del self._sending[task]
-            self._deadlines.end(task)
+            del self._sending[timeout]
 
     def _cut_the_oldest(self) -> None:
         """Break off the oldest answers while too many frames are kept for their sake alone."""
@@ -183,7 +116,9 @@ class AnswerSender:
             if held > ROUNDS * n:
                 break
             oldest = older
-        self._deadlines.cut(lambda task: self._sending[task].made < oldest)
+        for timeout, snapshot in self._sending.items():
+            if snapshot.made < oldest and not timeout.expired():
+                timeout.reschedule(0.0)
 
 
 class Document(Response):

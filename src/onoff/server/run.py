@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import logging
-import logging.config
 import multiprocessing
 import os
 import signal
@@ -51,15 +50,9 @@ FINISH_SECONDS = 5  # that requests under way have when the server stops
 STOP_SECONDS = 10.0  # then a process that has not ended is killed
 _RESTART_SECONDS = 0.5  # before a process that has died is replaced: it may die again at once
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed is an end, too
+_LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
-    "loggers": {"onoff": {"handlers": ["stderr"], "level": "INFO", "propagate": False}},
-}
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed is an end, too
 
 
 @contextmanager
@@ -161,7 +154,7 @@ def serve(
     `listening` is from `reserved`. When requests are answered, one line of JSON on stdout says where. A process that
     dies is replaced. Each makes its own `application`, which therefore must be a function of a module.
     """
-    logging.config.dictConfig(LOGGING)
+    logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
     limit = connection_limit()
     # Processes start afresh: an SQLite connection or a running thread must not be inherited by forking.
     context = multiprocessing.get_context("spawn")
@@ -228,7 +221,7 @@ def _work(
     application: Callable[[Settings], ASGIApp], settings: Settings, listening: socket.socket, limit: int, ready: Pipe
 ) -> None:
     """Answer requests in a process of its own."""
-    logging.config.dictConfig(LOGGING)
+    logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_answer(application(settings), listening, limit, ready))
 

@@ -1,7 +1,7 @@
 """Publishing from a directory: one file for each source. The directory is polled, which works on every file system.
 
 Only files of the directory itself are published. A symbolic link could lead to any file of the machine that the server
-may read: one that is there at the start is an error, one that is put there later is reported and left alone.
+may read: one that would name a source is an error, one that is put there later is reported and left alone.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from onoff.errors import OnoffError, StoreError
 from onoff.server.store import Store
-from onoff.wire import Catalogue
 
 LOOK_SECONDS = 0.25
 # A directory in which some file never rests must not hold up the others for longer than this.
@@ -30,40 +27,17 @@ Stamp = tuple[int, int, int, int]  # inode, size, time of the last change of the
 
 def source_names(directory: Path) -> tuple[str, ...]:
     """The files in a directory as names of sources, sorted. Hidden files are left out: programs write to them first."""
-    with _entries(directory) as entries:
-        visible = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
-        for entry in visible:
-            _refuse_link(entry)
-        return tuple(entry.name for entry in visible if entry.is_file(follow_symlinks=False))
-
-
-def check_files(directory: Path, catalogue: Catalogue) -> None:
-    """Refuse a directory with files that would never be published: links, and messages that are too long."""
-    with _entries(directory) as entries:
-        for entry in entries:
-            if entry.name not in catalogue.index:
-                continue
-            _refuse_link(entry)
-            size = entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
-            if size > catalogue.length:
-                raise OnoffError(
-                    f"{entry.path}: has {size} bytes, and the longest message of this store {catalogue.length}: "
-                    "shorten it, or start a new store with a larger --length"
-                )
-
-
-@contextmanager
-def _entries(directory: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     try:
         with os.scandir(directory) as entries:
-            yield entries
+            visible = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
     except OSError as error:
         raise OnoffError(f"{directory}: cannot be watched ({error.strerror})") from error
-
-
-def _refuse_link(entry: os.DirEntry[str]) -> None:
-    if entry.is_symlink():
-        raise OnoffError(f"{entry.path}: is a symbolic link, which --watch does not follow; put the file itself there")
+    for entry in visible:
+        if entry.is_symlink():
+            raise OnoffError(
+                f"{entry.path}: is a symbolic link, which --watch does not follow; put the file itself there"
+            )
+    return tuple(entry.name for entry in visible if entry.is_file(follow_symlinks=False))
 
 
 class Watcher:

@@ -66,7 +66,6 @@ def serve(
     from onoff.server.run import serve as run
     from onoff.server.store.streams import open_streams
     from onoff.server.transcript import Transcript
-    from onoff.server.watch import check_files
 
     target = _target(store)
     # A path that cannot be written is the operator's error, not the workers'.
@@ -74,8 +73,6 @@ def serve(
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
     with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
-        if watch is not None:
-            check_files(watch, opened.catalogue)
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()

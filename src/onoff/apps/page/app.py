@@ -25,7 +25,7 @@ from onoff.apps.page.world import World
 from onoff.apps.proxy.guard import refusal
 from onoff.errors import ChainError, OnoffError
 from onoff.model.chain import Chain
-from onoff.server.limits import BodyReader
+from onoff.server.limits import read_body
 from onoff.server.problems import Problem
 
 STATIC = Path(__file__).parent / "static"
@@ -103,7 +103,7 @@ def create_app(page: Page) -> ASGIApp:
 
     async def chain(request: Request) -> None:
         name = request.query_params.get("name", "")
-        await page.load(_parsed(name, await BodyReader().read(request.receive, UPLOAD_LIMIT)), name)
+        await page.load(_parsed(name, await read_body(request.receive, UPLOAD_LIMIT)), name)
 
     async def symmetric(request: Request) -> None:
         n, alpha = _numbers(await _json(request, n=int, alpha=float))
@@ -151,7 +151,7 @@ def _answering(page: Page, act: Act) -> Callable[[Request], Awaitable[Response]]
 async def _json(request: Request, **kinds: type) -> dict[str, Any]:
     """The body, with exactly these fields of these types."""
     try:
-        data = json.loads(await BodyReader().read(request.receive, BODY_LIMIT))
+        data = json.loads(await read_body(request.receive, BODY_LIMIT))
         return {name: kind(data[name]) if kind is float else _exactly(kind, data[name]) for name, kind in kinds.items()}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise OnoffError(f"the request must be JSON with {', '.join(kinds)}") from None

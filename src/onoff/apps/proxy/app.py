@@ -24,7 +24,7 @@ from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError
 from onoff.server.connection import connection_limit
-from onoff.server.limits import BodyReader
+from onoff.server.limits import read_body
 from onoff.server.problems import Problem
 from onoff.server.run import reserved, served, stop_event, url_of
 
@@ -77,7 +77,6 @@ class Application:
     def __init__(self, queue: RequestQueue, urls: Mapping[str, str] | None = None) -> None:
         self._queue, self._paths = queue, SourcePaths(queue.client.chain.names, urls)
         self._reporter, self._token = status_page.StatusReporter(queue), secrets.token_urlsafe()
-        self._bodies = BodyReader()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -147,10 +146,10 @@ class Application:
             case "GET" | "HEAD":
                 return Response("on\n" if self._queue.private else "off\n", 200, headers, "text/plain")
             case "PUT":
-                self._queue.switch(parse_switch(await self._bodies.read(request.receive, BODY_LIMIT)))
+                self._queue.switch(parse_switch(await read_body(request.receive, BODY_LIMIT)))
                 return Response(f"privacy is {'ON' if self._queue.private else 'OFF'}\n", 200, headers, "text/plain")
             case "POST":
-                form = parse_qs((await self._bodies.read(request.receive, BODY_LIMIT)).decode("utf-8", "replace"))
+                form = parse_qs((await read_body(request.receive, BODY_LIMIT)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):
                     return said(403, "use the switch on the proxy's page, or PUT")
                 self._queue.switch(parse_switch(form.get("privacy", [""])[0].encode()))
