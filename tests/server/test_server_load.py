@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import http.server
-import os
 import resource
 import secrets
 import shutil
 import socket
-import statistics
 import subprocess
-import sys
-import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -69,45 +65,10 @@ def healthy(url, address="127.0.0.1", timeout=60):
             return False
 
 
-class Trivial(http.server.BaseHTTPRequestHandler):
-    """The least that a server can do for a health check: what it takes is the machine's fault."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def trivial():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trivial) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def seconds(url):
-    """How long a health check takes that may take as long as it needs."""
-    began = time.monotonic()
-    assert healthy(url, timeout=120)
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "4"])
 def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
-    """13 of 13 checks are answered, as a rule within a second, or within ten times what a trivial server takes.
-
-    A busy machine makes both slow, and any single check. `benchmarks/bench_server.py` has the slowest of a quiet one.
-    """
-    with (
-        ServerProcess(tmp_path, "--workers", workers) as server,
-        trivial() as other,
-        idle(server.port, IDLE),
-    ):
-        ours, theirs = zip(*[(seconds(server.url), seconds(other)) for _ in range(13)], strict=True)
-    assert statistics.median(ours) < max(1, 10 * statistics.median(theirs)), (ours, theirs)
+    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
+        assert [healthy(server.url) for _ in range(13)] == [True] * 13
 
 
 def megabytes(pids):
@@ -189,61 +150,6 @@ def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notic
         assert not healthy(url)  # from the address that has too many
         assert [healthy(url, "127.0.0.2") for _ in range(13)] == [True] * 13
         assert len(server.workers()) == 1
-
-
-# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends;
-# at least so many are waited for.
-COUNT_REJECTED = """
-import select, socket, sys, time
-made = []
-for address in sys.argv[3:]:
-    for _ in range(40):
-        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=120, source_address=(address, 0)))
-began, ended = time.monotonic(), set()
-while time.monotonic() < began + (3 if len(ended) >= int(sys.argv[2]) else 60):
-    ended |= {one.fileno() for one in select.select(made, [], [], 0.1)[0]}
-print(len(ended))
-"""
-IN_A_NETWORK = """
-ip link set lo up
-for address in fd00:1::a fd00:1::b fd00:2::a; do ip -6 addr add $address/64 dev lo nodad; done
-"$HAPROXY" -db -f "$1" &
-until "$PYTHON" -c 'import socket; socket.create_connection(("::1", 8701))' 2>/dev/null; do sleep 0.1; done
-"$PYTHON" -c "$SCRIPT" 8701 16 fd00:1::a fd00:1::b
-"$PYTHON" -c "$SCRIPT" 8701 0 fd00:1::a fd00:2::a
-kill $!
-"""
-
-
-@pytest.mark.long
-@needs_haproxy
-def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
-    """Whoever has one IPv6 address as a rule has 2^64 of them."""
-    alone = ["unshare", "--map-root-user", "--net"]
-    if not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*alone, "true"], check=False).returncode:
-        pytest.skip("no network of our own can be made")
-    text = (EXAMPLES / "haproxy.cfg").read_text()
-    (tmp_path / "haproxy.cfg").write_text(text.replace("bind 127.0.0.1:8701", "bind [::1]:8701"))
-    words = {"HAPROXY": HAPROXY, "PYTHON": sys.executable, "SCRIPT": COUNT_REJECTED}
-    command = [*alone, "sh", "-c", IN_A_NETWORK, "sh", tmp_path / "haproxy.cfg"]
-    done = subprocess.run(
-        command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.stdout.split() == ["16", "0"], done.stderr
-
-
-@pytest.mark.long
-@needs_haproxy
-def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
-    with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
-        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
-        everyone = [*server.workers(), process.pid]
-        before = megabytes(everyone)
-        addresses = [f"127.0.0.{i}" for i in range(2, 7)]
-        with unread(server, port, UNREAD, addresses):
-            settled(server)
-            assert megabytes(everyone) - before < 150
-            assert healthy(f"http://127.0.0.1:{port}")
 
 
 def status_of(port, path):
