@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
     from onoff.errors import OnoffError
-    from onoff.logs.fitting import Fit, fit
-    from onoff.logs.following import follows
+    from onoff.logs.fit import Fit, fit
+    from onoff.logs.follow import follows
     from onoff.model.bounds import Bounds, bounds
     from onoff.model.chain import Chain
     from onoff.model.posterior import Posterior

@@ -15,7 +15,7 @@ from onoff.audit.joint import Effort, audit_joint, audit_mistaken, audit_switchi
 from onoff.audit.plan import audit_plan, plan_files
 from onoff.audit.real import audit_real, people, split
 from onoff.audit.transcript import Exhibits, audit_transcript, read_evidence
-from onoff.logs.following import follows
+from onoff.logs.follow import follows
 from oracles import random_chain
 
 STATUSES = (True, False, False)

@@ -16,7 +16,7 @@ from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.audit.transcript.reading import Line, read_notes
 from onoff.errors import LogError
 from onoff.everyday import Everyday
-from onoff.logs.following import follows
+from onoff.logs.follow import follows
 from oracles import random_chain
 
 CHAIN = random_chain("dense", 4, 2)

@@ -24,7 +24,7 @@ from onoff.audit.real import people as people_of
 from onoff.audit.real.replay import REAL, SIMULATED, Case, Rules, Score, attack, halves, leaks, replay, switched
 from onoff.audit.real.secondorder import STRENGTHS, SecondOrder, beliefs, counted, evidence
 from onoff.audit.setting import lags_of
-from onoff.logs.sequences import read
+from onoff.logs.read import read_sequences
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -333,10 +333,10 @@ def test_sequences_end_before_what_the_chain_does_not_have(tmp_path):
     file = tmp_path / "people"
     file.write_text("a b c a x b\n" + "a a b\n" + "b c b b c\n" * 3 + "a b c x a b\n" + "a x b c a b\n")
     chain = Chain([[0.0, 1.0, 0.0], [0.2, 0.0, 0.8], [0.5, 0.5, 0.0]], ["a", "b", "c"])
-    found = people_of(read(file, chain.names), chain, 3, 6)
+    found = people_of(read_sequences(file, chain.names), chain, 3, 6)
     assert [path.tolist() for path in found.paths] == [[0, 1, 2, 0]] + [[1, 2, 1]] * 3 + [[0, 1, 2]]
     assert (found.unknown, found.impossible) == (3, 4)
-    free = people_of(read(file), None, 3, 6)
+    free = people_of(read_sequences(file), None, 3, 6)
     assert free.names == ("a", "b", "c", "x")
     assert len(free.paths) == 7
 

@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onoff.logs.counting import count_sources, count_transitions
+from onoff.logs.options import FitOptions
+from onoff.logs.reading import Columns, choose, header, ticks_per_second
 
 import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
 from onoff.apps.cli.fit import parse_gap
 from onoff.errors import ChainError
-from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB
-from onoff.logs.options import FitOptions
-from onoff.logs.reading import Columns, choose, header, ticks_per_second
 from onoff.model.chainfile import read_counts
 from sampling import examples
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onoff.logs.access import is_access_log
+from onoff.logs.look import by_look
+from onoff.logs.reading import Columns, choose
 
 import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
-from onoff.logs.access import is_access_log
-from onoff.logs.look import by_look
-from onoff.logs.reading import Columns, choose
 
 ROOT = Path(__file__).parents[2]
 QUICK = {"lags": [1], "replicates": 0}

@@ -6,12 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+from onoff.logs.counting import count_sources, count_transitions
+from onoff.logs.reading import Columns
 
 import logkit
 from onoff import OnoffError
-from onoff.logs.counting import count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Spark
-from onoff.logs.reading import Columns
 
 pytestmark = pytest.mark.long  # a Java takes 20 seconds to start
 COLUMNS = Columns("user", "time", "source")

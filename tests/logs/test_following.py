@@ -9,14 +9,14 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from onoff.logs.following import bet
+from onoff.logs.predictors import Piece, predictors
 
 from clikit import call
 from onoff import Chain, OnoffError, follows, plan
 from onoff.client.journal import Journal
 from onoff.client.session import begin, finish
 from onoff.logs import following
-from onoff.logs.following import bet
-from onoff.logs.predictors import Piece, predictors
 from onoff.logs.requests import Requests, of_journal, of_log
 from onoff.plans.store import PlanStore
 from onoff.testing import chains

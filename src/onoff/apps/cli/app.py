@@ -17,7 +17,6 @@ from onoff.apps.cli import (
     estimate,
     fit,
     measure,
-    normalise,
     page,
     plan,
     play,
@@ -51,7 +50,6 @@ proxy.register(app)
 measure.register(app)
 urls.register(app)
 fit.register(app)
-normalise.register(app)
 check.register(app)
 estimate.register(app)
 rates.register(app)

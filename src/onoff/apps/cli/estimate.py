@@ -94,7 +94,7 @@ def _chain(file: Path, log: bool) -> Chain:
 
     if not log:
         return Chain.load(file)
-    from onoff.logs.fitting import fit
+    from onoff.logs.fit import fit
 
     made = fit(file, replicates=0)
     for words in made.report.notes:

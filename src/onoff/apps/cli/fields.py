@@ -64,7 +64,6 @@ FIT = {
     "held_out": "how well the chain predicts held-out users; null if nobody was held out",
     "second_eigenvalue": "its modulus: how slowly the chain forgets",
     "second_order_gain": "bits per transition that two requests back tell more than one, with its interval",
-    "second_order_unknown": "which condition failed if that is null",
     "misfit": "for both promises, what may leak at each lag if the true chain is another one in the 95 % region",
     "costs": "the outer bound at each lag, with its interval",
     "saving": "what OFF requests save at best",
@@ -268,7 +267,6 @@ FIELDS: dict[str, dict[str, str]] = {
 
 # Commands that print no result, and what they print instead.
 WITHOUT = {
-    "normalise": "a file, and a line about it",
     "proxy": "a line of JSON when it is ready",
     "serve": "a line of JSON when it is ready",
     "token": "the token",

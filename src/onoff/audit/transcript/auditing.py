@@ -28,7 +28,7 @@ from onoff.errors import OnoffError
 from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
-    from onoff.logs.following import Following
+    from onoff.logs.follow import Following
     from onoff.model.chain import Chain
     from onoff.plans.base import Plan
 
@@ -145,7 +145,7 @@ def audit_transcript(
     `client` says how queries are chosen: with our plans (the `exhibits`), openly while OFF, or among decoys. With the
     journal of ours, the rules of the client are checked too, whether its sets were drawn as the plans say, whether its
     choices follow the requests, and whether the plans are certified (`tried` draws are made of a race).
-    `other_journals` are those that the same client used beside. `following` is what `onoff.logs.following.follows` says
+    `other_journals` are those that the same client used beside. `following` is what `onoff.logs.follow.follows` says
     of the requests: everything here takes for granted that they follow the chain. In a `part` of a log the steps before
     and after it are not missed, nor are they judged. `seed` is of all random numbers: of strangers, orders and races.
     """

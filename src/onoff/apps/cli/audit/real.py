@@ -61,7 +61,7 @@ def real(
     """
     from onoff.apps.terminal import progress
     from onoff.audit.real import audit_real, people, split
-    from onoff.logs.sequences import read
+    from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
 
     wanted = parse_lags(lags)
@@ -75,7 +75,7 @@ def real(
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
     if sensitive is not None and promise == "both":
         raise OnoffError("--sensitive is for the everyday mode: add --promise past")
-    parts = split(people(read(sequences, names), given, min_length, max_length), given, users, seed)
+    parts = split(people(read_sequences(sequences, names), given, min_length, max_length), given, users, seed)
     if promise == "past":
         plans = [] if sensitive is not None else _plans(parts.chain, wanted, scheme)
         _past(parts, plans, sensitive, share, run, seed, as_json)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onoff.audit.transcript.publiclaw import LawTest
     from onoff.audit.transcript.repeats import Repeats
     from onoff.audit.transcript.verdict import Gain, Verdict
-    from onoff.logs.following import Following
+    from onoff.logs.follow import Following
 
 
 UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"

@@ -125,7 +125,7 @@ def _announced(
     from onoff.apps.terminal import progress
     from onoff.audit.transcript import audit_transcript
     from onoff.audit.transcript.reading import read_journal
-    from onoff.logs.following import follows
+    from onoff.logs.follow import follows
 
     chain = evidence.chain
     found = audit_transcript(
@@ -166,7 +166,7 @@ def _everyday(
     from onoff.apps.terminal import progress
     from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
     from onoff.everyday import Everyday
-    from onoff.logs.following import follows
+    from onoff.logs.follow import follows
 
     chain = evidence.chain
     found = audit_everyday_transcript(

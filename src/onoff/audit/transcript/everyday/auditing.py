@@ -35,7 +35,7 @@ from onoff.errors import OnoffError
 from onoff.types import Progress, Query, silent
 
 if TYPE_CHECKING:
-    from onoff.logs.following import Following
+    from onoff.logs.follow import Following
     from onoff.model.chain import Chain
 
 Engine = Callable[["Chain", Sequence[int]], Any]  # makes laws, as an exhibit: `onoff.everyday.Everyday.start`
