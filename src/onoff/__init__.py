@@ -28,7 +28,7 @@ _HOME = {
     "Bounds": "model.bounds",
     "Chain": "model.chain",
     "Client": "client.client",
-    "Fit": "logs.fitting",
+    "Fit": "logs.fit",
     "HttpTransport": "client.transport.web",
     "Message": "client.message",
     "OnoffError": "errors",
@@ -39,8 +39,8 @@ _HOME = {
     "bounds": "model.bounds",
     "connect": "client.connecting",
     "connect_sync": "client.synchronous",
-    "fit": "logs.fitting",
-    "follows": "logs.following",
+    "fit": "logs.fit",
+    "follows": "logs.follow",
     "plan": "plans.making",
 }
 

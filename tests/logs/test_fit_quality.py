@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from onoff.logs.resampling import intervals, replicated
 
 from onoff import Chain
 from onoff.logs import quality
+from onoff.logs.quality import intervals, replicated
 from onoff.model.bounds import outer_bound
 
 BUCKETS = 51

@@ -6,9 +6,9 @@ import struct
 import zipfile
 
 import pytest
-from onoff.logs.sequences import read
 
 from onoff import OnoffError
+from onoff.logs.read import read_sequences as read
 
 MSNBC = "% Different categories found in input file:\n\nfront news tech\n\n\n% Sequences:\n\n1 1 \n2 \n3 2 front\n"
 

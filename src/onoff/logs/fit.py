@@ -72,32 +72,34 @@ class FitOptions:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
-        texts = ("user", "time", "source", "time_format", "kind")
-        self._require("a word", *(name for name in texts if not isinstance(getattr(self, name), str | None)))
-        self._require("a word", *(name for name in ("spark", "memory") if not isinstance(getattr(self, name), str)))
-        self._require(
-            "True or False", *(name for name in ("one_user", "open_only") if not is_flag(getattr(self, name)))
-        )
+        for name in ("user", "time", "source", "time_format", "kind", "engine", "spark", "memory"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (value is None and name not in ("engine", "spark", "memory")):
+                self._refuse(name, "a word")
+        for name in ("one_user", "open_only"):
+            if not is_flag(getattr(self, name)):
+                self._refuse(name, "True or False")
+        for name in ("min_count", "seed", "replicates"):
+            if not is_whole(getattr(self, name)) and not (name == "replicates" and self.replicates is None):
+                self._refuse(name, "a whole number of at least 0")
         listed = isinstance(self.without, Sequence) and not isinstance(self.without, str)
         if not listed or not all(isinstance(name, str) for name in self.without):
-            self._require("a list of names", "without")
+            self._refuse("without", "a list of names")
         if self.gap is not None and not (is_number(self.gap) and self.gap > 0):
-            self._require("a number of seconds above 0", "gap")
+            self._refuse("gap", "a number of seconds above 0")
         if not (is_whole(self.top, 1) and self.top <= MOST):
-            self._require(f"a number of sources from 1 to {MOST}", "top")
-        whole = {"min_count": self.min_count, "seed": self.seed, "replicates": self.replicates or 0}
-        self._require("a whole number of at least 0", *(name for name, value in whole.items() if not is_whole(value)))
+            self._refuse("top", f"a number of sources from 1 to {MOST}")
         if not (is_number(self.smoothing) and 0 <= self.smoothing <= sys.float_info.max):
-            self._require("a finite number of at least 0", "smoothing")
+            self._refuse("smoothing", "a finite number of at least 0")
         if not (is_number(self.held_out) and 0 <= self.held_out < 1):
-            self._require("a share of at least 0 and below 1", "held_out")
+            self._refuse("held_out", "a share of at least 0 and below 1")
         lags = tuple(self.lags) if isinstance(self.lags, Iterable) else ()
         if not lags or not all(is_whole(lag, 1) for lag in lags):
-            self._require("a list of whole numbers of at least 1", "lags")
+            self._refuse("lags", "a list of whole numbers of at least 1")
         if self.kind is not None and self.kind not in FORMATS:
-            self._require(f"one of {', '.join(FORMATS)}", "kind")
+            self._refuse("kind", f"one of {', '.join(FORMATS)}")
         if self.engine not in ("duckdb", "spark"):
-            self._require("duckdb or spark", "engine")
+            self._refuse("engine", "duckdb or spark")
         if self.time_format is not None and self.engine != "duckdb":
             raise LogError("--time-format is read by DuckDB only: for Spark write the times in ISO 8601, or as seconds")
         object.__setattr__(self, "lags", lags)  # an iterator is gone through once
@@ -105,9 +107,8 @@ class FitOptions:
         if self.gap is not None:
             object.__setattr__(self, "gap", float(min(self.gap, sys.float_info.max)))  # whole numbers know no bound
 
-    def _require(self, what: str, *names: str) -> None:
-        for name in names:
-            raise LogError(f"{name} is {short(getattr(self, name))}: {what} is needed")
+    def _refuse(self, name: str, needed: str) -> None:
+        raise LogError(f"{name} is {short(getattr(self, name))}: {needed} is needed")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
 TICKS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 
+PIECE = 100  # words in a line: DuckDB reads lines of up to 2 MB
 EVENTS = Columns("user", "time", "source")
 ONE_SEQUENCE = Columns(None, None, "source")
 ACCESS = ("user", "time", "source", "address", "login", "target")
@@ -101,7 +102,7 @@ def open_log(file: Path, kind: str | None, directory: Path, open_only: bool = Fa
     if _write_sequences(plain, table) > 1:
         return Log(table, found, "parquet", EVENTS, tuple(notes))
     notes.append("every line has one word: all of them are taken to be one user's requests, in order")
-    return Log(table, found, "parquet", ONE_SEQUENCE, tuple(notes))
+    return Log(table, found, "parquet", replace(EVENTS, user=None, time="user"), tuple(notes))  # in the order of lines
 
 
 def unpack(file: Path, directory: Path) -> Path:
@@ -170,14 +171,13 @@ def _write_sequences(file: Path, target: Path) -> int:
 
     The user is the number of the sequence, from 0, and the time the place in it.
     """
-    lines = target.with_suffix(".lines")
-    longest, widest = 0, 1
+    pieces, longest = target.with_suffix(".pieces"), 0
     try:
-        with lines.open("w", encoding="utf-8") as out:
-            for words in read_sequences(file):
-                line = " ".join(words)
-                out.write(line + "\n")
-                longest, widest = max(longest, len(words)), max(widest, len(line))
+        with pieces.open("w", encoding="utf-8") as out:
+            for user, words in enumerate(read_sequences(file)):
+                for start in range(0, len(words), PIECE):
+                    out.write(f"{user} {start} {' '.join(words[start : start + PIECE])}\n")
+                longest = max(longest, len(words))
     except LogError:
         raise
     except OnoffError as error:
@@ -185,14 +185,11 @@ def _write_sequences(file: Path, target: Path) -> int:
     if not longest:
         raise LogError(f"{file}: there are no sequences in it")
     events = f"""
-        SELECT user, UNNEST(range(len(words))) AS time, UNNEST(words) AS source
-        FROM (
-            SELECT row_number() OVER () - 1 AS user, string_split(line, ' ') AS words
-            FROM {_scan_lines(lines, widest)}
-        )"""
+        SELECT piece[1]::BIGINT AS user, piece[2]::BIGINT + UNNEST(range(len(piece) - 2)) AS time,
+            UNNEST(piece[3:]) AS source
+        FROM (SELECT string_split(line, ' ') AS piece FROM {_scan_lines(pieces)})"""
     with closing(DuckDB("1GB", target.parent)) as engine, engine.explained(file):
         engine.connection.execute(f"COPY ({events}) TO {quoted(str(target))} (FORMAT parquet)")
-    lines.unlink()
     return longest
 
 
@@ -202,14 +199,15 @@ def _write_access(file: Path, target: Path) -> int:
     A line of another format is an error.
     """
     split = f"""
-        SELECT number, line, regexp_extract(line, {quoted(f"^(?:{LINE})$")}, {PARTS}) AS part
-        FROM (SELECT row_number() OVER () AS number, trim(line) AS line FROM {_scan_lines(file, 2**24)})
+        SELECT number, line, UNNEST(regexp_extract(line, {quoted(f"^(?:{LINE})$")}, {PARTS}))
+        FROM (SELECT row_number() OVER () AS number, trim(line) AS line FROM {_scan_lines(file)})
         WHERE line <> '' AND NOT regexp_full_match(line, {quoted(BESIDE)})"""
     requests = f"""
-        SELECT number, line, part.address, part.login, split_part(part.request, ' ', 2) AS target,
-            CASE WHEN login <> '-' THEN login ELSE trim(part.address || ' ' || part.agent) END AS user,
-            epoch(try_strptime(part.clock, {CLOCKS})) AS time, split_part(target, '?', 1) AS source,
-            part.request LIKE 'GET %' AND target <> '' AND part.status < '400' AS fetched
+        SELECT number, line, address, login,
+            split_part(request, ' ', 2) AS target, split_part(target, '?', 1) AS source,
+            CASE WHEN login <> '-' THEN login ELSE trim(address || ' ' || agent) END AS user,
+            epoch(try_strptime(clock, {CLOCKS})) AS time,
+            request LIKE 'GET %' AND target <> '' AND status < '400' AS fetched
         FROM ({split})"""
     with closing(DuckDB("1GB", target.parent)) as engine, engine.explained(file):
         engine.connection.execute(f"CREATE TEMP TABLE requests AS {requests}")
@@ -221,9 +219,9 @@ def _write_access(file: Path, target: Path) -> int:
     return int(left_out)
 
 
-def _scan_lines(file: Path, widest: int) -> str:
-    """Write DuckDB's table function for the lines of a text, of at most so many characters."""
-    form = f"auto_detect = false, header = false, delim = '', quote = '', escape = '', max_line_size = {4 * widest + 2}"
+def _scan_lines(file: Path) -> str:
+    """Write DuckDB's table function for the lines of a text."""
+    form = "auto_detect = false, header = false, delim = '', quote = '', escape = ''"
     return f"read_csv({pattern(file)}, columns = {{'line': 'VARCHAR'}}, {form})"
 
 
