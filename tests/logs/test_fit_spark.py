@@ -81,9 +81,3 @@ def test_names_are_data_for_both_engines_whatever_letters_they_have(spark, tmp_p
         assert count_sources(spark, (), 9, 1, names[:2]).left_out == tuple(sorted(names[:2]))
         found = count_transitions(spark, codes, len(names), None, None)
     assert logkit.as_counters(found, len(names)) == logkit.counted(rows, names)
-
-
-def test_an_address_where_no_spark_is_gives_one_error():
-    pytest.importorskip("pyspark", reason="PySpark is not installed (extra `spark`)")
-    with pytest.raises(OnoffError, match="Spark does not start at nonsense"):
-        Spark("nonsense")
