@@ -61,7 +61,7 @@ def test_a_list_with_one_request_in_a_line_is_one_users_sequence(tmp_path):
     expected = logkit.counted([("the user", str(t), name) for t, name in enumerate(WALK)], ["a", "b", "c"])
     assert found.counts.sum() == sum(expected["pairs"].values()) == len(WALK) - 1
     assert found.counts[0, 1] == sum(c for (_, i, j), c in expected["pairs"].items() if (i, j) == (0, 1))
-    assert any("every line has one word" in note for note in found.report.notes)
+    assert any("all rows are taken to be one user's" in note for note in found.report.notes)
 
 
 @pytest.mark.parametrize("rest", ["", f" {AGENT}"])
@@ -158,12 +158,12 @@ def test_dates_as_people_write_them_need_a_format_and_are_read_with_it(tmp_path,
     if "," in form:
         rows = [f'u,"{form.format(day)}",{"ab"[day % 2]}' for day in days]
     (tmp_path / "log.csv").write_text("\n".join(["user,time,source", *rows]) + "\n")
-    with pytest.raises(OnoffError, match=r"times cannot be read: .*; give --time-format"):
+    with pytest.raises(OnoffError, match=r"most times in 'time' cannot be read as ISO 8601.*; give --time-format"):
         fit(tmp_path / "log.csv", held_out=0, **QUICK)
     found = fit(tmp_path / "log.csv", held_out=0, time_format=written, **QUICK)
     assert found.counts.tolist() == [[0, 2], [3, 0]]  # b a b a b a, in the order of the days
     assert (found.report.out_of_order, found.report.missing_time) == (2, 0)
-    with pytest.raises(OnoffError, match=r"no time in .* has the format '%Y!'"):
+    with pytest.raises(OnoffError, match="cannot be read as %Y!"):
         fit(tmp_path / "log.csv", held_out=0, time_format="%Y!", **QUICK)
     with pytest.raises(OnoffError, match="by DuckDB only"):
         fit(tmp_path / "log.csv", engine="spark", time_format=written, **QUICK)

@@ -215,11 +215,12 @@ def _count(files: Sequence[Path], told: FitOptions, held: Mask, directory: Path,
         engine: Engine = DuckDB(told.memory, directory) if told.engine == "duckdb" else Spark(told.spark)
     with closing(engine), engine.explained(file):
         wanted = {"user": told.user, "time": told.time, "source": told.source}
-        columns, samples, guesses = choose_columns(log, engine, wanted, told.one_user, told.time_format)
+        samples = engine.samples(log.file, log.readable)
+        columns, guesses = choose_columns(wanted, list(samples), told.one_user, told.time_format)
         notes, ticks = [*log.notes, *guesses], 1
-        if told.gap is not None and (columns.time is None or log.kind == "text"):
+        if told.gap is not None and (columns.time is None or log.kind in ("text", "journal")):
             raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
-        if told.gap is not None and told.time_format is None and columns.time is not None and samples:
+        if told.gap is not None and told.time_format is None and columns.time is not None:
             ticks = ticks_per_second(columns.time, samples[columns.time])
         if ticks > 1:
             notes.append(f"the times in {columns.time!r} look like {TICKS[ticks]} and are taken for them")
@@ -261,8 +262,12 @@ def _with_all_names(file: Path, sources: Sources, names: tuple[str, ...] | None,
 
 def _check_rows(file: Path, sources: Sources, columns: Columns) -> None:
     """Columns that cannot be meant are refused here; a chain of them would look like any other."""
-    if sources.missing_time == sources.rows and columns.time_format is not None:
-        raise LogError(f"{file}: no time in {columns.time!r} has the format {columns.time_format!r}")
+    if 2 * sources.missing_time > sources.rows:
+        read_as = columns.time_format or "ISO 8601, or as a number of seconds"
+        raise LogError(
+            f"{file}: most times in {columns.time!r} cannot be read as {read_as}; give --time-format, such as "
+            "'%m/%d/%Y %H:%M' for 05/31/2024 14:00"
+        )
     if sources.rows in (sources.dropped_rows, sources.missing_source):
         raise LogError(f"{file}: no row has a user, a time and a source; are these the right columns?")
     events = sources.rows - sources.dropped_rows - sources.missing_source

@@ -81,7 +81,7 @@ def _check(file: Path, found: JournalRequests) -> None:
 
 
 def write_events(files: Sequence[Path], target: Path, open_only: bool) -> tuple[tuple[str, ...], list[str]]:
-    """Write the requests of journals, one after the other, as a CSV of one column; return all sources, and notes.
+    """Write the requests of journals, one after the other, as a CSV; return all sources, and notes.
 
     With `open_only` a request that was asked ON, or for a sensitive source, has no source there: it ends a sequence,
     and nothing is counted across. So does a row between two journals.
@@ -108,7 +108,8 @@ def write_events(files: Sequence[Path], target: Path, open_only: bool) -> tuple[
         )
         raise LogError(f"{', '.join(map(str, files))}: {why}")
     with target.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out).writerows([("source",), *((event,) for event in events)])
+        rows = (("the user", time, event) for time, event in enumerate(events))
+        csv.writer(out).writerows([("user", "time", "source"), *rows])
     notes = [f"{left_out} requests that were asked ON are left out"] if open_only else [PUBLIC]
     if open_only and hidden:
         notes.append(f"{hidden} requests for sensitive sources are left out: a chain is public, and would tell of them")

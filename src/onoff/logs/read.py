@@ -22,9 +22,9 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -34,7 +34,7 @@ from typing import IO, TextIO, cast
 from onoff.errors import LogError, OnoffError
 from onoff.files import only_member, reading
 from onoff.logs import journals
-from onoff.logs.engines import ISO, SECONDS, Columns, DuckDB, Engine, pattern, quoted
+from onoff.logs.engines import Columns, DuckDB, pattern, quoted
 
 FORMATS = ("csv", "json", "parquet", "text", "access")
 KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text", ".seq": "text"}
@@ -47,9 +47,6 @@ SOURCE = "source page url item itemid category channel product productid feed st
 TICKS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 
 PIECE = 100  # words in a line: DuckDB reads lines of up to 2 MB
-EVENTS = Columns("user", "time", "source")
-ONE_SEQUENCE = Columns(None, None, "source")
-ACCESS = ("user", "time", "source", "address", "login", "target")
 TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?"
 PARTS = ["address", "identity", "login", "clock", "request", "status", "size", "referrer", "agent"]  # of such a line
@@ -59,22 +56,20 @@ BESIDE = r"Serving HTTPS? on .*|Keyboard interrupt received.*|\S+ - - \[[^\]]+\]
 
 @dataclass(frozen=True)
 class Log:
-    """A log as a file that an engine can read.
+    """A log as a file that an engine can read: `readable` is the format of that file, and `kind` that of the log.
 
-    `readable` is the format of that file, and `kind` that of the log. `columns` are set if the file was made here, and
-    `names`, all sources, if the log tells them. `notes` say what was guessed.
+    `names` are all sources, if the log tells them.
     """
 
     file: Path
     kind: str
     readable: str
-    columns: Columns | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
 
 
 def open_log(file: Path, kind: str | None, directory: Path, open_only: bool = False, more: Sequence[Path] = ()) -> Log:
-    """Open a log of this kind, or of the one that its name or look says. A journal may be read with `more` of them.
+    """Open a log of this kind, or of the one that its name says. A journal may be read with `more` of them.
 
     Text, access logs and journals become a table in `directory` first. `open_only` leaves out what was asked ON, as
     journals know it.
@@ -83,7 +78,7 @@ def open_log(file: Path, kind: str | None, directory: Path, open_only: bool = Fa
     if kind is None and journals.is_journal(plain):
         table = directory / "requests.csv"
         names, notes = journals.write_events([plain, *more], table, open_only)
-        return Log(table, "journal", "csv", ONE_SEQUENCE, tuple(notes), names)
+        return Log(table, "journal", "csv", tuple(notes), names)
     if more:
         raise LogError(f"{file}: is no journal, and only journals are read together: join logs into one file first")
     if open_only:
@@ -91,18 +86,15 @@ def open_log(file: Path, kind: str | None, directory: Path, open_only: bool = Fa
     found = kind or KINDS.get(plain.suffix.lower())
     if found is None:
         raise LogError(f"{file}: the name does not say what the log is: say --format {', '.join(FORMATS)}")
-    notes = []
     table = directory / "events.parquet"
     if found == "access":
-        if left_out := _write_access(plain, table):
-            notes.append(f"lines left out: {left_out}. Nothing was fetched there (no GET, or an error)")
-        return Log(table, found, "parquet", EVENTS, tuple(notes))
-    if found != "text":
-        return Log(plain, found, found, None, tuple(notes))
-    if _write_sequences(plain, table) > 1:
-        return Log(table, found, "parquet", EVENTS, tuple(notes))
-    notes.append("every line has one word: all of them are taken to be one user's requests, in order")
-    return Log(table, found, "parquet", replace(EVENTS, user=None, time="user"), tuple(notes))  # in the order of lines
+        left_out = _write_access(plain, table)
+        note = f"lines left out: {left_out}. Nothing was fetched there (no GET, or an error)"
+        return Log(table, found, "parquet", (note,) if left_out else ())
+    if found == "text":
+        _write_sequences(plain, table)
+        return Log(table, found, "parquet")
+    return Log(plain, found, found)
 
 
 def unpack(file: Path, directory: Path) -> Path:
@@ -166,10 +158,11 @@ def _open_text(file: Path) -> Iterator[TextIO]:
             yield lines
 
 
-def _write_sequences(file: Path, target: Path) -> int:
-    """Write text sequences as a Parquet file of events, and return the length of the longest.
+def _write_sequences(file: Path, target: Path) -> None:
+    """Write text sequences as a Parquet file of events.
 
-    The user is the number of the sequence, from 0, and the time the place in it.
+    The user is the number of the sequence, from 0, and the time the place in it. If every line has one word, all of
+    them are one sequence.
     """
     pieces, longest = target.with_suffix(".pieces"), 0
     try:
@@ -188,9 +181,10 @@ def _write_sequences(file: Path, target: Path) -> int:
         SELECT piece[1]::BIGINT AS user, piece[2]::BIGINT + UNNEST(range(len(piece) - 2)) AS time,
             UNNEST(piece[3:]) AS source
         FROM (SELECT string_split(line, ' ') AS piece FROM {_scan_lines(pieces)})"""
+    if longest == 1:
+        events = f"SELECT user AS time, source FROM ({events})"
     with closing(DuckDB("1GB", target.parent)) as engine, engine.explained(file):
         engine.connection.execute(f"COPY ({events}) TO {quoted(str(target))} (FORMAT parquet)")
-    return longest
 
 
 def _write_access(file: Path, target: Path) -> int:
@@ -213,7 +207,7 @@ def _write_access(file: Path, target: Path) -> int:
         engine.connection.execute(f"CREATE TEMP TABLE requests AS {requests}")
         for number, line in engine.rows("SELECT number, line FROM requests WHERE time IS NULL ORDER BY number LIMIT 1"):
             raise LogError(f"{file}: line {number} is not that of a web access log: {line[:60]!r}; or say --format")
-        events = f"SELECT {', '.join(ACCESS)} FROM requests WHERE fetched ORDER BY number"
+        events = "SELECT user, time, source, address, login, target FROM requests WHERE fetched ORDER BY number"
         engine.connection.execute(f"COPY ({events}) TO {quoted(str(target))} (FORMAT parquet)")
         [(left_out,)] = engine.rows("SELECT COUNT(*) FILTER (WHERE NOT fetched) FROM requests")
     return int(left_out)
@@ -226,33 +220,14 @@ def _scan_lines(file: Path) -> str:
 
 
 def choose_columns(
-    log: Log, engine: Engine, wanted: Mapping[str, str | None], one_user: bool, time_format: str | None
-) -> tuple[Columns, Mapping[str, Sequence[object]], list[str]]:
-    """Choose the columns to use. Returns them, samples of them if there was a choice, and notes on what was guessed."""
-    if one_user and wanted["user"] is not None:
-        raise LogError("one user, or users told apart by a column? Give --one-user or --user, not both")
-    if log.columns is not None:
-        known = ACCESS if log.kind == "access" else ()
-        for role in ("user", "source"):
-            if wanted[role] is not None and wanted[role] not in known:
-                there = f"there are {', '.join(known)}" if known else "sequences have none; leave it out"
-                raise LogError(f"there is no column {wanted[role]!r} for --{role}: {there}")
-        user = None if one_user else wanted["user"] or log.columns.user
-        return replace(log.columns, user=user, source=wanted["source"] or log.columns.source), {}, []
-    samples = engine.samples(log.file, log.readable)
-    columns, notes = guess_columns(wanted, list(samples), one_user)
-    if columns.time is not None and time_format is None:
-        _refuse_unreadable_times(columns.time, samples[columns.time])
-    return replace(columns, time_format=time_format), samples, notes
-
-
-def guess_columns(
-    wanted: Mapping[str, str | None], names: Sequence[str], one_user: bool = False
+    wanted: Mapping[str, str | None], names: Sequence[str], one_user: bool = False, time_format: str | None = None
 ) -> tuple[Columns, list[str]]:
-    """Complete the columns asked for by guesses: by their names, and the source if only one is left.
+    """Complete the columns asked for by guesses: by their names, and the source if only one is left; with notes.
 
     Where no name says which column is the user, all rows are taken to be one user's.
     """
+    if one_user and wanted["user"] is not None:
+        raise LogError("one user, or users told apart by a column? Give --one-user or --user, not both")
     found = {role: name for role, name in wanted.items() if name is not None}
     for role, name in found.items():
         if name not in names:
@@ -266,7 +241,7 @@ def guess_columns(
             likely = free
         if role not in found and likely:
             found[role] = likely[0]
-            guessed.append(role)
+            guessed += [role] if likely[0] != role else []
     if "source" not in found:
         raise LogError(f"which column is the source? Say --source NAME: there are {', '.join(names)}")
     if len(set(found.values())) < len(found):
@@ -276,22 +251,7 @@ def guess_columns(
         notes.append("no column says who asked: all rows are taken to be one user's; --user NAME says otherwise")
     if "time" not in found:
         notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
-    return Columns(found.get("user"), found.get("time"), found["source"]), notes
-
-
-def _texts(values: Iterable[object]) -> list[str]:
-    return [str(value) for value in values if value not in (None, "")]
-
-
-def _refuse_unreadable_times(name: str, values: Sequence[object]) -> None:
-    """Rows without a time are left out; a column of which most cells cannot be read must not vanish so."""
-    known = _texts(values)
-    strange = [text for text in known if not re.fullmatch(f"{SECONDS}|{ISO}", text)]
-    if 2 * len(strange) > len(known):
-        raise LogError(
-            f"times cannot be read: {name!r} holds {strange[0]!r}; give --time-format, such as "
-            "'%m/%d/%Y %H:%M' for 05/31/2024 14:00 (ISO 8601 and seconds need none)"
-        )
+    return Columns(found.get("user"), found.get("time"), found["source"], time_format), notes
 
 
 def ticks_per_second(name: str, values: Sequence[object]) -> int:
@@ -299,7 +259,7 @@ def ticks_per_second(name: str, values: Sequence[object]) -> int:
 
     20240501 would be a second in 1970, and a gap of 30 minutes would span months: such numbers are refused.
     """
-    texts = _texts(values)
+    texts = [str(value) for value in values if value not in (None, "")]
     if texts and all(re.fullmatch(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{6})?", text) for text in texts):
         raise LogError(f"the times in {name!r} look like dates without hyphens: write 2024-05-01, or leave --gap out")
     numbers = []

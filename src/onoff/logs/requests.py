@@ -66,7 +66,8 @@ def of_log(
     with TemporaryDirectory(prefix="onoff-check-") as name:
         log = open_log(file, kind, Path(name))
         with closing(DuckDB("1GB", Path(name))) as engine, engine.explained(file):
-            columns, _, notes = choose_columns(log, engine, wanted, one_user, time_format)
+            names = list(engine.samples(log.file, log.readable))
+            columns, notes = choose_columns(wanted, names, one_user, time_format)
             engine.open(log.file, log.readable, columns)
             return _sequences(file, chain, engine.rows(ORDERED), (*log.notes, *notes))
 
