@@ -157,10 +157,10 @@ class StoresOnlyTheWanted(Client):
         await super().__aenter__()
         journal, finish = self.journal, self.journal.finish
 
-        def alone(state: State, members: list[Stored], size: int, attempts: int) -> None:
+        def alone(state: State, members: list[Stored], size: int) -> None:
             assert journal.state.pending is not None
             wanted = [each for each in members if each.source == journal.state.pending.request]
-            finish(state, wanted, size, attempts)
+            finish(state, wanted, size)
 
         journal.finish = alone  # type: ignore[method-assign, assignment]
         return self

@@ -79,6 +79,7 @@ def check_end(server, order):
     assert [bool(step.private) for step in steps] == STATUSES
     assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2]
     assert all(len(step.query) == len(NAMES) for step in steps if step.private)
+    check_numbers(order, steps)
     assert (state.step, state.lag, state.pending, state.unsettled) == (len(ITEMS), 2, None, 0)
     assert CHAIN.names[state.last] == "science"
     if order.get("promise") == "past":
@@ -91,6 +92,16 @@ def check_end(server, order):
     assert first == {i: (source, BODIES[source]) for i, (source, _, _) in enumerate(ITEMS)}
     assert [line["step"] for line in arrived] == sorted(line["step"] for line in arrived)
     server.check([tuple(step.query) for step in steps])
+
+
+def check_numbers(order, steps):
+    """With every drawn query there are the random numbers of its draw, and the digest of its law if it has a table."""
+    with closing(sqlite3.connect(f"file:{order['journal']}?mode=ro", uri=True)) as database:
+        rows = database.execute("SELECT numbers, law FROM steps ORDER BY step").fetchall()
+    has_law = "plans" in order or order.get("promise") == "past"
+    for step, (text, law) in zip(steps, rows, strict=True):
+        assert [number < bound for bound, number in json.loads(text)] == ([] if step.private else [True])
+        assert (law is not None) == (has_law and not step.private)
 
 
 def drawn_sets(order):

@@ -64,8 +64,8 @@ def connect_to_a_small_disk(path, honest=journalfile.connect):
     return database
 
 
-def keep_the_wanted_only(self, state, members, size, attempts, honest=Journal.finish):
-    honest(self, state, [each for each in members if each.source == self.state.pending.request], size, attempts)
+def keep_the_wanted_only(self, state, members, size, honest=Journal.finish):
+    honest(self, state, [each for each in members if each.source == self.state.pending.request], size)
 
 
 @pytest.fixture
@@ -210,7 +210,6 @@ def written(path, requests):
             lambda: journal.finish(
                 finish(journal.state),
                 [Stored(journal.state.step, x, 200, x, b"%03d" % x * (1 + x % 7)) for x in range(300)],
-                1,
                 1,
             ),
         ):

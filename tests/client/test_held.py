@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onoff.client import held
 from onoff.client.held import Entry, cache_size, kept
-from onoff.client.journalfile import MEMBERS
+from onoff.client.journalfile import SCHEMA
 from onoff.client.message import member_of
 from onoff.client.transport import Content
 from onoff.client.transport.validators import condition, type_of, version_of
@@ -60,7 +60,7 @@ SERVERS = [honest, marking, denying]
 def streamed(sets, wanted, server, limit, ask=None, keep=None):
     """What is on the wire of a client that wants these members of these sets: each set, and what it says is held."""
     database = sqlite3.connect(":memory:")
-    database.execute(MEMBERS)
+    database.executescript(SCHEMA)
     entries, wire = {}, []
     for step, (query, request) in enumerate(zip(sets, wanted, strict=True)):
         versions = held.versions(entries, query) if ask is None else ask(entries, query, request)

@@ -41,7 +41,7 @@ def make_step(path, request=1):
     state, pending = begin(journal.state, CHAIN, request, None, True, None)
     journal.begin(state, pending, cost=3.0)
     members = [Stored(state.step, x, 200, 7, b"message") for x in pending.query]
-    journal.finish(finish(journal.state), members, 100, 1)
+    journal.finish(finish(journal.state), members, 100)
     journal.close()
 
 
@@ -154,7 +154,7 @@ def test_what_happens_to_machines_is_no_reason_to_refuse(path, happen):
     state = journal.state
     if state.pending is not None:
         members = [Stored(state.step, x, 200, 7, b"m") for x in state.pending.query]
-        journal.finish(finish(state), members, 1, 1)
+        journal.finish(finish(state), members, 1)
     journal.close()
     make_step(path)
     assert steps_of(path) == 2 + (happen is rebooted)

@@ -201,7 +201,7 @@ def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
         )
 
 
-def test_a_journal_of_an_older_version_is_for_both(tmp_path):
+def test_a_journal_keeps_the_promise_that_it_was_made_for(tmp_path):
     journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue")
     journal.close()
     settings = Settings.of(tmp_path / "j", CHAIN, "http://127.0.0.1:1")
@@ -393,8 +393,8 @@ def written(path, wanted):
         made = past.begin(journal.state, start, start if journal.rows else None, wanted, ON, None)
         members = [Stored(journal.state.step, x, 200, x, b"%03d" % x) for x in range(150)]
         for act in (
-            lambda made=made: journal.begin(made.state, made.pending, 150.0, made.rows.as_dict()),
-            lambda members=members: journal.finish(finish(journal.state), members, 1, 1),
+            lambda made=made: journal.begin(made.state, made.pending, 150.0, rows=made.rows.as_dict()),
+            lambda members=members: journal.finish(finish(journal.state), members, 1),
         ):
             act()
             query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name"
@@ -474,8 +474,8 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
     assert [line["step"] for line in lines] == [i for i, private in enumerate(STATUSES) if not private]
     queries = queries_of(own.directory / "journal")
     for line in lines:
-        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law", "weights"]
-        assert (line["format"], line["version"]) == ("onoff-law", 1)
+        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law"]
+        assert (line["format"], line["version"]) == ("onoff-law", 2)
         assert list(queries[line["step"]]) in line["law"]["sets"]
         float.fromhex(line["charge"])
     state = Everyday.start(CHAIN, ["weather"])

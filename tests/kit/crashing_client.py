@@ -143,7 +143,7 @@ def connect(path, **options):
 class Pairs:
     """A plan for tests: the request and one other source by chance, so that a second draw would be seen."""
 
-    scheme, name, lag, cost = "pairs", "pairs, lag 1", 1, 2.0
+    scheme, name, lag, cost, law = "pairs", "pairs, lag 1", 1, 2.0, None
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain

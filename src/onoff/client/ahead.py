@@ -25,9 +25,10 @@ HELD = 0.5  # seconds: most chains of a hundred sources take less
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step, and its line for the record if one is kept."""
+    """A step, the digest of its law, and its line for the record if one is kept."""
 
     step: Step
+    law: str
     line: bytes | None
 
 

@@ -31,7 +31,7 @@ from onoff.client.checking import (
 )
 from onoff.client.grid import Grid, now
 from onoff.client.held import CACHE, cache_size
-from onoff.client.journal import COUNTED, Journal
+from onoff.client.journal import Journal
 from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.message import Message, delivered, member_of, message_of
 from onoff.client.promises import Both, Drawing, Past, checked_promise
@@ -173,7 +173,6 @@ class Client:
             )  # fmt: skip
             check_learning(self._opened, self.learns, self.chain.names)
             self._gap = self._opened.recall(GAP) == "yes"
-            self._count(self._opened)
             self._drawing = self._kept_promise(self._opened)
             if self._settings is not None:
                 self._settings.note(self._opened)
@@ -205,12 +204,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: it was not entered."""
-
-    def _count(self, journal: Journal) -> None:
-        """Note in an older journal that sendings are counted from here on. Until then those of one run were."""
-        if journal.recall(COUNTED) is None:
-            with contextlib.suppress(JournalError):  # an auditor may ask about it: no reason to stop
-                journal.note(COUNTED, str(journal.state.step + (journal.state.pending is not None)))
 
     def _kept_promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
@@ -382,13 +375,12 @@ class Client:
         async def send() -> Answer:
             nonlocal sendings
             if sendings:
-                with contextlib.suppress(JournalError):  # an auditor may ask about it: no reason to stop
-                    journal.sending_again()
+                journal.sending_again()
             sendings += 1
             return await self.transport.fetch(journal.stream, step, on_wire, named)
 
         try:
-            answer, attempts = await self._grid.ended_at_a_point(self._retried(send), called, self.delay)
+            answer = await self._grid.ended_at_a_point(self._retried(send), called, self.delay)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise
@@ -396,7 +388,7 @@ class Client:
             member_of(step, source, content, held.get(source))
             for source, content in zip(query, answer.contents, strict=True)
         ]
-        journal.finish(session.finish(journal.state), members, answer.size, attempts)
+        journal.finish(session.finish(journal.state), members, answer.size)
         await drawing.hold()
         self._grid.restart()  # only from here on may anything depend on which member was wanted
         wanted = members[query.index(pending.request)]
@@ -404,11 +396,11 @@ class Client:
             self.chain.names, wanted, pending.query, pending.private, pending.private and not pending.asked_private
         )
 
-    async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> tuple[Result, int]:
-        """Call until it works, and return the result and how often it was called. Pauses depend on the attempt only."""
+    async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
+        """Call until it works, and return the result. Pauses depend on the attempt only."""
         for attempt in range(1, self.attempts + 1):
             try:
-                return await ask(), attempt
+                return await ask()
             except Unavailable:
                 if attempt == self.attempts:
                     raise

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     @property
     def size(self) -> int:
         """What it counts toward the limit: the bytes that a server chose."""
-        return self.length + len(self.version or "") + len(self.content_type or "")
+        return self.length + len(self.version or "")
 
 
 Entries = dict[int, Entry]  # by source
@@ -68,11 +68,6 @@ def kept(entries: Iterable[Entry], limit: int) -> set[int]:
     sizes = sorted((entry.size, entry.source) for entry in entries if entry.version is not None)
     totals = accumulate(size for size, _ in sizes)
     return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
-
-
-def named(entries: Entries) -> set[int]:
-    """The sources of which a query would name the version."""
-    return {source for source, entry in entries.items() if entry.version is not None}
 
 
 def versions(entries: Entries, query: Iterable[int]) -> tuple[str | None, ...]:
@@ -118,18 +113,6 @@ def store(database: sqlite3.Connection, entries: Entries, members: Sequence[Stor
         if m.source in received
     ]
     database.executemany(f"INSERT OR REPLACE INTO members ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-    return after
-
-
-def shrink(database: sqlite3.Connection, entries: Entries, newest: Sequence[int], limit: int) -> Entries:
-    """Forget what does not fit a limit that has changed; `newest` is the set of the newest answer, which stays."""
-    stay = kept(entries.values(), limit)
-    after = {
-        source: entry if source in stay else entry._replace(version=None)
-        for source, entry in entries.items()
-        if source in stay or source in newest
-    }
-    _forget(database, entries, after, {})
     return after
 
 

@@ -29,11 +29,9 @@ from onoff.client.held import CACHE, Entries, Held
 from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
 from onoff.client.session import Pending, State
 from onoff.client.snapshot import check_promise, promise_in
-from onoff.client.stored import StepRow, Stored, Totals, last_asked, step_rows, totals_of
+from onoff.client.stored import StepRow, Stored, Totals, last_asked, numbers_text, step_rows, totals_of
 from onoff.client.witness import Witness
 from onoff.errors import AFRESH, JournalError, JournalLocked, NotOpen
-
-COUNTED = "sendings since"  # the note of the step from which on `attempts` counts every sending, for auditors
 
 
 class Journal:
@@ -76,15 +74,12 @@ class Journal:
                 meta = self._checked(chain, catalogue, promise, sensitive)
                 self._witness = Witness(meta["identity"])
                 self._check_newest(meta)
-                if meta["version"] != str(VERSION):
-                    meta = journalfile.bring_up_to_date(self._database, meta, self._sum_of_held)
                 self.state = State.from_dict(json.loads(meta["state"]))
                 self.promise, self.sensitive = promise_in(meta)
                 self.rows = journalfile.read_rows(self._database, meta)
                 self.stream = meta["identity"]  # the random name under which its queries go out
                 self._entries = self._checked_held(meta)
                 self._seen = traffic.read_seen(self._database)
-                self._shrink()
             except BaseException:
                 self.close()
                 raise
@@ -101,17 +96,29 @@ class Journal:
         with self._open() as database:
             return held.read_bodies(database, self._entries, sources)
 
-    def begin(self, state: State, pending: Pending, cost: float, rows: dict[str, Any] | None = None) -> None:
-        """Put a drawn query on disk, before it goes on the wire, and with it the rows after it."""
+    def begin(
+        self,
+        state: State,
+        pending: Pending,
+        cost: float,
+        numbers: Sequence[tuple[int, int]] = (),
+        law: str | None = None,
+        rows: dict[str, Any] | None = None,
+    ) -> None:
+        """Put a drawn query on disk, before it goes on the wire, with what it was drawn from and the rows after it.
+
+        `numbers` are the (bound, number) pairs of the draw, and `law` is the digest of its law: an auditor draws again.
+        """
         row = (
             *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
-            *(json.dumps(pending.query), pending.request, pending.next, cost, _pad(pending.request, pending.next)),
+            *(json.dumps(pending.query), pending.request, pending.next, cost, numbers_text(numbers), law),
+            _pad(pending.request, pending.next),
         )
         try:
             with self._transaction(state) as database:
                 database.execute(
-                    "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, pad) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, numbers, "
+                    "law, pad, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
                     row,
                 )
                 if rows is not None:
@@ -125,9 +132,9 @@ class Journal:
     def sending_again(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
         with self._transaction(self.state) as database:
-            database.execute("UPDATE steps SET attempts = COALESCE(attempts, 1) + 1 WHERE step = ?", (self.state.step,))
+            database.execute("UPDATE steps SET attempts = attempts + 1 WHERE step = ?", (self.state.step,))
 
-    def finish(self, state: State, members: Sequence[Stored], size: int, attempts: int) -> None:
+    def finish(self, state: State, members: Sequence[Stored], size: int) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
         All members are written, in the order of the answer, except those that are there unchanged. What else was held
@@ -140,10 +147,11 @@ class Journal:
                 if entries != self._entries:
                     self._sum_up(database, entries)
                 seen, changed, changed_bytes = traffic.see(database, self._seen, members, entries)
+                received = [(m.source, m.version, len(m.body)) for m in members if not m.unchanged]
                 database.execute(
-                    "UPDATE steps SET bytes = ?, attempts = MAX(COALESCE(attempts, 1), ?), changed = ?, "
-                    "changed_bytes = ? WHERE step = ?",
-                    (size, attempts, json.dumps(changed), changed_bytes, state.step - 1),
+                    "UPDATE steps SET bytes = ?, changed = ?, changed_bytes = ?, received = ?, cache = ? "
+                    "WHERE step = ?",
+                    (size, json.dumps(changed), changed_bytes, json.dumps(received), self._limit, state.step - 1),
                 )
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
@@ -249,24 +257,8 @@ class Journal:
                 raise DamagedError("the pending query names what is not held")
         return entries
 
-    def _shrink(self) -> None:
-        """Forget what does not fit the limit, unless a pending query names it: then that is done at its end."""
-        if self.state.pending is not None:
-            return
-        last = next(iter(self.steps(since=self.state.step - 1)), None)
-        newest = () if last is None else last.query
-        if held.kept(self._entries.values(), self._limit) != held.named(self._entries):
-            with self._transaction(self.state) as database:
-                entries = held.shrink(database, self._entries, newest, self._limit)
-                self._sum_up(database, entries)
-            self._entries = entries
-
     def _sum_up(self, database: sqlite3.Connection, entries: Entries) -> None:
         database.execute("UPDATE meta SET value = ? WHERE key = 'held'", (held.entries_digest(entries),))
-
-    def _sum_of_held(self) -> str:
-        with self._open() as database:
-            return held.entries_digest(held.read_all(database))
 
     def _seal(self, number: int, identity: str) -> None:
         """Write beside the journal, and for its witness, which one it is and which transaction is its newest."""
@@ -309,8 +301,7 @@ class Journal:
             "inode": str(unfinished.stat().st_ino),
             "transaction": str(start),
             "state": _state_text(state),
-            f"note {COUNTED}": "0",
-            "notes": journalfile.notes_digest({COUNTED: "0"}),
+            "notes": journalfile.notes_digest({}),
             "held": held.entries_digest({}),
             **journalfile.promise_of(promise, sensitive),
         }

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,64 +18,35 @@ from typing import Any
 from onoff.errors import AFRESH, JournalError
 from onoff.files import reason
 
-VERSION = 4
+VERSION = 5
 # All members of the newest answer are kept, by their source, not only the wanted one: what is written in a step, how
-# long that takes and whether it fails must not depend on which was wanted. `pad` makes up for the digits of sources.
-MEMBERS_3 = """
-CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
-    round INTEGER, body BLOB NOT NULL) STRICT;
-"""
-# Those of earlier answers are there too, as long as they are held: see `onoff.client.held`. The body is the last
-# column, so that the others are read without it.
-MEMBERS = """
-CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
-    round INTEGER, content_type TEXT, version TEXT, body BLOB NOT NULL) STRICT;
-"""
-# The last body of each source, as far as `onoff status` must know it: see `onoff.client.traffic`. It holds no secret.
-SEEN = """
-CREATE TABLE seen (source INTEGER PRIMARY KEY, size INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
-"""
-# For the promise `past`: what queries so far tell in every context, after the newest one. One row; it holds no secret.
-EVERYDAY = """
-CREATE TABLE everyday (one INTEGER PRIMARY KEY CHECK (one = 1), rows TEXT NOT NULL) STRICT;
-"""
-SCHEMA = f"""
+# long that takes and whether it fails must not depend on which was wanted. Those of earlier answers are there too, as
+# long as they are held (`onoff.client.held`). The body is the last column, so that the others are read without it.
+#
+# `pad` makes up for the digits of sources. `seen` is the last body of each source, as far as `onoff status` must know
+# it (`onoff.client.traffic`). `everyday` has one row, for the promise `past`: what queries so far tell in every
+# context, after the newest one. Neither of the two holds a secret.
+#
+# For auditors: `numbers` and `law` are what the query was drawn from (`onoff.client.stored.numbers_text`,
+# `onoff.client.laws`); `received` is [[source, version, bytes], ...] of the members that arrived whole, in the order of
+# the answer, and `cache` the limit under which they were then held.
+SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
-    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER,
-    cost REAL NOT NULL, bytes INTEGER, attempts INTEGER, pad TEXT NOT NULL DEFAULT '', changed TEXT,
-    changed_bytes INTEGER
+    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER NOT NULL, next INTEGER, cost REAL NOT NULL,
+    numbers TEXT NOT NULL, law TEXT, pad TEXT NOT NULL, attempts INTEGER NOT NULL,
+    bytes INTEGER, changed TEXT, changed_bytes INTEGER, received TEXT, cache INTEGER
 ) STRICT;
-{MEMBERS}
-{EVERYDAY}
-{SEEN}
+CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL,
+    round INTEGER, content_type TEXT, version TEXT, body BLOB NOT NULL) STRICT;
+CREATE TABLE everyday (one INTEGER PRIMARY KEY CHECK (one = 1), rows TEXT NOT NULL) STRICT;
+CREATE TABLE seen (source INTEGER PRIMARY KEY, size INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
 """
-# Version 1 kept the wanted message alone, and did not sum up the notes.
-FROM_VERSION_1 = f"""
-{MEMBERS_3}
-INSERT INTO members SELECT source, step, status, round, body FROM message;
-DROP TABLE message;
-ALTER TABLE steps ADD COLUMN pad TEXT NOT NULL DEFAULT '';
-"""
-FROM_VERSION_2 = EVERYDAY  # which knew one promise
-# Version 3 held nothing of earlier answers.
-FROM_VERSION_3 = f"""
-ALTER TABLE members RENAME TO older;
-{MEMBERS}
-INSERT INTO members SELECT source, step, status, round, NULL, NULL, body FROM older;
-DROP TABLE older;
-{SEEN}
-ALTER TABLE steps ADD COLUMN changed TEXT;
-ALTER TABLE steps ADD COLUMN changed_bytes INTEGER;
-"""
-OLDER = {"1": FROM_VERSION_1 + FROM_VERSION_2 + FROM_VERSION_3, "2": FROM_VERSION_2 + FROM_VERSION_3}
-OLDER["3"] = FROM_VERSION_3
-SUMMED_1 = ("version", "chain", "catalogue", "identity", "inode", "transaction", "state")
-SUMMED_2 = (*SUMMED_1, "notes")
-SUMMED_3 = (*SUMMED_2, "promise", "sensitive", "rows")
-SUMMED = (*SUMMED_3, "held")
-SUMS = {"1": SUMMED_1, "2": SUMMED_2, "3": SUMMED_3, str(VERSION): SUMMED}
+SUMMED = (
+    "version", "chain", "catalogue", "identity", "inode", "transaction", "state", "notes", "promise", "sensitive",
+    "rows", "held",
+)  # fmt: skip
 KEEP = "The journal is not to blame: keep it, mend that and try again. No new query was sent"
 IDENTITY = re.compile("[0-9a-f]{32}")
 
@@ -156,28 +127,6 @@ def check_is_journal(path: Path) -> None:
         raise JournalError(f"{path}: is not a journal; name another file")
 
 
-def bring_up_to_date(database: sqlite3.Connection, meta: dict[str, str], held: Callable[[], str]) -> dict[str, str]:
-    """Make an older journal that was checked, and says this of itself, one of this version, all or nothing.
-
-    Return what it then says of itself; `held` sums up what it holds once its tables are of this version.
-    """
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in OLDER[meta["version"]].split(";"):
-            database.execute(statement)
-        new = {**promise_of("both"), **meta, "version": str(VERSION), "notes": notes_digest(notes_of(meta))}
-        new["held"] = held()
-        new["checksum"] = checksum(new)
-        rows = [(key, new[key]) for key in (*SUMMED, "checksum")]
-        database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-    return new
-
-
 def read_meta(database: sqlite3.Connection) -> dict[str, str]:
     """All keys and notes."""
     return dict(database.execute("SELECT key, value FROM meta").fetchall())
@@ -188,9 +137,11 @@ def notes_of(meta: dict[str, str]) -> dict[str, str]:
 
 
 def check_version(path: Path, meta: dict[str, str]) -> None:
-    """Refuse what another version has written. It cannot be read here, but it is not damaged."""
-    if meta["version"] not in SUMS:
-        raise JournalError(f"{path}: version {meta['version']} of the journal is not known here; upgrade onoff")
+    """Refuse what another version of onoff has written. It cannot be read here, but it is not damaged."""
+    if meta["version"] != str(VERSION):
+        raise JournalError(
+            f"{path}: is a journal of version {meta['version']}, and only version {VERSION} can be used: {AFRESH}"
+        )
 
 
 def check_sums(meta: dict[str, str]) -> None:
@@ -198,9 +149,9 @@ def check_sums(meta: dict[str, str]) -> None:
 
     SQLite itself does not notice a digit that has changed.
     """
-    if meta["checksum"] != checksum(meta, SUMS[meta["version"]]):
+    if meta["checksum"] != checksum(meta):
         raise DamagedError("its checksum does not match")
-    if meta["version"] != "1" and meta["notes"] != notes_digest(notes_of(meta)):
+    if meta["notes"] != notes_digest(notes_of(meta)):
         raise DamagedError("the checksum of its notes does not match")
     if IDENTITY.fullmatch(meta["identity"]) is None:
         raise DamagedError("its identity is not one")
@@ -213,8 +164,6 @@ def promise_of(promise: str, sensitive: Sequence[int] = ()) -> dict[str, str]:
 
 def read_rows(database: sqlite3.Connection, meta: dict[str, str]) -> dict[str, Any] | None:
     """The rows after the newest query; None if there are none. They must be what was written."""
-    if meta["version"] in ("1", "2"):
-        return None
     row = database.execute("SELECT rows FROM everyday").fetchone()
     text = None if row is None else row[0]
     if meta["rows"] != rows_digest(text):
@@ -227,8 +176,8 @@ def rows_digest(text: str | None) -> str:
     return hashlib.sha256((text or "").encode()).hexdigest()
 
 
-def checksum(meta: dict[str, str], keys: tuple[str, ...] = SUMMED) -> str:
-    return hashlib.sha256(json.dumps([meta[key] for key in keys]).encode()).hexdigest()
+def checksum(meta: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps([meta[key] for key in SUMMED]).encode()).hexdigest()
 
 
 def notes_digest(notes: dict[str, str]) -> str:

@@ -14,12 +14,14 @@ from onoff.client import past, session
 from onoff.client.ahead import Ahead, NothingAhead, Prepared
 from onoff.client.journal import Journal
 from onoff.client.journalfile import DamagedError, explained
+from onoff.client.laws import plan_digest, step_digest
 from onoff.client.record import append, law_line
-from onoff.client.session import Pending
+from onoff.client.session import Numbers, Pending
 from onoff.errors import OnoffError, SessionError
 from onoff.everyday import Everyday
 from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
+from onoff.model.powers import one_thread
 from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
@@ -71,10 +73,16 @@ class Both(NothingAhead):
         before = self._journal.state
         lag = session.next_lag(before, following, private)
         plan = self._planner.best(lag) if lag else None
-        drawn, _ = session.begin(before, self._chain, request, following, private, plan, self._randbelow)
+        numbers, law = Numbers(self._randbelow), None
+        drawn, _ = session.begin(before, self._chain, request, following, private, plan, numbers)
+        if plan is not None:
+            assert before.last is not None
+            assert following is not None
+            law = plan_digest(plan, before.last, following, lag)
         state = self._journal.asking(drawn)
         assert state.pending is not None
-        self._journal.begin(state, state.pending, self._everything() if plan is None else plan.cost)
+        cost = self._everything() if plan is None else plan.cost
+        self._journal.begin(state, state.pending, cost, numbers.noted, law)
         return state.pending
 
     def _everything(self) -> float:
@@ -132,14 +140,16 @@ class Past:
             append(self._record, self._ready.line)
         step = None if self._ready is None else self._ready.step
         request = self._chain.index(source)
-        made = past.begin(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
+        numbers, law = Numbers(self._randbelow), None if self._ready is None else self._ready.law
+        made = past.begin(self._journal.state, self._start, self._rows, request, private, step, numbers)
         state = self._journal.asking(made.state)
         assert state.pending is not None
         lengths = None if self._weighing is None else self._weighing.lengths
         everything = float(self._chain.n) if lengths is None else math.fsum(lengths)
         cost = everything if step is None else step.cost_in(lengths)
         try:
-            self._journal.begin(state, state.pending, cost, None if made.rows is None else made.rows.as_dict())
+            rows = None if made.rows is None else made.rows.as_dict()
+            self._journal.begin(state, state.pending, cost, numbers.noted, law, rows)
         finally:
             # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
             # rows that are older than the context would tell something about the context.
@@ -163,9 +173,10 @@ class Past:
 
     def _prepared(self, rows: Everyday, number: int) -> Prepared:
         weights = None if self._weighing is None else self._weighing.after(gaps(self._asked, number, self._chain.n))
-        step = rows.prepare(weights)
-        line = None if self._record is None else law_line(self._journal.stream, number, step, self._weighing)
-        return Prepared(step, line)
+        with one_thread():  # a second thread of the linear algebra would only wait, awake
+            step = rows.prepare(weights)
+        line = None if self._record is None else law_line(self._journal.stream, number, step)
+        return Prepared(step, step_digest(step), line)
 
 
 def gaps(asked: Mapping[int, int], number: int, n: int) -> list[int]:

@@ -2,13 +2,12 @@
 
 One JSON object a line. It holds no secret: no request, no context, no query.
 
-    {"format": "onoff-law", "version": 1, "stream": hex, "step": t, "place": [...], "joined": [...], "charge": hex,
-     "law": {...}, "weights": {...}}
+    {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "charge": hex,
+     "law": {...}}
 
 `place`, `joined` and `charge` are those of the state in which the step was prepared (`onoff.everyday.Everyday`), and
-`law` is `Step.as_dict`. `weights` are lengths and chances of changes, from which the weights of the law follow
-(`onoff.plans.lengths.Weighing`); null if messages are counted. A step that was recorded but not begun, because the
-client was killed, is recorded again: the last line of a step counts.
+`law` is `Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the
+last line of a step counts.
 """
 
 from __future__ import annotations
@@ -25,26 +24,24 @@ from onoff.files import told
 
 if TYPE_CHECKING:
     from onoff.everyday import Step
-    from onoff.plans.lengths import Weighing
 
 BLOCK = 1 << 16
 PATIENCE = 5.0  # seconds for the lock of another program
 HEAD = b'{"format": "onoff-law", '  # how every line begins
 
 
-def law_line(stream: str, number: int, step: Step, weighing: Weighing | None = None) -> bytes:
+def law_line(stream: str, number: int, step: Step) -> bytes:
     """The line of a prepared step."""
     state = step.state
     line = {
         "format": "onoff-law",
-        "version": 1,
+        "version": 2,
         "stream": stream,
         "step": number,
         "place": list(state.place),
         "joined": list(state.joined),
         "charge": state.charge.hex(),
         "law": step.as_dict(),
-        "weights": None if weighing is None else weighing.as_dict(),
     }
     return json.dumps(line).encode() + b"\n"
 

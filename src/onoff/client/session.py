@@ -43,6 +43,19 @@ class Pending:
             object.__setattr__(self, "held", (None,) * len(self.query))
 
 
+class Numbers:
+    """Random numbers for one draw. Every (bound, number) is noted in its order, so that an auditor can draw again."""
+
+    def __init__(self, randbelow: RandBelow) -> None:
+        self._randbelow = randbelow
+        self.noted: list[tuple[int, int]] = []
+
+    def __call__(self, bound: int) -> int:
+        number = self._randbelow(bound)
+        self.noted.append((bound, number))
+        return number
+
+
 @dataclass(frozen=True)
 class State:
     """What the client must remember between steps, and nothing else.
@@ -75,8 +88,7 @@ class State:
     def from_dict(cls, data: dict[str, Any]) -> State:
         pending = data["pending"]
         if pending is not None:
-            held = pending.get("held", ())  # older journals hold nothing
-            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(held)})
+            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(pending["held"])})
         return cls(**{**data, "pending": pending})
 
 

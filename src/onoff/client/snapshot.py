@@ -21,7 +21,7 @@ class Snapshot:
     """What a journal says, read without opening it for use: another process may be at it.
 
     `chain` is the fingerprint of its chain. `rows` are those after the newest query. `traffic` is None if no step was
-    finished, or if an older version finished all of them. `asked` is the newest step whose query holds a source, if
+    finished. `asked` is the newest step whose query holds a source, if
     there are lengths.
     """
 
@@ -52,7 +52,7 @@ def snapshot(path: str | Path, lengths: Sequence[float] | None = None, since: in
             totals = totals_of(database, lengths, since)
             rows = journalfile.read_rows(database, meta)
             asked = {} if lengths is None else last_asked(database)
-            traffic = traffic_of(database) if meta["version"] == str(journalfile.VERSION) else None
+            traffic = traffic_of(database)
         finally:
             database.close()
         state, notes = State.from_dict(json.loads(meta["state"])), journalfile.notes_of(meta)
@@ -87,5 +87,5 @@ def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | 
 
 
 def promise_in(meta: dict[str, str]) -> tuple[str, tuple[int, ...]]:
-    """The promise of a journal and its sensitive sources. Older versions knew one promise."""
-    return meta.get("promise", "both"), tuple(json.loads(meta.get("sensitive", "[]")))
+    """The promise of a journal and its sensitive sources."""
+    return meta["promise"], tuple(json.loads(meta["sensitive"]))

@@ -34,7 +34,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step as the journal has it; `bytes` is None until it is answered, and `attempts` if it was sent once."""
+    """One step as the journal has it; `bytes` is None until it is answered. `attempts` counts its sendings.
+
+    A sending is counted before it leaves: a client that was killed may have counted one more than left.
+    """
 
     step: int
     private: bool
@@ -46,7 +49,7 @@ class StepRow:
     next: int | None
     cost: float
     bytes: int | None
-    attempts: int | None
+    attempts: int
 
     @property
     def made_private(self) -> bool:
@@ -68,6 +71,25 @@ class Totals:
     cost: float
     attempts: int
     lags: dict[int, int]
+
+
+def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
+    """The random numbers of a draw as JSON, [[bound, number], ...], equally long whatever the numbers are.
+
+    A bound of 2^63 or more, as races have them, and its number are strings: "0x..." in base 16, or "2^k" for a bound
+    that is a power of two. Which of these a bound is follows from plan and lag, not from the request.
+    """
+    return "[" + ",".join(map(_pair, numbers)) + "]"
+
+
+def _pair(pair: tuple[int, int]) -> str:
+    bound, number = pair
+    if bound < 1 << 63:
+        return json.dumps(pair).ljust(len("[, ]") + 2 * 19)
+    bits = bound.bit_length() - 1
+    if bound == 1 << bits:
+        return f'["2^{bits}", "0x{number:0{-(-bits // 4)}x}"]'
+    return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 64)
 
 
 def step_rows(database: sqlite3.Connection, since: int) -> Iterator[StepRow]:

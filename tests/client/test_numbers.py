@@ -1,0 +1,196 @@
+"""The journal keeps what every query was drawn from: random numbers, and the digest of the law. Both can be checked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import struct
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from clientkit import CHAIN, NAMES, OFF, ON, scene
+from onoff import Chain, plan
+from onoff.client.client import Client
+from onoff.client.journal import Journal
+from onoff.client.laws import plan_digest, step_digest
+from onoff.client.session import Pending
+from onoff.client.stored import numbers_text
+from onoff.everyday import Everyday
+from onoff.plans.race import race_plan
+from oracles import random_chain
+
+
+def digest(sets, masses, encoders):
+    """The documented layout, written anew: `encoders` are {context: dense matrix of units}."""
+    numbers = [len(sets)]
+    for query in sets:
+        numbers += [len(query), *query]
+    numbers += masses
+    for context, units in sorted(encoders.items()):
+        entries = [(x, i, int(units[x, i])) for x in range(len(units)) for i in range(len(sets)) if units[x, i]]
+        numbers += [context, len(entries), *(entry[part] for part in range(3) for entry in entries)]
+    return hashlib.sha256(struct.pack(f"<{len(numbers)}q", *numbers)).hexdigest()
+
+
+@pytest.mark.parametrize("sensitive", [(), (1,), (0, 2)])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_digest_of_a_step_is_that_of_its_law_and_all_its_encoders(kind, sensitive):
+    chain = random_chain(kind, 5, 3)
+    state = Everyday.start(chain, sensitive)
+    for _ in range(4):
+        step = state.prepare()
+        encoders = {context: step.encoder(context).toarray() for context in step.contexts}
+        assert step_digest(step) == digest(step.sets, step.masses, encoders)
+        state = state.advance(step, step.sets[-1])
+
+
+def test_the_digest_of_a_table_is_that_of_the_one_context():
+    made = plan(random_chain("dense", 5, 3), 2, "comb")
+    for last, following, lag in ((0, 1, 2), (4, 3, 5)):
+        units = made.encoder(last, following, lag).toarray()
+        assert plan_digest(made, last, following, lag) == digest(made.sets, made.masses, {last * 5 + following: units})
+
+
+class Plans:
+    """A planner with one plan."""
+
+    def __init__(self, chain, found):
+        self.found, self.store = found, SimpleNamespace(chain=chain, lengths=None)
+
+    def best(self, lag):
+        assert lag >= self.found.lag
+        return self.found
+
+
+ITEMS = [("news", ON), ("sports", ON), ("weather", OFF), ("news", OFF), ("science", ON), ("news", OFF), ("news", ON)]
+
+
+def rows_after(world, planner, **options):
+    """The rows of the journal of a stream, as dictionaries."""
+
+    async def run():
+        transport, path = world.transport(), world.directory / "journal"
+        async with Client(CHAIN, transport, path, planner, delay=0.001, **options) as client:
+            async for _ in client.play(ITEMS):
+                pass
+
+    asyncio.run(run())
+    with closing(sqlite3.connect(world.directory / "journal")) as database:
+        database.row_factory = sqlite3.Row
+        return [dict(row) for row in database.execute("SELECT * FROM steps ORDER BY step")]
+
+
+def replaying(text):
+    """A `randbelow` that gives the noted numbers once more, for the same bounds."""
+    pairs = [(number_in(bound), number_in(number)) for bound, number in json.loads(text)]
+
+    def randbelow(bound):
+        noted, number = pairs.pop(0)
+        assert bound == noted
+        return number
+
+    return randbelow, pairs
+
+
+def number_in(found):
+    """The number behind one entry."""
+    if isinstance(found, int):
+        return found
+    return 1 << int(found[2:]) if found.startswith("2^") else int(found, 16)
+
+
+@pytest.mark.parametrize("scheme", ["comb", "race"])
+def test_a_query_of_the_promise_both_can_be_drawn_again_from_its_row(tmp_path, scheme):
+    made = race_plan(CHAIN, 1) if scheme == "race" else plan(CHAIN, 1, "comb")
+    last = None
+    with scene("own", tmp_path) as world:
+        for row in rows_after(world, Plans(CHAIN, made), promise="both"):
+            if row["private"]:
+                assert (row["numbers"], row["law"]) == ("[]", None)
+                last = row["request"]
+                continue
+            randbelow, left = replaying(row["numbers"])
+            assert list(made.draw(row["request"], last, row["next"], row["lag"], randbelow)) == json.loads(row["query"])
+            assert left == []
+            assert row["law"] == plan_digest(made, last, row["next"], row["lag"])
+            assert (row["law"] is None) == (scheme == "race")
+
+
+@pytest.mark.parametrize("sensitive", [(), ("weather",)])
+def test_a_query_of_the_promise_past_can_be_drawn_again_from_its_row(tmp_path, sensitive):
+    with scene("own", tmp_path) as world:
+        rows = rows_after(world, None, promise="past", sensitive=sensitive)
+    state = context = None
+    for number, row in enumerate(rows):
+        request = row["request"]
+        if row["private"]:
+            assert (row["numbers"], row["law"]) == ("[]", None)
+            if number:
+                state = Everyday.start(CHAIN, sensitive)
+                context = state.context(request, None, private=True)
+            continue
+        step = state.prepare()
+        assert row["law"] == step_digest(step)
+        randbelow, left = replaying(row["numbers"])
+        query = step.draw(request, context, randbelow)
+        assert (list(query), left) == (json.loads(row["query"]), [])
+        state = state.advance(step, query)
+        context = state.context(request, context, private=False)
+
+
+def test_what_arrived_whole_is_noted_in_the_order_of_the_answer_with_the_limit_of_the_cache(tmp_path):
+    with scene("own", tmp_path) as world:
+        rows = rows_after(world, None, promise="past", cache=1000)
+        order = [NAMES.index(name) for name in world.origin.catalogue.names]
+    first = json.loads(rows[0]["received"])
+    assert [source for source, _, _ in first] == order
+    assert all(size == len(f"the latest about {NAMES[source]}") and version for source, version, size in first)
+    assert [json.loads(row["received"]) for row in rows[1:]] == [[]] * (len(rows) - 1)  # nothing has changed
+    assert {row["cache"] for row in rows} == {1000}
+    assert {row["attempts"] for row in rows} == {1}
+
+
+# How long a row is.
+
+WIDE = Chain.symmetric(150, 0.5)
+
+
+def written(path, wanted, numbers):
+    """Bytes of content in every table after a query was drawn."""
+    journal = Journal(path, WIDE.fingerprint, "catalogue", promise="past")
+    pending = Pending(wanted, None, False, False, 1, tuple(range(150)), "past", 0.0)
+    journal.begin(replace(journal.state, pending=pending), pending, 150.0, numbers, "0" * 64)
+    sizes = journal._database.execute("SELECT name, SUM(payload) FROM dbstat GROUP BY name ORDER BY name").fetchall()
+    journal.close()
+    return sizes
+
+
+DRAWS = [[(1, 0)], [(7, 3)], [(2**52, 2**51 + 1)], [(2**63 - 1, 2**63 - 2)]]
+RACES = [[(3 << 158, 5), (1 << 420160, 1)], [((3 << 158) + (1 << 165), 3 << 157), (1 << 420160, (1 << 420160) - 1)]]
+
+
+@pytest.mark.parametrize("draws", [DRAWS, RACES], ids=["tables", "races"])
+def test_a_row_is_equally_long_whatever_was_wanted_and_drawn(tmp_path, monkeypatch, draws):
+    found = [
+        written(tmp_path / f"{wanted}-{i}", wanted, numbers)
+        for wanted in (0, 7, 149)
+        for i, numbers in enumerate(draws)
+    ]
+    assert found == [found[0]] * len(found)
+    plain = "onoff.client.journal.numbers_text"
+    monkeypatch.setattr(plain, lambda numbers: str([(hex(bound), hex(number)) for bound, number in numbers]))
+    assert written(tmp_path / "mutant-0", 0, draws[0]) != written(tmp_path / "mutant-1", 0, draws[-1])
+
+
+def test_numbers_come_back_from_their_text():
+    generator = np.random.default_rng(1)
+    for numbers in [*DRAWS, *RACES, [(int(generator.integers(1, 2**62)), 0)]]:
+        randbelow, left = replaying(numbers_text(numbers))
+        assert [randbelow(bound) for bound, _ in numbers] == [number for _, number in numbers]
+        assert left == []
