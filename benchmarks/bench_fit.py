@@ -47,6 +47,7 @@ def make(file: Path, events: int) -> None:
     state = rng.integers(SOURCES, size=users)
     who = rng.permutation(users) * 7919
     with duckdb.connect(str(file.with_suffix(".database"))) as database:
+        database.execute("SET enable_progress_bar = false")
         database.execute("CREATE TABLE log (who BIGINT, moment BIGINT, source SMALLINT)")
         for step in range(STEPS):
             state = np.searchsorted(edges, state + rng.random(users), side="right") % SOURCES

@@ -64,7 +64,7 @@ class Following:
         return self.found_at is not None
 
     def words(self) -> str:
-        """The verdict in a line."""
+        """Say the verdict in a line."""
         if not self.tested:
             return "whether requests follow the chain: not known, too few were made"
         about = f"p = {self.p_value:.2g}, false alarms at most {100 * self.false_alarms:g} %"
@@ -113,7 +113,7 @@ def follows(
     begins: Collection[int] = (),
     false_alarms: float = FALSE_ALARMS,
 ) -> Following:
-    """Whether requests, indices of sources in the order in which they were made, follow the chain.
+    """Test whether requests, indices of sources in the order in which they were made, follow the chain.
 
     At the places in `begins` another sequence begins: nothing is said of what came there after what.
     """
@@ -127,16 +127,16 @@ def bet(
     false_alarms: float,
     against: Predictors,
 ) -> Following:
-    """The bet of `follows` with any predictors whose q sums to 1 (or less) over the requests.
+    """Make the bet of `follows` with any predictors whose q sums to 1 (or less) over the requests.
 
     Before each request a share 1 / (t + 64) of all capital is laid out anew as at the start. So habits that change
     after t requests cost about log2 t bits more to find, not the losses of t requests.
     """
     if not (is_number(false_alarms) and 0 < false_alarms < 1):
         raise OnoffError(f"the rate of false alarms is {false_alarms!r}: it lies between 0 and 1")
-    path = _checked(chain, requests)
+    path = _check_requests(chain, requests)
     new = np.zeros(len(path), bool)
-    new[_places(begins, len(path))] = True
+    new[_check_places(begins, len(path))] = True
     capital = _Capital(-log(false_alarms))
     tested = impossible = 0
     first: int | None = None
@@ -198,14 +198,14 @@ class _Capital:
         self._shares = shares
 
 
-def _places(begins: Collection[int], length: int) -> list[int]:
-    """The places within the requests."""
+def _check_places(begins: Collection[int], length: int) -> list[int]:
+    """Check the places; those after the last request are left out."""
     if isinstance(begins, str) or not isinstance(begins, Iterable) or not all(is_whole(place) for place in begins):
         raise OnoffError(f"begins is {short(begins)}: places among the requests are needed, whole numbers from 0 on")
     return [int(place) for place in begins if place < length]
 
 
-def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Units:
+def _check_requests(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -> Units:
     checked_chain(chain)
     wrong = OnoffError(f"requests are indices of sources, from 0 to {chain.n - 1} (Chain.index gives that of a name)")
     try:
@@ -218,16 +218,16 @@ def _checked(chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]]) -
 
 
 def predictors(piece: Piece) -> Iterator[tuple[str, float, Floats]]:
-    """Every predictor: what it looks at, its weight among all, and q / P at every step. The weights sum to 1."""
-    counts = list(_by_counts(piece))
-    classes = list(_by_classes(piece))
+    """Yield every predictor: what it looks at, its weight among all, and q / P at every step. The weights sum to 1."""
+    counts = list(_count_predictors(piece))
+    classes = list(_class_predictors(piece))
     for found in (counts, classes):
         for what, ratio in found:
             yield what, 0.5 / len(found), ratio
 
 
-def _by_counts(piece: Piece) -> Iterator[tuple[str, Floats]]:
-    """How often each request came: at all, after the last request, and after the last two."""
+def _count_predictors(piece: Piece) -> Iterator[tuple[str, Floats]]:
+    """Bet on how often each request came: at all, after the last request, and after the last two."""
     n, size = piece.n, len(piece.x)
     before = np.where(np.append(False, piece.tested[:-1]), np.append(-1, piece.path[:-2]), -1)[:size]
     contexts = {
@@ -239,20 +239,20 @@ def _by_counts(piece: Piece) -> Iterator[tuple[str, Floats]]:
         for length in (SHORT, LONG):
             for strength in strengths:
                 if strength < 64 or length == LONG:  # the slowest learn nothing in a short time
-                    yield what, _counted(piece, context, strength, length)
+                    yield what, _bet_on_counts(piece, context, strength, length)
 
 
-def _counted(piece: Piece, context: Units, strength: float, length: int) -> Floats:
+def _bet_on_counts(piece: Piece, context: Units, strength: float, length: int) -> Floats:
     at = np.flatnonzero(piece.tested)
     group = context[at] + (at // length) * (piece.n + 1) * (piece.n + 1)
-    same = _earlier(group * piece.n + piece.x[at])
+    same = _count_earlier(group * piece.n + piece.x[at])
     ratio = np.ones(len(piece.x))
-    ratio[at] = (same / piece.P[piece.last[at], piece.x[at]] + strength) / (_earlier(group) + strength)
+    ratio[at] = (same / piece.P[piece.last[at], piece.x[at]] + strength) / (_count_earlier(group) + strength)
     return ratio
 
 
-def _earlier(codes: Units) -> Units:
-    """How often the code of each step has come before."""
+def _count_earlier(codes: Units) -> Units:
+    """Count for each step how often its code has come before."""
     order = np.argsort(codes, kind="stable")
     ranked = codes[order]
     first = np.append(True, ranked[1:] != ranked[:-1]) if len(codes) else np.zeros(0, bool)
@@ -263,35 +263,35 @@ def _earlier(codes: Units) -> Units:
     return result
 
 
-def _by_classes(piece: Piece) -> Iterator[tuple[str, Floats]]:
-    """Whether the request is one of a few that the past points at."""
+def _class_predictors(piece: Piece) -> Iterator[tuple[str, Floats]]:
+    """Bet on whether the request is one of a few that the past points at."""
     n = piece.n
     for what, hit, mass in _classes(piece):
         for length in (SHORT, LONG):
-            yield what, _betted(piece.tested, hit, mass, length)
+            yield what, _bet_on_class(piece.tested, hit, mass, length)
     for window in sorted({n // 2, n - 1} - {0}):
         hit, mass = _recent(piece, window)
         for length in (SHORT, LONG):
-            yield "how long ago a source was asked for", _betted(piece.tested, hit, mass, length)
+            yield "how long ago a source was asked for", _bet_on_class(piece.tested, hit, mass, length)
 
 
 def _classes(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
-    """One source that is pointed at: the request m steps before, the next or the one before in the catalogue."""
+    """Point at one source: the request m steps before, the next or the one before in the catalogue."""
     n, size = piece.n, len(piece.x)
     for period in [*range(1, PERIODS + 1), *([n] if n > PERIODS else [])]:
         pointed, known = np.zeros(size, np.int64), np.zeros(size, bool)
         pointed[period - 1 :], known[period - 1 :] = piece.path[: max(0, size - period + 1)], True
-        yield f"the request {period} before", *_pointed(piece, pointed, known)
+        yield f"the request {period} before", *_point_at(piece, pointed, known)
     for step, what in ((1, "the order of the catalogue"), (-1, "the order of the catalogue, backwards")):
-        yield what, *_pointed(piece, (piece.last + step) % n, np.ones(size, bool))
+        yield what, *_point_at(piece, (piece.last + step) % n, np.ones(size, bool))
 
 
-def _pointed(piece: Piece, pointed: Units, known: Mask) -> tuple[Mask, Floats]:
+def _point_at(piece: Piece, pointed: Units, known: Mask) -> tuple[Mask, Floats]:
     return known & (piece.x == pointed), np.where(known, piece.P[piece.last, pointed], 0.0)
 
 
 def _recent(piece: Piece, window: int) -> tuple[Mask, Floats]:
-    """The sources asked for in the last `window` requests: whether x is one of them, and what the chain gives them."""
+    """Point at the sources of the last `window` requests: whether x is one of them, and what the chain gives them."""
     size, n = len(piece.x), piece.n
     hit, mass = np.zeros(size, bool), np.zeros(size)
     seen = np.full(n, -window - 1)
@@ -308,7 +308,7 @@ def _recent(piece: Piece, window: int) -> tuple[Mask, Floats]:
     return hit, mass
 
 
-def _betted(tested: Mask, hit: Mask, mass: Floats, length: int) -> Floats:
+def _bet_on_class(tested: Mask, hit: Mask, mass: Floats, length: int) -> Floats:
     """q / P where A has the probability `mass` by the chain; 1 where the chain is sure of A, or of the opposite."""
     strength = 1.0
     used = tested & (mass > 1e-9) & (mass < 1 - 1e-9)

@@ -49,14 +49,14 @@ def misfits(
 ) -> tuple[Misfit, ...]:
     """Bound and estimate the misfit at each lag, for each promise."""
     both, past = region_bounds(chain, row_radii(chain, counts), max(lags, default=0))
-    plausible = _drawn(chain, counts, smoothing, rng)
-    rows = [float(times(_usual(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
+    plausible = _draw_chains(chain, counts, smoothing, rng)
+    rows = [float(times(_stationary_or_uniform(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
     step = float(np.quantile(rows, LEVEL)) if rows else None
     return tuple(
         Misfit(
             lag,
             float(both[lag - 1].max()),
-            _exceeded_rarely(chain, plausible, lag) if plausible else None,
+            _high_misfit(chain, plausible, lag) if plausible else None,
             float(past[lag - 1].max()),
             None if step is None else min(1.0, (2 * lag - 1) * step),
         )
@@ -120,7 +120,7 @@ def _contraction(chain: Chain, radii: Floats) -> float:
     return float(apart[~np.eye(chain.n, dtype=bool)].max())
 
 
-def _drawn(chain: Chain, counts: Units, smoothing: float, rng: np.random.Generator) -> list[Chain]:
+def _draw_chains(chain: Chain, counts: Units, smoothing: float, rng: np.random.Generator) -> list[Chain]:
     number = next((draws for draws, most in DRAWS if chain.n <= most), 0)
     total = counts.sum(axis=1, keepdims=True)
     weight = np.where(total > 0, counts + smoothing, np.maximum(chain.P * chain.n * max(smoothing, 1.0), 0))
@@ -132,11 +132,13 @@ def _drawn(chain: Chain, counts: Units, smoothing: float, rng: np.random.Generat
     return chains
 
 
-def _exceeded_rarely(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
-    return float(np.quantile([times(_usual(true), misfit(true, chain, lag)) for true in plausible], LEVEL))
+def _high_misfit(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
+    return float(
+        np.quantile([times(_stationary_or_uniform(true), misfit(true, chain, lag)) for true in plausible], LEVEL)
+    )
 
 
-def _usual(chain: Chain) -> Floats:
+def _stationary_or_uniform(chain: Chain) -> Floats:
     """Return the stationary law, or all alike if there are several."""
     try:
         return chain.stationary()

@@ -128,7 +128,7 @@ def _print_misfit(report: Report) -> None:
 
 
 def _within(bound: float, estimate: float | None) -> str:
-    """How far from private, in words; a bound is never rounded down."""
+    """Say how far from private; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
     if estimate is None:
         return proved
