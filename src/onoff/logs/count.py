@@ -42,8 +42,9 @@ WITH placed AS (
     GROUP BY source
 ), ranked AS (
     SELECT each_source.*, known.code IS NOT NULL AS left_out,
-        ROW_NUMBER() OVER (ORDER BY CASE WHEN each_source.source IS NULL OR known.code IS NOT NULL THEN 1 ELSE 0 END,
-            train DESC, each_source.source) AS place
+        ROW_NUMBER() OVER (
+            PARTITION BY each_source.source IS NULL OR known.code IS NOT NULL ORDER BY train DESC, each_source.source
+        ) AS place
     FROM each_source LEFT JOIN known ON each_source.source = known.source
 ), classes AS (
     SELECT *, CASE
