@@ -12,7 +12,7 @@ import numpy as np
 from common import dirichlet, show
 from onoff import Chain, follows
 from onoff.logs.quality import estimate
-from onoff.model.misfit import FEW, lasting
+from onoff.model.misfit import FEW, requests_until_refit
 
 READERS = 100
 LATER = (0.5, 1, 2, 4)  # requests that are tested, as multiples of those that the chain is said to last
@@ -44,7 +44,7 @@ def main() -> None:
     for n in (4, 6, 10, 17, 40):
         for name, habits in HABITS.items():
             for each in (FEW, 75):
-                rng, said = np.random.default_rng(1), lasting(each * n, n)
+                rng, said = np.random.default_rng(1), requests_until_refit(each * n, n)
                 most = int(max(LATER) * said)
                 found = np.array([refuted_at(habits(n, rng), each * n, most, rng) for _ in range(READERS)])
                 shares = [f"{(found <= part * said).mean():.0%}" for part in LATER]

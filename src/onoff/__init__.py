@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
     from onoff.errors import OnoffError
-    from onoff.logs.fitting import Fit, fit
-    from onoff.logs.following import follows
+    from onoff.logs.fit import Fit, fit
+    from onoff.logs.follow import follows
     from onoff.model.bounds import Bounds, bounds
     from onoff.model.chain import Chain
     from onoff.model.posterior import Posterior
@@ -27,7 +27,7 @@ _HOME = {
     "Bounds": "model.bounds",
     "Chain": "model.chain",
     "Client": "client.client",
-    "Fit": "logs.fitting",
+    "Fit": "logs.fit",
     "HttpTransport": "client.transport.web",
     "Message": "client.message",
     "OnoffError": "errors",
@@ -38,8 +38,8 @@ _HOME = {
     "bounds": "model.bounds",
     "connect": "client.connecting",
     "connect_sync": "client.synchronous",
-    "fit": "logs.fitting",
-    "follows": "logs.following",
+    "fit": "logs.fit",
+    "follows": "logs.follow",
     "plan": "plans.plan",
 }
 

@@ -9,11 +9,11 @@ from onoff.errors import MissingExtra
 # The modules that each extra of pyproject.toml brings, of those that we import ourselves.
 MODULES = {
     "server": ("starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"),
-    "logs": ("ibis", "duckdb", "pyarrow"),
+    "logs": ("duckdb",),
     "plots": ("matplotlib",),
     "redis": ("redis",),
     "dask": ("distributed",),
-    "spark": ("ibis", "duckdb", "pyarrow", "pyspark"),
+    "spark": ("duckdb", "pyspark"),
     "fast": ("numba",),
     "testing": ("hypothesis",),
 }

@@ -113,8 +113,8 @@ def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works
     rounded.write_text("a,b,c\n0.333333,0.333333,0.333333\n0.5,0.25,0.25\n0.166667,0.166667,0.666667\n")
     refused = call("costs", rounded, "--lags", "1")
     assert refused.returncode == 2
-    assert "`onoff normalise` divides each row by its sum" in refused.stderr
-    call("normalise", rounded, "-o", whole, check=True)
+    assert "`onoff fit` divides each row by its sum" in refused.stderr
+    call("fit", rounded, "-o", whole, check=True)
     assert Chain.load(whole).P[0].tolist() == [1 / 3] * 3
     assert Chain.load(whole).P[1].tolist() == [0.5, 0.25, 0.25]
 
@@ -122,7 +122,7 @@ def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works
 @pytest.mark.parametrize("row", ["0.5,0.3,0.1", "9,1,0", "nan,0.5,0.5"])
 def test_what_rounded_digits_do_not_explain_is_not_normalised(tmp_path, row):
     (tmp_path / "c.csv").write_text(f"a,b,c\n1,0,0\n{row}\n0,0,1\n")
-    done = call("normalise", tmp_path / "c.csv", "-o", tmp_path / "out.json")
+    done = call("fit", tmp_path / "c.csv", "-o", tmp_path / "out.json")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "row 1 ('b') sums to" in done.stderr
     assert not (tmp_path / "out.json").exists()

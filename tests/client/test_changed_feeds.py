@@ -86,19 +86,19 @@ def test_a_chain_without_a_source_is_that_of_a_fit_without_it(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("user,source\n" + "a,x\na,dead\na,y\na,x\na,z\n" * 9)
     onoff.fit(log).save(tmp_path / "whole.json")
-    call("normalise", tmp_path / "whole.json", "-o", tmp_path / "less.json", "--without", "dead", check=True)
+    call("fit", tmp_path / "whole.json", "-o", tmp_path / "less.json", "--without", "dead", check=True)
     expected = onoff.fit(log, without=["dead"]).chain
     less = Chain.load(tmp_path / "less.json")
     assert less.names == expected.names
     assert np.allclose(less.P, expected.P, rtol=1e-12)
-    unknown = call("normalise", tmp_path / "whole.json", "-o", tmp_path / "no.json", "--without", "deaf")
+    unknown = call("fit", tmp_path / "whole.json", "-o", tmp_path / "no.json", "--without", "deaf")
     assert "has no source 'deaf', which --without names: it has" in unknown.stderr
     assert not (tmp_path / "no.json").exists()
 
 
 def test_a_chain_is_not_left_with_a_source_after_which_nothing_comes(tmp_path):
     Chain(np.array([[0, 1, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]]), ["a", "dead", "b"]).save(tmp_path / "c.json")
-    done = call("normalise", tmp_path / "c.json", "-o", tmp_path / "d.json", "--without", "dead")
+    done = call("fit", tmp_path / "c.json", "-o", tmp_path / "d.json", "--without", "dead")
     assert done.returncode
     assert "after 'a' only sources come that are taken out" in done.stderr
 
@@ -132,16 +132,3 @@ def test_the_journal_of_a_proxy_gives_its_open_requests_without_the_sensitive_on
     culture = NAMES.index("culture")
     assert found.counts[culture].sum() == found.counts[:, culture].sum() == 0
     assert found.counts.sum() == 1 + 3 + 1
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"names": ["a", "b"], "matrix": [[0.5, 0.5], [0.5, 0.5]]}', "is a chain already"),
-        ('{"a": "https://example.org/a", "b": "https://example.org/b"}', "is a file of URLs"),
-    ],
-)
-def test_files_of_ours_that_are_no_logs_are_called_what_they_are(text, words, tmp_path):
-    (tmp_path / "f.json").write_text(text)
-    with pytest.raises(LogError, match=words):
-        onoff.fit(tmp_path / "f.json")

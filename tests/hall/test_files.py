@@ -18,8 +18,7 @@ from onoff.files import (
     told,
     write_atomically,
 )
-from onoff.logs.reading import unpacked
-from onoff.logs.sequences import read as read_sequences
+from onoff.logs.read import read_sequences, unpack
 
 ADDED = (".DS_Store", "data/.DS_Store", "__MACOSX/._log.txt", "data/")
 
@@ -59,14 +58,14 @@ def test_what_an_archiver_adds_does_not_count_for_any_reader(tmp_path):
     file = archive(tmp_path / "log.zip", "data/log.txt", *ADDED)
     with only_member(file) as (name, stream):
         assert (name, stream.read(3)) == ("log.txt", b"a b")
-    assert unpacked(file, tmp_path).read_text() == "a b a\n" * 100  # as `onoff fit` reads it
+    assert unpack(file, tmp_path).read_text() == "a b a\n" * 100  # as `onoff fit` reads it
     assert list(read_sequences(file)) == [["a", "b", "a"]] * 100  # as `onoff audit people` does
 
 
 @pytest.mark.parametrize("names", [ADDED, ("one", "two", *ADDED)])
 def test_an_archive_without_exactly_one_file_is_refused_by_all(tmp_path, names):
     file = archive(tmp_path / "log.zip", *names)
-    for read in (lambda: unpacked(file, tmp_path), lambda: list(read_sequences(file))):
+    for read in (lambda: unpack(file, tmp_path), lambda: list(read_sequences(file))):
         with pytest.raises(OnoffError, match=f"holds {len(names) - len(ADDED)} files; an archive with one file"):
             read()
 
@@ -77,13 +76,13 @@ def test_a_damaged_archive_is_refused_by_all(tmp_path):
     start = content.index(b"log.txt") + len("log.txt")
     content[start : start + 4] = b"\xff\xff\xff\xff"  # the packed bytes: no archiver writes these
     file.write_bytes(content)
-    for read in (lambda: unpacked(file, tmp_path), lambda: list(read_sequences(file))):
+    for read in (lambda: unpack(file, tmp_path), lambda: list(read_sequences(file))):
         with pytest.raises(OnoffError, match=r"log\.zip: not a zip archive that can be unpacked"):
             read()
     packed = tmp_path / "log.txt.gz"
     packed.write_bytes(gzip.compress(b"a b a\n" * 100)[:12] + b"\xff" * 20)
     with pytest.raises(LogError, match=r"log\.txt\.gz: cannot be unpacked"):
-        unpacked(packed, tmp_path)
+        unpack(packed, tmp_path)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

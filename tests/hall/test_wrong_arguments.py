@@ -25,7 +25,7 @@ from onoff import (
     follows,
     plan,
 )
-from onoff.logs.options import FitOptions
+from onoff.logs.fit import FitOptions
 
 WRONG = (
     None,

@@ -27,12 +27,8 @@ AWKWARD = [
 def write(rows, file: Path) -> Path:
     """The rows as CSV, JSON lines, Parquet, or a zip archive of a CSV, by the name of the file."""
     if file.suffix == ".parquet":
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        columns = [[cell or None for cell in column] for column in zip(*rows, strict=True)]
-        table = pa.table(dict(zip(("user", "time", "source"), columns, strict=True)))
-        parquet.write_table(table, file, row_group_size=7)
+        columns = ([cell or None for cell in column] for column in zip(*rows, strict=True))
+        write_parquet(file, **dict(zip(("user", "time", "source"), columns, strict=True)))
     elif file.suffix == ".jsonl":
         lines = ({k: v for k, v in zip(("user", "time", "source"), row, strict=True) if v} for row in rows)
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -47,6 +43,18 @@ def write(rows, file: Path) -> Path:
             writer = csv.writer(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
             writer.writerows([("user", "time", "source"), *rows])
     return file
+
+
+def write_parquet(file: Path, types: str = "VARCHAR", **columns) -> None:
+    """Columns of lists as a Parquet file, all of this type, or of one type for each."""
+    import duckdb
+
+    kinds = types.split(", ") * (1 if ", " in types else len(columns))
+    cells = (f"UNNEST(${name}::{kind}[]) AS {name}" for name, kind in zip(columns, kinds, strict=True))
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.execute(f"CREATE TABLE log AS SELECT {', '.join(cells)}", columns)
+        database.table("log").write_parquet(str(file))
 
 
 def seconds(text: str) -> float | None:
@@ -68,7 +76,7 @@ def bucket(user: str) -> int:
 
 
 def counted(rows, names, gap=None, other=None) -> dict[str, object]:
-    """What `onoff.logs.counting` should find, by loops over lists."""
+    """What `onoff.logs.count` should find, by loops over lists."""
     placed: dict[str, list[tuple[float, int, int]]] = {}
     for row, (user, time, source) in enumerate(rows):
         if user and seconds(time) is not None:
@@ -92,8 +100,8 @@ def counted(rows, names, gap=None, other=None) -> dict[str, object]:
         "starts": starts,
         "users": Counter(bucket(user) for user in placed),
         "breaks": breaks,
-        "lone_users": sum(len(events) == 1 for events in placed.values()),
-        "lone_sequences": lone_sequences,
+        "one_event_users": sum(len(events) == 1 for events in placed.values()),
+        "one_event_sequences": lone_sequences,
         "equal_times": equal,
         "out_of_order": back,
     }
@@ -123,6 +131,6 @@ def as_counters(found, n) -> dict[str, object]:
     triples: Counter = Counter()
     for b, f, c in zip(where.tolist(), flat.tolist(), count.tolist(), strict=True):
         triples[b, f // n**2, f // n % n, f % n] += c
-    users = Counter({b: int(c) for b, c in enumerate(found.users) if c})
-    scalars = ("breaks", "lone_users", "lone_sequences", "equal_times", "out_of_order")
+    users = Counter({b: int(c) for b, c in enumerate(found.users_by_bucket) if c})
+    scalars = ("breaks", "one_event_users", "one_event_sequences", "equal_times", "out_of_order")
     return sparse | {"triples": triples, "users": users} | {name: getattr(found, name) for name in scalars}

@@ -16,7 +16,7 @@ from onoff.apps.cli.main import main as command_line
 
 LOADED = (  # what a proxy would load at its start
     "onoff.apps.cli.app", "onoff.apps.proxy.app", "onoff.client.connecting", "onoff.everyday.state",
-    "onoff.logs.following", "onoff.client.transport.web",
+    "onoff.logs.follow", "onoff.client.transport.web",
 )  # fmt: skip
 
 

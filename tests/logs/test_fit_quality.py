@@ -9,7 +9,7 @@ import pytest
 
 from onoff import Chain
 from onoff.logs import quality
-from onoff.logs.resampling import intervals, replicated
+from onoff.logs.quality import intervals, resample
 from onoff.model.bounds import outer_bound
 
 BUCKETS = 51
@@ -70,7 +70,7 @@ def test_an_interval_is_as_by_hand_and_widens_to_the_side_of_the_bias():
     assert (found.low, found.high) == pytest.approx((1 - half, 1 + half))
     [found] = intervals(estimate, np.array([[1.5], [1.7], [1.3]]), 11)  # it overshoots by 0.5: the truth may be lower
     assert (found.low, found.high) == pytest.approx((1 - half - 0.5, 1 + half))
-    drawn = replicated(lambda w: np.array([w.sum()]), 9, 5, np.random.default_rng(1))
+    drawn = resample(lambda w: np.array([w.sum()]), 9, 5, np.random.default_rng(1))
     assert (drawn == 9).all()
 
 
@@ -128,7 +128,7 @@ def test_the_strength_is_chosen_without_the_held_out_users():
     """Leave-one-out by hand: the counts without the transition itself, pulled towards the chain."""
     known, sizes, first = np.array([3.0, 1.0]), np.array([4.0, 4.0]), np.array([0.5, 0.25])
     expected = 3 * math.log((2 + 2 * 0.5) / (3 + 2)) + math.log((0 + 2 * 0.25) / (3 + 2))
-    assert quality._left_one_out(known, sizes, first, 2.0) == pytest.approx(expected)
+    assert quality._leave_one_out(known, sizes, first, 2.0) == pytest.approx(expected)
 
 
 def test_too_much_smoothing_is_told_with_what_the_counts_ask_for():
@@ -136,7 +136,7 @@ def test_too_much_smoothing_is_told_with_what_the_counts_ask_for():
     rng = np.random.default_rng(5)
     chain = Chain(rng.dirichlet(np.full(20, 0.1), 20))
     pairs, starts = (part.sum(axis=0) for part in simulated(chain.P[None], 2000, 5, rng))
-    asked = quality.smoothing_asked_for(pairs)
+    asked = quality.best_smoothing(pairs)
     assert 0.04 < asked < 0.25
     assert quality.smoothing_note(pairs, asked) is None
     assert quality.smoothing_note(1000 * pairs, 1.0) is None  # it weighs nothing beside so many counts
@@ -148,7 +148,7 @@ def test_too_much_smoothing_is_told_with_what_the_counts_ask_for():
 def test_counts_that_ask_for_next_to_no_smoothing_get_that_answer():
     """Every source has two successors, each seen ten times: nothing suggests that there are others."""
     pairs = np.array([[10 * ((y - x) % 10 in (1, 2)) for y in range(10)] for x in range(10)])
-    assert quality.smoothing_asked_for(pairs) < 1e-4
+    assert quality.best_smoothing(pairs) < 1e-4
     assert "too low" in quality.smoothing_note(pairs, 1.0)
 
 

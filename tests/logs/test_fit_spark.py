@@ -1,4 +1,4 @@
-"""Spark and DuckDB run the same expression: a real Spark, in its local mode, against DuckDB and the plain loop."""
+"""Spark and DuckDB run the same statements: a real Spark, in its local mode, against DuckDB and the plain loop."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 import logkit
 from onoff import OnoffError
-from onoff.logs.counting import count_sources, count_transitions
-from onoff.logs.engines import DuckDB, Spark
-from onoff.logs.reading import Columns
+from onoff.logs.count import count_sources, count_transitions
+from onoff.logs.engines import Columns, DuckDB, Spark
 
 pytestmark = pytest.mark.long  # a Java takes 20 seconds to start
 COLUMNS = Columns("user", "time", "source")
+CODES = {"x": 0, "y": 1}
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -38,9 +38,9 @@ def test_spark_counts_the_same_as_duckdb_and_a_plain_loop(spark, tmp_path, name,
     found = []
     for engine in (duckdb, spark):
         with engine.explained(file):
-            table = engine.table(file, kind, COLUMNS)
-            transitions = count_transitions(engine.parts(table, 30), ["x", "y"], 2, 50.0)
-            found.append((logkit.as_counters(transitions, 3), count_sources(table, {1, 20, 33}, 2, 1)))
+            engine.open(file, kind, COLUMNS)
+            sources = [count_sources(engine, {1, 20, 33}, 2, 1), count_sources(engine, (), 9, 2, ["y", "none"])]
+            found.append((logkit.as_counters(count_transitions(engine, CODES, 3, 2, 50.0), 3), sources))
     duckdb.close()
     assert found[0] == found[1]
     assert found[1][0] == logkit.counted(logkit.AWKWARD, ["x", "y"], 50.0, 2)
@@ -53,10 +53,10 @@ def test_a_file_in_many_blocks_keeps_its_order(spark, tmp_path):
     spark.session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     spark.session.conf.set("spark.sql.files.openCostInBytes", "0")
     try:
-        table = spark.table(file, "csv", COLUMNS)
-        assert spark.session.table("onoff_log").rdd.getNumPartitions() > 3
+        spark.open(file, "csv", COLUMNS)
+        assert spark.session.table("log").rdd.getNumPartitions() > 3
         with spark.explained(file):
-            found = count_transitions([table], ["x", "y", "z"], None, None)
+            found = count_transitions(spark, CODES | {"z": 2}, 3, None, None)
     finally:
         spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.session.conf.unset("spark.sql.files.openCostInBytes")
@@ -71,16 +71,13 @@ def test_errors_of_spark_are_one_line(spark, tmp_path):
         spark.samples(file, "parquet")
 
 
-@pytest.mark.parametrize(
-    ("master", "words"),
-    [
-        ("nonsense", "is no address of Spark"),
-        ("spark://127.0.0.1:1", "nobody answers at spark://127.0.0.1:1"),
-        ("spark://127.0.0.1:1,127.0.0.1", "nobody answers"),
-    ],
-)
-def test_a_wrong_address_is_said_to_be_one(capfd, master, words):
-    pytest.importorskip("pyspark", reason="PySpark is not installed (extra `spark`)")
-    with pytest.raises(OnoffError, match=words):
-        Spark(master)
-    assert capfd.readouterr() == ("", "")
+def test_names_are_data_for_both_engines_whatever_letters_they_have(spark, tmp_path):
+    names = ["it's", "a\\b", 'say "x"', "100%", "$1", "{x}"]
+    rows = [("u", str(t), names[t % len(names)]) for t in range(20)]
+    file = logkit.write(rows, tmp_path / "log.parquet")
+    codes = {name: code for code, name in enumerate(names)}
+    with spark.explained(file):
+        spark.open(file, "parquet", COLUMNS)
+        assert count_sources(spark, (), 9, 1, names[:2]).left_out == tuple(sorted(names[:2]))
+        found = count_transitions(spark, codes, len(names), None, None)
+    assert logkit.as_counters(found, len(names)) == logkit.counted(rows, names)

@@ -1,14 +1,13 @@
-"""Files of request sequences: names or numbers, headers, zip archives, errors."""
+"""Files of request sequences: names or numbers, headers, zip archives."""
 
 from __future__ import annotations
 
-import struct
 import zipfile
 
 import pytest
 
 from onoff import OnoffError
-from onoff.logs.sequences import read
+from onoff.logs.read import read_sequences as read
 
 MSNBC = "% Different categories found in input file:\n\nfront news tech\n\n\n% Sequences:\n\n1 1 \n2 \n3 2 front\n"
 
@@ -40,34 +39,3 @@ def test_an_archive_is_the_file_in_it(tmp_path):
         archive.writestr("another", "1")
     with pytest.raises(OnoffError, match="holds 2 files"):
         list(read(file))
-
-
-def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(OnoffError, match="cannot be read"):
-        list(read(tmp_path / "none"))
-    with pytest.raises(OnoffError, match="cannot be read"):
-        list(read(tmp_path))
-    (tmp_path / "bytes").write_bytes(b"1 2\n\xff\xfe\n")
-    with pytest.raises(OnoffError, match="not UTF-8"):
-        list(read(tmp_path / "bytes"))
-    file = tmp_path / "damaged.zip"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("sequences", MSNBC)
-    file.write_bytes(file.read_bytes().replace(b"front", b"FRONT", 1))
-    with pytest.raises(OnoffError, match="zip archive"):
-        list(read(file))
-
-
-def test_archives_that_break_off_or_do_not_unpack_are_errors_in_one_line(tmp_path):
-    file = tmp_path / "damaged.zip"
-    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_STORED):
-        with zipfile.ZipFile(file, "w", method) as archive:
-            archive.writestr("a.txt", "a b c\n" * 1000)
-        data = bytearray(file.read_bytes())
-        if method == zipfile.ZIP_STORED:  # more is announced than there is
-            struct.pack_into("<LL", data, data.index(b"PK\x01\x02") + 20, 10**6, 10**6)
-        else:
-            data[35:60] = b"\xff" * 25
-        file.write_bytes(data)
-        with pytest.raises(OnoffError, match=r"damaged\.zip: (not a zip archive|byte [0-9]+ is not UTF-8)"):
-            list(read(file))

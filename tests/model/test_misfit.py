@@ -149,7 +149,7 @@ def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     used, other, share = pair
     true = towards(used, other, share)
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    bounds = region.region_bound(used, radii, most)
+    bounds, _ = region.region_bounds(used, radii, most)
     for lag in range(1, most + 1):
         assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
 
@@ -167,7 +167,7 @@ def test_the_everyday_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     used, other, share = pair
     true = towards(used, other, share)
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    bounds = region.everyday_region_bound(used, radii, most)
+    _, bounds = region.region_bounds(used, radii, most)
     for exact, bound in zip(everyday_by_definition(true, used, most), bounds, strict=True):
         assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
     assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
@@ -178,7 +178,7 @@ def test_the_everyday_bound_counts_that_the_true_chain_goes_elsewhere():
     used = Chain([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     true = Chain([[0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    exact, bound = everyday_by_definition(true, used, 2)[1], region.everyday_region_bound(used, radii, 2)[1]
+    exact, bound = everyday_by_definition(true, used, 2)[1], region.region_bounds(used, radii, 2)[1][1]
     by_the_used_walk = 2 * radii + used.P @ radii
     assert by_the_used_walk[0] < exact[0] <= bound[0]
 
@@ -195,7 +195,7 @@ def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_r
     rows[1] = [0.984, 0.005, 0.006, 0.005]
     true = Chain(rows)
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    found, [bound] = misfit(true, used, 1), region.region_bound(used, radii, 1)
+    found, [bound] = misfit(true, used, 1), region.region_bounds(used, radii, 1)[0]
     assert (found <= bound).all()
     assert (found / bound).max() > 0.95
 
@@ -246,11 +246,11 @@ def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_
         used, counts = fitted(true, steps, rng)
         [one] = region.misfits(used, counts, 1.0, [1], rng)
         usual = float(true.stationary() @ misfit(true, used, 1))
-        assert usual <= one.bound
-        assert usual / 4 < one.estimate < one.bound
+        assert usual <= one.both
+        assert usual / 4 < one.both_estimate < one.both
         if before is not None:
-            assert one.bound < before.bound / 2
-            assert one.estimate < before.estimate / 2
+            assert one.both < before.both / 2
+            assert one.both_estimate < before.both_estimate / 2
         before = one
     empty = counts.copy()
     empty[2] = 0
@@ -293,12 +293,12 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     done = call("fit", "log.txt", "-o", "c.json", "--held-out", "0", "--report", "r.json", cwd=tmp_path, check=True)
     rows = json.loads((tmp_path / "r.json").read_text())["misfit"]
     assert [row["lag"] for row in rows] == [1, 10]
-    assert 0 < rows[0]["estimate"] < rows[0]["bound"] < 1
-    assert 0 < rows[0]["everyday_estimate"] < rows[0]["everyday"] < 1
+    assert 0 < rows[0]["both_estimate"] < rows[0]["both"] < 1
+    assert 0 < rows[0]["past_estimate"] < rows[0]["past"] < 1
     used = Chain.load(tmp_path / "c.json")
     for mode, key, exact in (
-        ("both: an OFF step at lag 1", "bound", misfit(aligned(true, used), used, 1).max()),
-        ("past: OFF step 1 after ON", "everyday", audited_everyday(true, used)),
+        ("both: an OFF step at lag 1", "both", misfit(aligned(true, used), used, 1).max()),
+        ("past: OFF step 1 after ON", "past", audited_everyday(true, used)),
     ):
         shown = re.search(rf"promise {mode} is within (\d\.\d+) of private; estimated: within", done.stdout)
         assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down

@@ -24,7 +24,7 @@ import pytest
 import proxyforge
 from onoff import Chain
 from onoff.client.snapshot import snapshot
-from onoff.logs.journals import noted
+from onoff.logs.journals import read_journal
 from ports import free_port
 from recordingserver import RecordingServer, reply
 from stresskit import portion
@@ -216,7 +216,7 @@ def storm(one, two, urls, kills, rng, directory, campaign):
         forge.close()
     assert "Traceback" not in forge.errors.read_text(), forge.errors.read_text()[-5000:]
     assert not [wrong for program in programs for wrong in program.wrong]
-    steps = noted(forge.journal)
+    steps = read_journal(forge.journal)
     for step, name in (right for program in programs for right in program.right):
         assert NAMES[steps.requests[step]] == name
         campaign.count("right answers")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onoff.client.standing import Standing
 from onoff.client.stored import Totals
-from onoff.logs.following import Following
+from onoff.logs.follow import Following
 from onoff.model.bounds import outer_bound
 
 BOUND_LIMIT = 300  # sources: beyond it the outer bound takes longer than a status may

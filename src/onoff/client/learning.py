@@ -21,7 +21,7 @@ from onoff.client.journal import Journal
 from onoff.client.session import Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.model.misfit import FEW, LASTING, lasting, too_few
+from onoff.model.misfit import FEW, LASTING, is_too_small, requests_until_refit
 
 LONG = 300  # requests: a chain that lasts for as many need not be fitted again soon
 NOTE = "learning"  # the note that has the names of the sources
@@ -35,7 +35,7 @@ class Learned:
     """How many requests a journal has noted, for n sources, and how many of them were asked OFF.
 
     A chain is fitted to pairs of neighbouring requests. `open_pairs` are those of which both were asked OFF. `enough`
-    means enough for a first, rough chain. How long that one lasts says `onoff.model.misfit.lasting`.
+    means enough for a first, rough chain. How long that one lasts says `onoff.model.misfit.requests_until_refit`.
     """
 
     n: int
@@ -61,22 +61,22 @@ class Learned:
 
     @property
     def enough(self) -> bool:
-        return not too_few(self.requests - 1, self.n)
+        return not is_too_small(self.requests - 1, self.n)
 
     @property
     def enough_open(self) -> bool:
         """Whether those that were asked OFF are enough by themselves."""
-        return not too_few(self.open_pairs, self.n)
+        return not is_too_small(self.open_pairs, self.n)
 
     @property
     def lasts(self) -> int:
         """For about how many requests a chain of all requests lasts."""
-        return lasting(max(0, self.requests - 1), self.n)
+        return requests_until_refit(max(0, self.requests - 1), self.n)
 
     @property
     def lasts_open(self) -> int:
         """For about how many requests a chain of those that were asked OFF lasts."""
-        return lasting(self.open_pairs, self.n)
+        return requests_until_refit(self.open_pairs, self.n)
 
     @property
     def levels(self) -> tuple[bool, bool, bool, bool]:

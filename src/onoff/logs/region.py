@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.errors import NotUnique
-from onoff.logs.counting import Counts
-from onoff.logs.resampling import LEVEL
+from onoff.logs.quality import LEVEL
 from onoff.model.chain import Chain
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
-from onoff.types import Floats
+from onoff.types import Floats, Units
 
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 
@@ -32,42 +31,41 @@ DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each,
 class Misfit:
     """How far one OFF step at this lag may be from private, in total variation, if the true chain is another one.
 
-    `bound` (promise both) and `everyday` (promise past, without sensitive sources) hold for every chain in the 95 %
-    region and every private request; they are proved, and often say nothing. `estimate` and `everyday_estimate` are
-    averages over requests, exceeded by 5 % of the chains that the counts leave plausible (drawn from their Dirichlet
-    posterior); None where that would take long. Rounding, which a client states, comes on top.
+    `both` and `past` (without sensitive sources) are bounds for these promises that hold for every chain in the 95 %
+    region and every private request; they are proved, and often say nothing. The estimates are averages over requests,
+    exceeded by 5 % of the chains that the counts leave plausible (drawn from their Dirichlet posterior); None where
+    that would take long. Rounding, which a client states, comes on top.
     """
 
     lag: int
-    bound: float
-    estimate: float | None
-    everyday: float
-    everyday_estimate: float | None
+    both: float
+    both_estimate: float | None
+    past: float
+    past_estimate: float | None
 
 
 def misfits(
-    chain: Chain, counts: Counts, smoothing: float, lags: Sequence[int], rng: np.random.Generator
+    chain: Chain, counts: Units, smoothing: float, lags: Sequence[int], rng: np.random.Generator
 ) -> tuple[Misfit, ...]:
-    """At each lag, for both promises: the bound over the region, and the estimate."""
-    radii, most = row_radii(chain, counts), max(lags, default=0)
-    bounds, everyday = region_bound(chain, radii, most), everyday_region_bound(chain, radii, most)
-    plausible = _drawn(chain, counts, smoothing, rng)
-    rows = [float(times(_usual(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
+    """Bound and estimate the misfit at each lag, for each promise."""
+    both, past = region_bounds(chain, row_radii(chain, counts), max(lags, default=0))
+    plausible = _draw_chains(chain, counts, smoothing, rng)
+    rows = [float(times(_stationary_or_uniform(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
     step = float(np.quantile(rows, LEVEL)) if rows else None
     return tuple(
         Misfit(
             lag,
-            float(bounds[lag - 1].max()),
-            _exceeded_rarely(chain, plausible, lag) if plausible else None,
-            float(everyday[lag - 1].max()),
+            float(both[lag - 1].max()),
+            _high_misfit(chain, plausible, lag) if plausible else None,
+            float(past[lag - 1].max()),
             None if step is None else min(1.0, (2 * lag - 1) * step),
         )
         for lag in lags
     )
 
 
-def row_radii(chain: Chain, counts: Counts) -> Floats:
-    """e_i: no row of a chain in the region is further from the fitted one, in total variation; 1 without counts."""
+def row_radii(chain: Chain, counts: Units) -> Floats:
+    """Compute e_i: no row of a chain in the region is further, in total variation, from the fitted one. 1 if unseen."""
     n = chain.n
     total = counts.sum(axis=1)
     seen = np.maximum(total, 1)[:, None]
@@ -80,8 +78,8 @@ def row_radii(chain: Chain, counts: Counts) -> Floats:
     return radii
 
 
-def _mixture(counts: Counts, strength: float) -> Floats:
-    """ln of the probability of sequences with these counts, if the row is drawn from Dirichlet(strength)."""
+def _mixture(counts: Units, strength: float) -> Floats:
+    """Compute ln of the probability of sequences with these counts, if the row is drawn from Dirichlet(strength)."""
     from scipy.special import gammaln
 
     n, total = counts.shape[1], counts.sum(axis=1)
@@ -90,52 +88,39 @@ def _mixture(counts: Counts, strength: float) -> Floats:
     return result
 
 
-def region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
-    """What D(i) (`model.misfit`) is at most if rows are off by at most `radii`: [lag - 1, i], for lags up to `most`.
+def region_bounds(chain: Chain, radii: Floats, most: int) -> tuple[Floats, Floats]:
+    """Bound the misfit if rows are off by at most `radii`, for the promises both and past: [lag - 1, i] up to `most`.
 
-    With e the distance between P^d[i] and its fitted twin, a = sum over x of P̂^d[i, x] radii[x], and c the largest
-    distance between two rows: D <= (e + a) + (c e + a), and the next e is at most c e + a.
+    Let X_0 = i, let X_t follow a chain of the region, e_t be the distance of its law from the fitted P̂^t[i], and
+    a_t = sum over x of P̂^t[i, x] radii[x]. With c the largest distance between two rows, e_{t+1} <= c e_t + a_t.
+
+    both: D(i) (`onoff.model.misfit`) at lag t is at most (e_t + a_t) + e_{t+1}.
+    past: the law of the query at OFF step t, given what is hidden and asked before, is on average within d_t + d_{t-1}
+    of the stated one, with d_t the sum over s < t of E radii(X_s), d_0 = 0 (theorem of docs/explanation/misfit.md). A
+    mean of radii is at most a_s + e_s (max radii - min radii), and never above max radii.
     """
-    n = chain.n
-    contraction = _contraction(chain, radii)
-    apart, walk, found = radii.copy(), chain.P, []  # at lag 1 the walk is the row itself
-    for _ in range(most):
-        step = times(walk, radii)
-        further = np.minimum(1.0, contraction * apart + step)
-        found.append(np.minimum(1.0, (apart + step + further) * (1 + 1e-9)))
-        apart, walk = further, times(walk, chain.P)
-    return np.array(found).reshape(most, n)
-
-
-def everyday_region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
-    """What the everyday misfit is at most if rows are off by at most `radii`: [t - 1, i], for OFF steps up to `most`.
-
-    At OFF step t after the private request i, the law of the query given what is hidden and asked before is on average
-    within d_t + d_{t-1} of the stated one, with d_t the sum over s <= t of E eps(X_{s-1}), X_0 = i, d_0 = 0
-    (`onoff.audit.everyday.misfit`). Under a chain of the region X_s is within e of its fitted twin, so that its mean of
-    eps is at most sum over x of P̂^s[i, x] radii[x] + e (max radii - min radii), and never above max radii.
-    """
-    n = chain.n
-    contraction = _contraction(chain, radii)
+    n, contraction = chain.n, _contraction(chain, radii)
     top, span = float(radii.max()), float(radii.max() - radii.min())
-    apart, walk = np.zeros(n), np.eye(n)
-    total, found = np.zeros(n), []
-    for _ in range(most):
-        step = times(walk, radii)
-        before, total = total, total + np.minimum(top, step + span * apart)
-        found.append(np.minimum(1.0, (total + before) * (1 + 1e-9)))
-        apart, walk = np.minimum(1.0, contraction * apart + step), times(walk, chain.P)
-    return np.array(found).reshape(most, n)
+    apart, walk, total = np.zeros(n), np.eye(n), np.zeros(n)
+    both, past = np.empty((most, n)), np.empty((most, n))
+    for t in range(most):
+        mean = times(walk, radii)
+        before, total = total, total + np.minimum(top, mean + span * apart)
+        apart, walk = np.minimum(1.0, contraction * apart + mean), times(walk, chain.P)
+        mean = times(walk, radii)
+        both[t] = apart + mean + np.minimum(1.0, contraction * apart + mean)
+        past[t] = total + before
+    return np.minimum(1.0, both * (1 + 1e-9)), np.minimum(1.0, past * (1 + 1e-9))
 
 
 def _contraction(chain: Chain, radii: Floats) -> float:
-    """The largest distance between two rows of any chain in the region, at most."""
+    """Bound the largest distance between two rows of any chain in the region."""
     between = np.array([np.abs(chain.P - row).sum(axis=1) / 2 for row in chain.P])
     apart = np.minimum(1.0, between + radii[:, None] + radii[None, :])
     return float(apart[~np.eye(chain.n, dtype=bool)].max())
 
 
-def _drawn(chain: Chain, counts: Counts, smoothing: float, rng: np.random.Generator) -> list[Chain]:
+def _draw_chains(chain: Chain, counts: Units, smoothing: float, rng: np.random.Generator) -> list[Chain]:
     number = next((draws for draws, most in DRAWS if chain.n <= most), 0)
     total = counts.sum(axis=1, keepdims=True)
     weight = np.where(total > 0, counts + smoothing, np.maximum(chain.P * chain.n * max(smoothing, 1.0), 0))
@@ -147,12 +132,14 @@ def _drawn(chain: Chain, counts: Counts, smoothing: float, rng: np.random.Genera
     return chains
 
 
-def _exceeded_rarely(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
-    return float(np.quantile([times(_usual(true), misfit(true, chain, lag)) for true in plausible], LEVEL))
+def _high_misfit(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
+    return float(
+        np.quantile([times(_stationary_or_uniform(true), misfit(true, chain, lag)) for true in plausible], LEVEL)
+    )
 
 
-def _usual(chain: Chain) -> Floats:
-    """The stationary law, or all alike if there are several."""
+def _stationary_or_uniform(chain: Chain) -> Floats:
+    """Return the stationary law, or all alike if there are several."""
     try:
         return chain.stationary()
     except NotUnique:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,12 @@ from tempfile import TemporaryDirectory
 
 from onoff.errors import LogError
 from onoff.logs.engines import DuckDB
-from onoff.logs.journals import noted
-from onoff.logs.opening import columns_of, opened
+from onoff.logs.journals import read_journal
+from onoff.logs.read import choose_columns, open_log
 from onoff.model.chain import Chain
 
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
+ORDERED = "SELECT user, source FROM log WHERE user IS NOT NULL AND time IS NOT NULL ORDER BY user, time, row"
 NOBODY: Mapping[str, str | None] = {"user": None, "time": None, "source": None}
 
 
@@ -33,8 +34,8 @@ class Requests:
 
 
 def of_journal(file: Path, chain: Chain) -> Requests:
-    """The requests of all steps of a journal of this chain, or of one that was made while learning."""
-    found = noted(file)
+    """Read the requests of all steps of a journal of this chain, or of one that was made while learning."""
+    found = read_journal(file)
     if found.chain is None and found.names is not None:
         known = {name: i for i, name in enumerate(chain.names)}
         if not known.keys() >= {found.names[request] for request in found.requests}:
@@ -56,25 +57,23 @@ def of_log(
     time_format: str | None = None,
     kind: str | None = None,
 ) -> Requests:
-    """The requests of a log that `onoff.fit` can read, or of a list: one name in a line, or `on NAME` and `off NAME`.
+    """Read the requests of a log, as `onoff.fit` does, or of a list: one name in a line, or `on NAME` and `off NAME`.
 
     Each user is a sequence. Pauses are not taken for ends: to a client they are not.
     """
-    if kind is None and (listed := _listed(file, chain)) is not None:
+    if kind is None and (listed := _read_list(file, chain)):
         return Requests(tuple(listed))
     with TemporaryDirectory(prefix="onoff-check-") as name:
-        ready = opened(file, kind, Path(name))
-        engine = DuckDB("1GB", Path(name))
-        with closing(engine), engine.explained(file):
-            columns, _, notes = columns_of(ready, engine, wanted, one_user, time_format)
-            table = engine.table(ready.file, ready.readable, columns)
-            rows = table.filter(table.user.notnull() & table.time.notnull()).order_by(["user", "time", "row"])
-            events = rows.select("user", "source").to_pyarrow().to_pydict()
-    return _sequenced(file, chain, zip(events["user"], events["source"], strict=True), (*ready.notes, *notes))
+        log = open_log(file, kind, Path(name))
+        with closing(DuckDB("1GB", Path(name))) as engine, engine.explained(file):
+            names = list(engine.samples(log.file, log.readable))
+            columns, notes = choose_columns(wanted, names, one_user, time_format)
+            engine.open(log.file, log.readable, columns)
+            return _sequences(file, chain, engine.rows(ORDERED), (*log.notes, *notes))
 
 
-def _sequenced(
-    file: Path, chain: Chain, events: Iterator[tuple[object, str | None]], notes: tuple[str, ...]
+def _sequences(
+    file: Path, chain: Chain, events: Iterable[tuple[object, str | None]], notes: tuple[str, ...]
 ) -> Requests:
     known = {name: i for i, name in enumerate(chain.names)}
     merged = next((known[name] for name in MERGED if name in known), None)
@@ -96,8 +95,8 @@ def _sequenced(
     return Requests(tuple(indices), tuple(begins), unknown, notes, example)
 
 
-def _listed(file: Path, chain: Chain) -> list[int] | None:
-    """The requests of a list, in which every line names a source of the chain. None if the file is not such a list."""
+def _read_list(file: Path, chain: Chain) -> list[int]:
+    """Read a list in which every line names a source of the chain. Nothing if the file is not such a list."""
     found = []
     try:
         with file.open(encoding="utf-8-sig") as lines:
@@ -107,8 +106,8 @@ def _listed(file: Path, chain: Chain) -> list[int] | None:
                 word, _, rest = line.partition(" ")
                 name = rest.strip() if line not in chain.names and word in ("on", "off") else line
                 if name not in chain.names:
-                    return None
+                    return []
                 found.append(chain.index(name))
     except (OSError, UnicodeDecodeError):
-        return None
-    return found or None
+        return []
+    return found

@@ -292,7 +292,7 @@ def _normalised(row: Floats, index: int, name: str) -> Floats:
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
         raise ChainError(
-            f"row {index} ({name!r}) sums to {total!r}, not to 1: if its digits were rounded, `onoff normalise` "
+            f"row {index} ({name!r}) sums to {total!r}, not to 1: if its digits were rounded, `onoff fit` "
             "divides each row by its sum; if these are counts, use Chain.from_counts",
             row=index,
             value=total,

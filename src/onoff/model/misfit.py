@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 FEW = 10  # transitions for each source: a chain fitted to fewer may be far off
-LASTING = 4  # see `lasting`
+LASTING = 4  # see `requests_until_refit`
 NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is taken to be 1
 
 
-def too_few(transitions: int, n: int) -> bool:
-    """Whether this number of transitions is too small for a chain to be relied on."""
+def is_too_small(transitions: int, n: int) -> bool:
+    """Say whether a log with so many transitions is too small for a chain to be relied on."""
     return transitions < FEW * n
 
 
-def lasting(transitions: int, n: int) -> int:
-    """For about how many requests a chain fitted to so many transitions lasts, if habits stay as they are.
+def requests_until_refit(transitions: int, n: int) -> int:
+    """Estimate for how many requests a chain fitted to so many transitions lasts, if habits stay as they are.
 
     A fitted chain is not the true one, and a test that goes on finds any difference. With N transitions it loses about
     k / 2N nats a request, with k = n (n - 1) free numbers. Who learns from T requests more, as from the N before, gains

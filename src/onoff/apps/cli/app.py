@@ -17,7 +17,6 @@ from onoff.apps.cli import (
     costs,
     fit,
     measure,
-    normalise,
     page,
     plan,
     play,
@@ -46,7 +45,6 @@ proxy.register(app)
 measure.register(app)
 urls.register(app)
 fit.register(app)
-normalise.register(app)
 check.register(app)
 costs.register(app)
 plan.register(app)

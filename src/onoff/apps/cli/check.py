@@ -44,7 +44,7 @@ def check(
     """
     from onoff.client.settings import default_journal, remembered_chain
     from onoff.client.snapshot import snapshot
-    from onoff.logs.following import follows
+    from onoff.logs.follow import follows
     from onoff.logs.journals import is_journal
     from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
@@ -85,9 +85,9 @@ def check(
 
 def _tell_learned(journal: Path, chain: Path | None) -> None:
     """Raise an error if a journal that has learned comes without a chain, and say what it cannot test with one."""
-    from onoff.logs.journals import noted
+    from onoff.logs.journals import read_journal
 
-    found = noted(journal)
+    found = read_journal(journal)
     if found.chain is not None or found.names is None:
         return
     if chain is None:

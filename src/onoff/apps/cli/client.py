@@ -239,15 +239,15 @@ def status(
     from onoff.client.settings import default_journal
     from onoff.client.snapshot import snapshot
     from onoff.client.standing import standing
-    from onoff.logs.following import follows
-    from onoff.logs.journals import noted
+    from onoff.logs.follow import follows
+    from onoff.logs.journals import read_journal
     from onoff.logs.requests import of_journal
 
     path = journal or default_journal()
     if journal is None:
         _name_journals_of_proxies(path)
     if chain is None and NOTE in snapshot(path).notes:
-        kept = noted(path)
+        kept = read_journal(path)
         learned = Learned.of(len(kept.names or ()), kept.private)
         if as_json:
             print_json(learned)

@@ -1,9 +1,11 @@
-"""`onoff fit`: a chain from a log of requests, with a report of what it is worth."""
+"""`onoff fit`: a chain from a log of requests, with a report of what it is worth; or from a chain file, normalised."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +24,14 @@ from onoff.apps.cli.options import (
 )
 from onoff.apps.cli.output import note, print_json
 from onoff.apps.ending import ended_in_order
-from onoff.errors import LogError
+from onoff.errors import ChainError, LogError
 
 if TYPE_CHECKING:
-    from onoff.logs.fitting import Fit
+    from onoff.logs.fit import Fit
+    from onoff.model.chain import Chain
 
+LARGE = 2**26  # bytes: chain files are smaller
+ROUNDED = 0.01  # the sum of a row of rounded digits is not further from 1
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -42,7 +47,7 @@ def fit(
         list[Path],
         typer.Argument(
             metavar="LOG...",
-            help="CSV, JSON lines, Parquet, text, a web access log; .gz or .zip, too; or one or more journals.",
+            help="CSV, JSON lines, Parquet, text, web access log, also .gz or .zip; journals; or a chain to normalise.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The chain with its counts, .json.")],
@@ -77,13 +82,23 @@ def fit(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
 ) -> None:
-    """Fit a chain to a log of requests, and say what it is worth and what privacy will cost."""
+    """Fit a chain to a log of requests, and say what it is worth and what privacy will cost.
+
+    Each row of a chain file, whose digits may have been rounded, is divided by its sum. With --without a source is
+    taken out first, as if the chain had been fitted without its requests. Use the new file everywhere from then on: a
+    journal belongs to one chain, to the last digit.
+    """
     from onoff.apps.progress import progress
-    from onoff.logs import fitting
+    from onoff.logs.fit import fit as fit_log
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
     _check_files(log, out, report, plot, force)
-    result = fitting.fit(
+    if len(log) == 1 and is_chain(log[0]):
+        chain = normalise(log[0], without or [])
+        chain.save(out)
+        print(f"{out}: {chain.n} sources; each row of {log[0]} is divided by its sum")
+        return
+    result = fit_log(
         *log,
         user=user,
         time=time,
@@ -154,3 +169,58 @@ def parse_gap(text: str) -> float:
     if match is None or float(match[1]) == 0:
         raise typer.BadParameter(f"{text!r} is not a length of time: write 30m, 2h, 1d or a number of seconds")
     return float(match[1]) * UNITS[match[2]]
+
+
+def is_chain(file: Path) -> bool:
+    """Say whether a file has the form of a chain, a square of numbers with names, whatever its rows sum to."""
+    from onoff.model.chainfile import read
+
+    try:
+        if file.suffix.lower() == ".csv":
+            with file.open(encoding="utf-8") as lines:
+                columns = lines.readline().count(",") + 1
+                if sum(1 for _ in islice(lines, 2 * columns)) == 2 * columns:  # a log, and perhaps a long one
+                    return False
+        elif not file.is_file() or file.stat().st_size > LARGE:
+            return False
+        read(file)
+    except (ChainError, OSError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def normalise(file: Path, without: Sequence[str] = ()) -> Chain:
+    """Divide each row of a chain by its sum, after taking out the sources `without`.
+
+    P(y | x) stays proportional to what it was. A sum that rounded digits do not explain is an error.
+    """
+    import numpy as np
+
+    from onoff.model.chain import Chain
+    from onoff.model.chainfile import read
+
+    data = read(file)
+    names = data["names"]
+    try:
+        rows = np.array(data["matrix"], dtype=np.float64)
+    except OverflowError:
+        raise ChainError(f"{file}: a number is too large for a probability") from None
+    sums = rows.sum(axis=1)
+    for number in np.flatnonzero(~(abs(sums - 1) <= ROUNDED)):
+        raise ChainError(
+            f"{file}: row {number} ({names[number]!r}) sums to {float(sums[number])!r}, which rounded digits do not "
+            "explain: mend the row, or use Chain.from_counts if these are counts",
+            row=int(number),
+            value=float(sums[number]),
+        )
+    for name in without:
+        if name not in names:
+            raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")
+    kept = [i for i, name in enumerate(names) if name not in without]
+    if len(kept) < 2:
+        raise ChainError(f"{file}: {len(kept)} sources are left without these; a chain has at least 2")
+    left = rows[np.ix_(kept, kept)]
+    for place, row in zip(kept, left, strict=True):
+        if not row.any():
+            raise ChainError(f"{file}: after {names[place]!r} only sources come that are taken out: take it out, too")
+    return Chain(left / left.sum(axis=1, keepdims=True), [names[i] for i in kept])

@@ -159,7 +159,7 @@ TimeFormat = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="How times are written, as for strptime: '%m/%d/%Y %H:%M'.")
 ]
 LogFormat = Annotated[
-    str | None, typer.Option("--format", help="csv, json, parquet, text or access, if neither name nor look says.")
+    str | None, typer.Option("--format", help="csv, json, parquet, text or access, if the name does not say.")
 ]
 
 

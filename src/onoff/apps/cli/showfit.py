@@ -9,8 +9,8 @@ from pathlib import Path
 from onoff.apps.cli.output import counted, print_table
 from onoff.apps.plots import save_costs
 from onoff.extras import need
-from onoff.logs.fitting import Report
-from onoff.model.misfit import lasting, too_few
+from onoff.logs.fit import Report
+from onoff.model.misfit import is_too_small, requests_until_refit
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
@@ -33,16 +33,17 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
         around = "" if row.low is None else f"  {row.low:.3f} to {row.high:.3f}"
         print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}{around}")
     print(report.verdict)
-    if too_few(report.transitions, report.n):
+    if is_too_small(report.transitions, report.n):
         return
-    rates = f"`onoff rates {shlex.quote(str(chain))} --promise past`"
+    rates = f"`onoff costs {shlex.quote(str(chain))} --promise past`"
     print(f"The promise past usually costs less: {rates} says how much.")
     if report.users == 1:
+        requests = requests_until_refit(report.transitions, report.n)
         print(
-            f"A chain of so many transitions lasts for about {lasting(report.transitions, report.n):,} requests: after "
-            "that `onoff check` may call it wrong although habits are the same. Then fit again, to these requests too."
+            f"A chain of so many transitions lasts for about {requests:,} requests: after that "
+            "`onoff check` may call it wrong although habits are the same. Then fit again, to these requests too."
         )
-    if any(max(row.bound, row.everyday) >= 1 for row in report.misfit):
+    if any(max(row.both, row.past) >= 1 for row in report.misfit):
         print(
             "That is about cost. As for privacy, this log leaves the habits uncertain: OFF steps are private relative "
             "to this chain, and how far the true one may be from it is not proved. More transitions help."
@@ -107,7 +108,7 @@ def _print_worth(report: Report) -> None:
     print(f"mixing: the second eigenvalue has modulus {report.second_eigenvalue:.3f}")
     gain = report.second_order_gain
     if gain is None:
-        print(f"distance from first order: not known: {report.second_order_unknown}")
+        print("distance from first order: not known: it takes many users (--held-out) and at most 200 sources (--top)")
     else:
         bits, low, high = (round(value, 4) + 0.0 for value in (gain.estimate, gain.low, gain.high))  # no minus zero
         print(
@@ -121,13 +122,13 @@ def _print_misfit(report: Report) -> None:
         print("if the true chain is another one in the 95 % region of this log (estimates: on average over requests),")
         print("(total variation: 0 is private, 1 tells everything)")
     for row in report.misfit:
-        both, past = _within(row.bound, row.estimate), _within(row.everyday, row.everyday_estimate)
+        both, past = _within(row.both, row.both_estimate), _within(row.past, row.past_estimate)
         print(f"  promise both: an OFF step at lag {row.lag} {both}")
         print(f"  promise past: OFF step {row.lag} after ON {past}")
 
 
 def _within(bound: float, estimate: float | None) -> str:
-    """How far from private, in words; a bound is never rounded down."""
+    """Say how far from private; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
     if estimate is None:
         return proved

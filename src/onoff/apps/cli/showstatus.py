@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onoff.client.standing import Standing
     from onoff.client.stored import Totals
     from onoff.client.traffic import Traffic
-    from onoff.logs.following import Following
+    from onoff.logs.follow import Following
     from onoff.model.chain import Chain
 
 

@@ -21,8 +21,8 @@ from onoff.client.learning import Learned
 from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.client.snapshot import Snapshot, snapshot
 from onoff.foreign import plain
-from onoff.logs.following import Following, follows
-from onoff.logs.journals import noted
+from onoff.logs.follow import Following, follows
+from onoff.logs.journals import read_journal
 from onoff.logs.requests import of_journal
 
 NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
@@ -86,7 +86,7 @@ class StatusReporter:
         client = self._queue.client
         found = snapshot(client.path)
         if client.learns:
-            kept = noted(client.path)
+            kept = read_journal(client.path)
             return found, None, Learned.of(client.chain.n, kept.private)
         return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None
 

@@ -14,9 +14,8 @@ from clikit import call
 from onoff import Chain, OnoffError, follows, plan
 from onoff.client.journal import Journal
 from onoff.client.session import begin, finish
-from onoff.logs import following
-from onoff.logs.following import bet
-from onoff.logs.predictors import Piece, predictors
+from onoff.logs import follow
+from onoff.logs.follow import Piece, bet, predictors
 from onoff.logs.requests import Requests, of_journal, of_log
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
@@ -176,7 +175,7 @@ def test_a_long_stream_is_looked_at_in_pieces_and_the_capital_goes_on(monkeypatc
     chain = nearly_even(6, rng)
     cycle = np.tile([0, 3, 1], 40)
     whole = follows(chain, cycle)
-    monkeypatch.setattr(following, "LONG", 8)
+    monkeypatch.setattr(follow, "LONG", 8)
     pieces = follows(chain, cycle)
     assert pieces.tested == whole.tested == 119
     assert pieces.refuted

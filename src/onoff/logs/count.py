@@ -1,0 +1,241 @@
+"""From a log to counts, by two statements of standard SQL that DuckDB and Spark run as they stand.
+
+Users fall into 64 buckets by a hash of their name. Everything is counted for each bucket, so that one pass over the log
+is enough for the split into training and held-out users and for intervals over users (`onoff.logs.quality`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onoff.logs.engines import Engine
+from onoff.types import Units
+
+BUCKETS = 64
+MOST_FOR_TRIPLES = 200  # beyond it there are too many triples of sources to say anything about the second order
+NO_GAP = 1e308  # seconds: times are below 1e300, so no pause is longer
+
+# 0..63 from the MD5 of the user's name: the same number in every engine, on every machine.
+BUCKET = """
+    CAST((POSITION(SUBSTR(MD5(CAST(user AS STRING)), 1, 1) IN '0123456789abcdef') * 16 - 16
+        + POSITION(SUBSTR(MD5(CAST(user AS STRING)), 2, 1) IN '0123456789abcdef') - 1) % 64 AS SMALLINT)"""
+
+# How often each source was asked for, by training and by held-out users. Sources that the chain does not keep are
+# added up. Table `known`: the sources that are left out.
+SOURCES = """
+WITH placed AS (
+    SELECT *, CASE WHEN time IS NOT NULL THEN user END AS placed_user, {bucket} AS bucket FROM log
+), each_source AS (
+    SELECT source,
+        COUNT(*) AS all_rows,
+        COUNT(*) FILTER (WHERE user IS NULL) AS missing_user,
+        COUNT(*) FILTER (WHERE time IS NULL) AS missing_time,
+        COUNT(*) FILTER (WHERE placed_user IS NULL) AS dropped,
+        COUNT(*) FILTER (WHERE placed_user IS NOT NULL AND bucket NOT IN ({held})) AS train,
+        COUNT(*) FILTER (WHERE placed_user IS NOT NULL AND bucket IN ({held})) AS held,
+        MIN(placed_user) AS first_user,
+        MAX(placed_user) AS last_user
+    FROM placed
+    GROUP BY source
+), ranked AS (
+    SELECT each_source.*, known.code IS NOT NULL AS left_out,
+        ROW_NUMBER() OVER (
+            PARTITION BY each_source.source IS NULL OR known.code IS NOT NULL ORDER BY train DESC, each_source.source
+        ) AS place
+    FROM each_source LEFT JOIN known ON each_source.source = known.source
+), classes AS (
+    SELECT *, CASE
+        WHEN source IS NULL THEN 'missing'
+        WHEN left_out THEN 'left out'
+        WHEN place <= {top} AND train >= {least} THEN 'kept'
+        WHEN train > 0 THEN 'merged'
+        WHEN held > 0 THEN 'unseen'
+        ELSE 'dropped' END AS class
+    FROM ranked
+), named AS (
+    SELECT *, CASE WHEN class IN ('kept', 'left out') THEN source END AS name FROM classes
+)
+SELECT class, name, COUNT(*), SUM(all_rows), SUM(missing_user), SUM(missing_time), SUM(dropped), SUM(train), SUM(held),
+    MIN(first_user), MAX(last_user)
+FROM named
+GROUP BY class, name
+"""
+
+# How often `code` came right after `last`, and that right after `before`, in each bucket of users. Rows of a user are
+# sorted by time and, where times are equal, by their order in the file. A pause longer than the gap starts a new
+# sequence, and so does a row whose source is not in the chain (code -1): nothing is counted across it. `last` is -1 at
+# the start of a sequence, `before` also at its second event. Table `known`: the sources of the chain with their codes.
+TRANSITIONS = """
+WITH event AS (
+    SELECT log.user, log.time, log.row,
+        CASE WHEN log.source IS NULL THEN -1 ELSE COALESCE(known.code, {other}) END AS code
+    FROM {log} AS log LEFT JOIN known ON log.source = known.source
+    WHERE log.user IS NOT NULL AND log.time IS NOT NULL
+), neighbour AS (
+    SELECT *,
+        LAG(code, 1) OVER of_user AS last_code,
+        LAG(code, 2) OVER of_user AS before_code,
+        LEAD(code, 1) OVER of_user AS next_code,
+        LAG(time, 1) OVER of_user AS last_time,
+        LAG(time, 2) OVER of_user AS before_time,
+        LEAD(time, 1) OVER of_user AS next_time,
+        LAG(row, 1) OVER of_user AS last_row
+    FROM event
+    WINDOW of_user AS (PARTITION BY user ORDER BY time, row)
+), link AS (
+    SELECT *,
+        COALESCE(code >= 0 AND last_code >= 0 AND time - last_time <= {gap}, FALSE) AS linked,
+        COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before,
+        COALESCE(next_code >= 0 AND next_time - time <= {gap}, FALSE) AS goes_on
+    FROM neighbour
+), step AS (
+    SELECT *, {bucket} AS bucket,
+        CASE WHEN {triples} AND linked AND linked_before THEN before_code ELSE -1 END AS before,
+        CASE WHEN linked THEN last_code ELSE -1 END AS last
+    FROM link
+)
+SELECT bucket, before, last, code,
+    COUNT(*) AS number,
+    COUNT(*) FILTER (WHERE last_time IS NULL) AS users,
+    COUNT(*) FILTER (WHERE last_time IS NULL AND next_time IS NULL) AS one_event_users,
+    COUNT(*) FILTER (WHERE code >= 0 AND NOT linked AND NOT goes_on) AS one_event_sequences,
+    COUNT(*) FILTER (WHERE time = last_time) AS equal_times,
+    COUNT(*) FILTER (WHERE row < last_row) AS out_of_order
+FROM step
+GROUP BY bucket, before, last, code
+"""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which sources the log has, from all its rows. `kept` are those of the chain, in its order.
+
+    `merged_sources` were seen by training users and become one; `unseen_sources` were seen by held-out users only;
+    those in `left_out` are there and the caller does not want them. `one_user`: all rows that count are one user's.
+    """
+
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+    rows: int
+    missing_user: int
+    missing_time: int
+    missing_source: int
+    dropped_rows: int
+    sources: int
+    merged_sources: int
+    merged_events: int
+    unseen_sources: int
+    unseen_events: int
+    one_user: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Counts for each bucket of users: `pairs[b, i, j]` of j right after i, `starts[b, j]` of sequences that j begins.
+
+    `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
+    indices (i n + j) n + k and counts.
+    """
+
+    pairs: Units
+    starts: Units
+    triples: tuple[Units, Units, Units] | None
+    users_by_bucket: Units
+    breaks: int
+    one_event_users: int
+    one_event_sequences: int
+    equal_times: int
+    out_of_order: int
+
+
+def count_sources(engine: Engine, held: Collection[int], top: int, least: int, without: Sequence[str] = ()) -> Sources:
+    """Count how often training users (buckets that are not in `held`) asked for each source, in one pass.
+
+    The `top` most frequent that were asked for at least `least` times are kept; of equal ones, the first by name.
+    """
+    engine.define_codes(dict.fromkeys(without, -1))
+    buckets = ", ".join(map(str, held)) or "-1"
+    found = engine.rows(SOURCES.format(bucket=BUCKET, held=buckets, top=top, least=max(1, least)))
+    users = {user for row in found for user in row[-2:] if user is not None}
+
+    def add(place: int, *classes: str) -> int:
+        return sum(int(row[place]) for row in found if row[0] in (classes or (row[0],)))
+
+    return Sources(
+        kept=tuple(sorted((row[1] for row in found if row[0] == "kept"), key=_natural)),
+        left_out=tuple(row[1] for row in found if row[0] == "left out"),
+        rows=add(3),
+        missing_user=add(4),
+        missing_time=add(5),
+        missing_source=add(3, "missing", "left out"),
+        dropped_rows=add(6),
+        sources=add(2, "kept", "merged", "unseen"),
+        merged_sources=add(2, "merged"),
+        merged_events=add(7, "merged"),
+        unseen_sources=add(2, "unseen"),
+        unseen_events=add(8, "unseen"),
+        one_user=len(users) == 1,
+    )
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    """Sort numbers by their value and before all other names."""
+    return (0, int(name), name) if name.isascii() and name.isdigit() and len(name) < 19 else (1, 0, name)
+
+
+def count_transitions(
+    engine: Engine,
+    codes: Mapping[str, int],
+    n: int,
+    other: int | None,
+    gap: float | None,
+    parts: Sequence[str] = ("log",),
+    advance: Callable[[], None] = lambda: None,
+) -> Transitions:
+    """Run `TRANSITIONS` on every part of a log (a user is in one of them) and put its numbers into arrays.
+
+    `codes` of sources are below n, or -1 for one that ends a sequence; `other` is the code of all that are not there.
+    """
+    engine.define_codes(codes)
+    wanted = n <= MOST_FOR_TRIPLES
+    pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
+    users = np.zeros(BUCKETS, np.int64)
+    breaks = 0
+    totals = dict.fromkeys(("one_event_users", "one_event_sequences", "equal_times", "out_of_order"), 0)
+    triples = (np.zeros(0, np.int64),) * 3 if wanted else None
+    told = {"bucket": BUCKET, "other": -1 if other is None else other, "gap": repr(NO_GAP if gap is None else gap)}
+    for part in parts:
+        found: list[tuple[Units, Units, Units]] = []
+        for column in engine.arrays(TRANSITIONS.format(log=part, triples=str(wanted).upper(), **told)):
+            where, number = column["bucket"].astype(np.int64), column["number"]
+            before, last, code = (column[key].astype(np.int64) for key in ("before", "last", "code"))
+            np.add.at(users, where, column["users"])
+            for key in totals:
+                totals[key] += int(column[key].sum())
+            breaks += int(number[code < 0].sum())
+            linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
+            np.add.at(pairs, (where[linked], last[linked], code[linked]), number[linked])
+            np.add.at(starts, (where[begins], code[begins]), number[begins])
+            flat = (before * n + last) * n + code
+            found.append((where[chained], flat[chained], number[chained]))
+        if triples is not None:
+            triples = _merge([triples, *found])
+        advance()
+    return Transitions(pairs, starts, triples, users, breaks, **totals)
+
+
+def _merge(found: Sequence[tuple[Units, Units, Units]]) -> tuple[Units, Units, Units]:
+    """Add up counts of equal buckets and triples, in a fixed order.
+
+    Engines give rows in any order, and sums of floats would differ.
+    """
+    where, flat, count = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((flat, where))
+    where, flat, count = where[order], flat[order], count[order]
+    new = np.ones(len(where), bool)
+    new[1:] = (where[1:] != where[:-1]) | (flat[1:] != flat[:-1])
+    first = new.nonzero()[0]
+    return where[first], flat[first], np.add.reduceat(count, first) if len(first) else count
