@@ -42,7 +42,7 @@ RESULTS = {
     "status (of a journal that learns)": "onoff.client.learning.Learned",
     "play": "onoff.apps.cli.play.Played",
     "urls": "onoff.client.urls.FoundUrls",
-    "fit": "onoff.logs.fitting.Report",
+    "fit": "onoff.logs.fit.Report",
     "costs": "onoff.apps.costs.Costs",
     "costs --day": "onoff.apps.day.Day",
     "plan": "onoff.apps.cli.plan.Plans",
