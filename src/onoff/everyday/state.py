@@ -1,6 +1,6 @@
 """The state between two steps: which contexts there may be, and what public things tell in each of them.
 
-All of it is public. The reader's side of a step, with what is secret, is `onoff.client.past`.
+All of it is public. The reader's side of a step, with what is secret, is `onoff.client.protocol`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from onoff.apps.cli import (
     client,
     estimate,
     fit,
-    measure,
     normalise,
     page,
     plan,
@@ -48,7 +47,6 @@ app = App(
 client.register(app)
 play.register(app)
 proxy.register(app)
-measure.register(app)
 urls.register(app)
 fit.register(app)
 normalise.register(app)

@@ -156,12 +156,6 @@ FIELDS: dict[str, dict[str, str]] = {
         "redirected": "the URLs in the list of sources that were redirected, by name",
         "origins": "how many web servers there are",
     },
-    "measure": {
-        "file": "where all of it was written",
-        "bytes": "of all sources together",
-        "visits": "how often they were fetched, by this command and earlier ones",
-        "sources": "the length, visits, changes and digest of each source, by name",
-    },
     "fit": FIT,
     "check": {
         **FOLLOWING,

@@ -40,7 +40,7 @@ def urls(
     import asyncio
 
     from onoff.apps.terminal import progress
-    from onoff.client.urls import find_urls
+    from onoff.client.feeds import find_urls
     from onoff.files import check_file, write_atomically
 
     check_file(out)
