@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from common import show
-from onoff import Chain, Planner, plan
+from onoff import Chain, Planner, connect, plan
 from onoff.apps.demo import statuses
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer

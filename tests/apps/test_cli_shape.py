@@ -27,8 +27,7 @@ from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
 from onoff.apps.tone import Tone, speaking
 from onoff.client.client import Client
-from onoff.client.snapshot import snapshot
-from onoff.client.stored import StepRow
+from onoff.client.journalfile import StepRow, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")

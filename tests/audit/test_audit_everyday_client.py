@@ -11,7 +11,8 @@ import random
 import numpy as np
 import pytest
 
-from onoff import Chain, Client, OnoffTransport
+from clientkit import client_with
+from onoff import Chain, OnoffTransport
 from onoff.audit.transcript import read_evidence
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.errors import PendingRequest, Unavailable
@@ -51,7 +52,7 @@ def lived(directory, steps, seed=1):
     async def part(name, first, end):
         options = {"delay": 0.0, "attempts": ATTEMPTS, "backoff": 0.0, "randbelow": below, "promise": "past"}
         options |= {"sensitive": SENSITIVE, "record": directory / "record", "first_ever": name == "lost"}
-        async with Client(CHAIN, OnoffTransport(server.url), directory / name, **options) as client:
+        async with client_with(CHAIN, OnoffTransport(server.url), directory / name, **options) as client:
             for t in range(first, end):
                 try:
                     await client.get(NAMES[path[t]], private=private[t])

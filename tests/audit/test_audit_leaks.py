@@ -20,6 +20,7 @@ import pytest
 
 import onoff.client.journalfile
 import onoff.client.transport.own as own_transport
+from clientkit import client_with
 from onoff import Chain, Client, OnoffTransport, Planner, plan
 from onoff.audit.models import Planned
 from onoff.audit.transcript.conformance import Breach, conformance
@@ -149,7 +150,7 @@ def live(tmp_path, directory, steps, seed=1):
         options = {"delay": 0.0, "attempts": ATTEMPTS, "backoff": 0.0, "randbelow": randbelow, "cache": 0}
         with Planner(CHAIN, directory) as planner:
             transport = OnoffTransport(server.url)
-            async with Client(CHAIN, transport, journal, planner, first_ever=first_ever, **options) as client:
+            async with client_with(CHAIN, transport, journal, planner, first_ever=first_ever, **options) as client:
                 await stream(client, steps, seed, faults)
 
     with RecordingServer(origin) as server:

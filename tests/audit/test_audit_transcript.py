@@ -17,7 +17,7 @@ from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.evidence import read_statuses, read_truth
 from onoff.audit.transcript.reading import Line, Step, read_journal, read_log, streams
 from onoff.client.journal import Journal
-from onoff.client.session import State, begin, finish
+from onoff.client.protocol import State, begin, finish
 from onoff.errors import OnoffError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore

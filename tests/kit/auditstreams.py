@@ -14,7 +14,7 @@ from onoff import plan
 from onoff.audit.models import Planned
 from onoff.audit.transcript.reading import Line, Step
 from onoff.client.journal import Journal
-from onoff.client.session import State, begin, finish, next_lag
+from onoff.client.protocol import State, begin, finish, next_lag
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from oracles import random_chain
