@@ -10,7 +10,7 @@ import threading
 import pytest
 from starlette.datastructures import Headers
 
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from onoff import Chain
 from onoff.apps.proxy.app import Application, SourcePaths, parse_switch
 from onoff.apps.proxy.guard import refusal
@@ -44,7 +44,7 @@ def through(world, ask, **options):
 
 def everyday(world, chain=CHAIN, **options):
     settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
-    return Client(chain, world.transport(), world.directory / "journal", promise="past", **settings)
+    return client_with(chain, world.transport(), world.directory / "journal", promise="past", **settings)
 
 
 async def leave_pending(world, http):
@@ -275,7 +275,10 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
 
 def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted(world):
     async def run():
-        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, queue):
+        async with proxied(client_with(None, world.transport(), world.directory / "learned", delay=0.001)) as (
+            http,
+            queue,
+        ):
             for i in range(51):
                 await http.get(f"/{NAMES[i % 5]}")
             queue.switch(False)

@@ -16,7 +16,6 @@ from onoff.apps.cli import (
     client,
     costs,
     fit,
-    measure,
     page,
     plan,
     play,
@@ -42,7 +41,6 @@ app = App(
 client.register(app)
 play.register(app)
 proxy.register(app)
-measure.register(app)
 urls.register(app)
 fit.register(app)
 check.register(app)

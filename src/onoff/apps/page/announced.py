@@ -11,7 +11,7 @@ from onoff.apps.page.beliefs import Belief, Onlooker
 from onoff.apps.page.steps import Made
 from onoff.apps.page.tables import ready, tables
 from onoff.apps.page.world import FRESH, World
-from onoff.client.connecting import connect
+from onoff.client.connect import connect
 from onoff.errors import OnoffError, SessionError
 
 REACH = 8  # lags planned before the first request; plans serve all larger ones

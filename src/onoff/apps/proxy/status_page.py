@@ -19,7 +19,7 @@ from pathlib import Path
 from onoff.apps.proxy.queue import RequestQueue, Trouble
 from onoff.client.learning import Learned
 from onoff.client.promises import PROMISES, SENSITIVE
-from onoff.client.snapshot import Snapshot, snapshot
+from onoff.client.status import Account, account
 from onoff.foreign import plain
 from onoff.logs.follow import Following, follows
 from onoff.logs.journals import read_journal
@@ -55,7 +55,7 @@ class Status:
     sensitive: tuple[str, ...]
     private: bool
     waiting: int
-    journal: Snapshot
+    journal: Account
     following: Following | None
     learned: Learned | None
     troubles: tuple[Trouble, ...]
@@ -66,7 +66,7 @@ class StatusReporter:
 
     def __init__(self, queue: RequestQueue) -> None:
         self._queue = queue
-        self._seen: tuple[tuple[int, bool], Snapshot, Following | None, Learned | None] | None = None
+        self._seen: tuple[tuple[int, bool], Account, Following | None, Learned | None] | None = None
         self._turn = asyncio.Lock()
 
     async def read(self) -> Status:
@@ -82,9 +82,9 @@ class StatusReporter:
             client.path, names, hidden, queue.private, queue.waiting, journal, following, learned, tuple(queue.troubles)
         )
 
-    def _look(self) -> tuple[Snapshot, Following | None, Learned | None]:
+    def _look(self) -> tuple[Account, Following | None, Learned | None]:
         client = self._queue.client
-        found = snapshot(client.path)
+        found = account(client.path)
         if client.learns:
             kept = read_journal(client.path)
             return found, None, Learned.of(client.chain.n, kept.private)
