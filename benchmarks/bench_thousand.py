@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from onoff.schemes.realisation import screening
 
 from common import dirichlet, show
 from onoff import Chain, plan
@@ -28,7 +29,6 @@ from onoff.extras import has
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
 from onoff.schemes.comb import comb_law
-from onoff.schemes.realisation import screening
 from onoff.schemes.realise import Part, Short, short_rows
 
 SEED = 77

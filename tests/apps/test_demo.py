@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onoff.audit.models import Naive
+from onoff.audit.setting import lags_of
+from onoff.audit.transcript.belief import Asked, attack
 
 from onoff.apps import demo
 from onoff.apps.demo.comparing import Beliefs, Stream
 from onoff.apps.demo.rivals import DECOYS
 from onoff.apps.demo.story import opening, story
-from onoff.audit.models import Naive
-from onoff.audit.setting import lags_of
-from onoff.audit.transcript.belief import Asked, attack
 
 STEPS = 40
 

@@ -16,7 +16,6 @@ from onoff.apps.proxy.app import Application, SourcePaths, parse_switch
 from onoff.apps.proxy.guard import refusal
 from onoff.apps.proxy.queue import NotBegun, RequestQueue
 from onoff.apps.proxy.responses import NOT_BEGUN, failed
-from onoff.client.client import Client
 from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply

@@ -12,7 +12,7 @@ import json
 
 import pytest
 
-from clientkit import answer_of, NAMES, OFF, ON, faulty, scene
+from clientkit import NAMES, OFF, ON, answer_of, faulty, scene
 from onoff import Chain, wire
 from onoff.client import journalfile
 from onoff.client.client import Client

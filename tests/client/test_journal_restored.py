@@ -12,7 +12,7 @@ import time
 import pytest
 
 import onoff.client.rollback
-from clientkit import Told, client_with, answer_of
+from clientkit import Told, answer_of, client_with
 from onoff import Chain, OnoffTransport
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish

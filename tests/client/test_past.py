@@ -10,13 +10,13 @@ from functools import cache
 from itertools import accumulate, product
 
 import pytest
+from onoff.plans.lengths import Weighing
 
 from everydaykit import Seen, drawn, exactly
 from onoff import Chain
 from onoff.client.protocol import State, begin_past, finish, is_full
 from onoff.errors import ContextError, PendingRequest, PlanError
 from onoff.everyday import Everyday
-from onoff.plans.lengths import Weighing
 from oracles import random_chain
 from sampling import one_in
 

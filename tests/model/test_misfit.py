@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from clikit import call
-from onoff import Chain, OnoffError, plan
 from onoff.audit.everyday import audit_everyday_mistaken
 from onoff.audit.joint import mistaken as module
 from onoff.audit.joint.mistaken import mistaken
 from onoff.audit.models import Naive, Planned
 from onoff.audit.setting import Plans, lags_of, parse_statuses, start_law
+
+from clikit import call
+from onoff import Chain, OnoffError, plan
 from onoff.everyday import Everyday
 from onoff.logs import region
 from onoff.model.misfit import aligned, check, misfit
