@@ -17,17 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 from random import Random
 from statistics import median
 
 import numpy as np
 from joblib import parallel_config
-from onoff.apps.workers import compute
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
+from onoff.apps.parallel import compute, use_workers
 from onoff.everyday import Everyday
 
 SCHEMES = ("comb", "optimal", "race", "everyday")
@@ -180,11 +179,11 @@ def exponent(found: dict[int, dict[str, float | str]], key: str) -> str:
 def against_one_after_the_other(n: int) -> None:
     """Lags 1 to 8 of one chain, three turns: in this process, and in as many processes as there are cores."""
     chain = dirichlet(n, 5)
-    cells = {lag: (chain, lag) for lag in range(1, 9)}
+    calls = [(chain, lag) for lag in range(1, 9)]
 
     def run(jobs: int | None) -> float:
-        with closing(compute(plan, cells, jobs)) as results:
-            return timed(lambda: list(results))[1]
+        with use_workers(jobs):
+            return timed(lambda: list(compute(plan, calls)))[1]
 
     run(None)  # the processes have started
     turns = [(run(1), run(None)) for _ in range(3)]
@@ -220,9 +219,8 @@ def on_a_cluster(n: int) -> None:
 
 
 def _divided(chain: Chain, address: str) -> None:
-    with closing(compute(plan, {1: (chain, 1, "comb")}, dask=address, divide=True)) as results:
-        [(_, made)] = results
-    assert isinstance(made, Plan), made
+    with use_workers(dask=address):
+        plan(chain, 1, "comb")
 
 
 if __name__ == "__main__":

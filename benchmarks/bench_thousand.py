@@ -29,7 +29,7 @@ from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
 from onoff.schemes.comb import comb_law
 from onoff.schemes.realisation import screening
-from onoff.schemes.realisation.looking import Part, Short, short_rows
+from onoff.schemes.realise import Part, Short, short_rows
 
 SEED = 77
 GROUPS = 8  # of contexts, in which screens are compared

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from onoff.model.bounds import Bounds, bounds
     from onoff.model.chain import Chain
     from onoff.model.posterior import Posterior
-    from onoff.plans.base import Plan
-    from onoff.plans.making import plan
+    from onoff.plans.plan import Plan, plan
     from onoff.plans.planner import Planner
 
 __version__: str
@@ -33,7 +32,7 @@ _HOME = {
     "Message": "client.message",
     "OnoffError": "errors",
     "OnoffTransport": "client.transport.own",
-    "Plan": "plans.base",
+    "Plan": "plans.plan",
     "Planner": "plans.planner",
     "Posterior": "model.posterior",
     "bounds": "model.bounds",
@@ -41,7 +40,7 @@ _HOME = {
     "connect_sync": "client.synchronous",
     "fit": "logs.fitting",
     "follows": "logs.following",
-    "plan": "plans.making",
+    "plan": "plans.plan",
 }
 
 __all__ = [

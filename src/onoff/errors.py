@@ -5,7 +5,6 @@
     │   └── NotUnique      the chain has no unique stationary distribution
     ├── ContextError       a context or request that the chain calls impossible
     ├── PlanError          a plan cannot be made as asked, or fails its own checks
-    │   └── Unverified         a table that nobody has verified on this machine yet
     ├── MissingExtra       a library is needed that an extra of the package brings; also an ImportError
     ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
     ├── SessionError       something that the rules of the client forbid
@@ -75,9 +74,14 @@ class NotUnique(ChainError):
 
 
 class ContextError(OnoffError, ValueError):
-    """The context (last, next), or a request in it, has probability zero under the chain."""
+    """The context (last, next), or a request in it, has probability zero under the chain.
 
-    def __init__(self, message: str, *, last: int, next: int, request: int | None = None) -> None:
+    All three are sources. The everyday promise knows no `last` and `next`: both are None.
+    """
+
+    def __init__(
+        self, message: str, *, last: int | None = None, next: int | None = None, request: int | None = None
+    ) -> None:
         super().__init__(message)
         self.last = last
         self.next = next
@@ -86,14 +90,6 @@ class ContextError(OnoffError, ValueError):
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
-
-
-class Unverified(PlanError):
-    """A plan whose law may not be realisable in every context; `digest` is that of its file."""
-
-    def __init__(self, message: str, *, digest: str) -> None:
-        super().__init__(message)
-        self.digest = digest
 
 
 class MissingExtra(OnoffError, ImportError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
@@ -318,3 +319,13 @@ def test_nothing_is_said_on_stdout_by_an_error_even_with_json(tmp_path):
     with redirect_stdout(io.StringIO()):
         done = call("status", "--json", "--journal", tmp_path / "none")
     assert (done.returncode, done.stdout) == (errors.JOURNAL, "")
+
+
+def test_no_printed_text_names_a_file_that_the_wheel_lacks():
+    """Documents and examples are in the repository only. Docstrings, which nobody prints, may name them."""
+    for file in (ROOT / "src" / "onoff").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                assert not re.search(r"\b(docs|examples)/|\.md\b", node.value), f"{file.name}:{node.lineno}"

@@ -21,7 +21,7 @@ from onoff.apps.page.steps import Made
 from onoff.apps.page.tables import ready, tables
 from onoff.apps.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish
 from onoff.errors import ChainError, ContextError, NotUnique, PlanError, SessionError
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
 from onoff.plans.planner import Planner
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan

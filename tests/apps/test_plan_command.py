@@ -82,7 +82,7 @@ def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
 
 
 def test_what_auto_makes_of_many_sources_is_kept(tmp_path, monkeypatch):
-    for name in ("plans.planner.OPTIMAL_LIMIT", "plans.making.OPTIMAL_LIMIT", "plans.making.COMB_LIMIT"):
+    for name in ("plans.planner.OPTIMAL_LIMIT", "plans.plan.OPTIMAL_LIMIT", "plans.plan.COMB_LIMIT"):
         monkeypatch.setattr(f"onoff.{name}", 2)
     chain = Chain.symmetric(3, 0.5)
     store = PlanStore(chain, tmp_path)

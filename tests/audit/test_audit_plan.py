@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from clikit import call
 from onoff import Chain, Plan, plan
 from onoff.audit import optimality
-from onoff.audit.plan import audit_plan
 from onoff.audit.exact import ExactRows
+from onoff.audit.plan import audit_plan
 from onoff.errors import ContextError, PlanError
 from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.testing import chains
+from oracles import ExactPosterior
 from planfiles import EXCHANGED, signed
 from sampling import examples
 
@@ -87,7 +88,7 @@ def test_every_plan_of_every_scheme_is_verified(chain, scheme, lag, more):
     assert Fraction(made.lower_bound) <= verdict.proof.value <= verdict.cost
     assert [check.lag for check in verdict.checks] == sorted({lag, lag + more})
     for check in verdict.checks:
-        exact = chain.exact_posterior(check.lag)
+        exact = ExactPosterior(chain, check.lag)
         assert check.kept == check.contexts == len(exact.contexts)
         rows = made.encoder(*check.at, check.lag).sum(axis=1).tolist()
         assert check.largest == sum(
@@ -106,7 +107,7 @@ def test_the_optimum_of_symmetric_chains_is_verified(chain):
 def test_the_plans_of_these_tests_are_of_every_kind():
     assert PLAN.certificate.kind == "cuts"
     assert plan(Chain.symmetric(7, 0.05), 1).certificate.kind == "sizes"
-    assert len(SPARSE.exact_posterior(1).contexts) < 16
+    assert len(ExactPosterior(SPARSE, 1).contexts) < 16
 
 
 @settings(max_examples=examples(30))
@@ -116,7 +117,7 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, data):
     n, unit = chain.n, 2**40
     sets = [q for size in range(1, n + 1) for q in combinations(range(n), size)]
     weights = data.draw(st.lists(st.integers(0, unit), min_size=len(sets), max_size=len(sets)))
-    rows = [[Fraction(p) for p in row] for row in chain.exact_posterior(lag).rows]
+    rows = [[Fraction(p) for p in row] for row in ExactPosterior(chain, lag).rows]
     allowed = [q for q in sets if all(any(row[x] for x in q) for row in rows)]
     reached = sum(w * max(sum(row[x] for x in cut) for row in rows) for cut, w in zip(sets, weights, strict=True))
     least = min(
@@ -159,7 +160,7 @@ def test_sizes_prove_something_on_symmetric_chains_only():
     """Multiplier 1 on each singleton: the outer bound, if all sources have the same peak."""
     weights = [5 << 40, 0, 0, 0, 0]
     chain = Chain.symmetric(5, 0.3)
-    peak = max(chain.exact_posterior(1).rows[:, 0])
+    peak = max(ExactPosterior(chain, 1).rows[:, 0])
     assert optimality.prove_sizes(ExactRows(chain, 1), weights).value == 5 * peak
     two_columns = np.full((5, 5), 0.125)
     two_columns[[0, 1, 2, 3, 4], [0, 1, 2, 3, 3]] = 0.5
@@ -309,19 +310,6 @@ def test_a_plan_that_is_altered_into_another_plan_is_a_plan():
     assert verdict.cost == PLAN.law.cost() + Fraction(5 - len(PLAN.sets[0]), PLAN.denominator)
 
 
-@pytest.mark.parametrize("name", ["sets exchanged", "lag lowered"])
-def test_the_witness_proves_that_no_encoder_exists(name):
-    made, change, _ = TAMPERINGS[name]
-    data = contents(made)
-    change(data)
-    found = finding(audit(CHAIN, signed(data)), "encoder")
-    lag, last, following = found.context
-    need = sum(CHAIN.exact_posterior(lag).row(last, following)[list(found.query)])
-    meets = sum(mass for q, mass in zip(data["sets"], data["masses"], strict=True) if set(q) & set(found.query))
-    assert need - Fraction(meets, data["denominator"]) == pytest.approx(found.amount)
-    assert found.amount > 1e-6
-
-
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format": "onoff-plan", "version": NaN}',
@@ -410,7 +398,7 @@ def test_an_encoder_that_is_off_is_caught_in_its_context(change, rule):
 
 def test_requests_without_a_set_and_sets_for_impossible_requests_are_caught():
     made = plan(SPARSE, 1, "everything")
-    row = SPARSE.exact_posterior(1).row(0, 0)
+    row = ExactPosterior(SPARSE, 1).row(0, 0)
     impossible, likely = int(np.flatnonzero(row == 0)[0]), int(np.argmax(row))
 
     def shift(table):
@@ -481,7 +469,7 @@ def test_a_race_is_tested_and_its_bound_proved():
     assert verdict.cost is None
     found = verdict.estimate
     assert abs(found.mean - RACE.cost) < 5 * found.error + (RACE.interval[1] - RACE.interval[0])
-    outer = sum(max(column) for column in CHAIN.exact_posterior(1).rows.T)
+    outer = sum(max(column) for column in ExactPosterior(CHAIN, 1).rows.T)
     assert float(verdict.proof.value) == pytest.approx(float(outer), rel=1e-14)
 
 
@@ -493,7 +481,7 @@ def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
         stated = np.where(rng.random(optimality.FEW) < rare, 8.0, 1.0)
         cost, half = stated.mean(), 1.96 * stated.std(ddof=1) / np.sqrt(optimality.FEW)
         found = optimality.estimate_cost(sizes, 8)
-        accused += bool(optimality.doubt_cost(found, cost, (cost - half, cost + half), Fraction(1)))
+        accused += any(optimality.check_race_cost(found, cost, (cost - half, cost + half), Fraction(1)))
     assert accused == 0
 
 
@@ -583,8 +571,6 @@ def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
     assert done.returncode == 1
     (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("encoder:"))
     assert "context: last 's" in line
-    assert "set: {s" in line
-    assert "by " in line
     assert f"{store.path(3)}: verified" in done.stdout
 
 

@@ -17,7 +17,7 @@ import pytest
 from onoff import plan
 from onoff.client import promises, session
 from onoff.errors import PlanError
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, _integers
 from onoff.plans.table import TablePlan
 from replaykit import CHAIN, CheapestPlan, drawing, life, plans, race

@@ -10,7 +10,7 @@ import pytest
 
 from everydaykit import Faithful, World, drawn, follow, information
 from onoff import Chain
-from onoff.everyday import filter as filters
+from onoff.everyday import contexts as filters
 from oracles import random_chain
 from sampling import one_in
 
@@ -135,10 +135,10 @@ def test_help_for_the_contexts_of_a_group_only_is_seen(monkeypatch):
 
 
 def test_merging_unequal_rows_stays_within_what_is_stated_and_without_a_charge_it_is_seen(monkeypatch):
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     assert checked(World(NEAR), PATTERNS)[0] > 1e-9  # it is not for nothing
     assert checked_on_average(World(NEAR), PATTERNS) <= 1
-    monkeypatch.setattr("onoff.everyday.merging._charge", lambda *parts: 0.0)
+    monkeypatch.setattr("onoff.everyday.contexts._charge", lambda *parts: 0.0)
     assert checked_on_average(World(NEAR), PATTERNS) > 1000
 
 

@@ -60,7 +60,7 @@ def test_what_an_archiver_adds_does_not_count_for_any_reader(tmp_path):
     with only_member(file) as (name, stream):
         assert (name, stream.read(3)) == ("log.txt", b"a b")
     assert unpacked(file, tmp_path).read_text() == "a b a\n" * 100  # as `onoff fit` reads it
-    assert list(read_sequences(file)) == [["a", "b", "a"]] * 100  # as `onoff audit real` does
+    assert list(read_sequences(file)) == [["a", "b", "a"]] * 100  # as `onoff audit people` does
 
 
 @pytest.mark.parametrize("names", [ADDED, ("one", "two", *ADDED)])

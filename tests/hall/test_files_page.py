@@ -14,6 +14,7 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
+from onoff.apps.costs import read_lengths as read_lengths_of
 from onoff.apps.proxy.line import Line
 from onoff.client.measuring import Measured, Source
 from onoff.client.playing import read_items
@@ -122,15 +123,10 @@ def test_the_fields_of_a_transcript(tmp_path):
     assert set().union(*lines) == named("Transcript")
 
 
-def test_the_columns_of_a_sweep(tmp_path, chain):
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_the_columns_of_costs(tmp_path, chain):
     chain.save(tmp_path / "chain.json")
-    call("sweep", tmp_path / "chain.json", "--lags", "1", "--jobs", "1", "--out", tmp_path / "t.parquet", check=True)
-    columns = parquet.read_table(tmp_path / "t.parquet").column_names
-    cells = [json.loads(file.read_text()) for file in (tmp_path / "t.parquet.cells").iterdir()]
-    assert set(columns) | set().union(*cells) == named("Sweep")
-    parts = {key for cell in cells for part in ("cell", "result") for key in cell[part]}
-    assert parts <= set(re.findall(r"`(\w+)`", SECTIONS["Sweep"]))
+    call("costs", tmp_path / "chain.json", "--lags", "1", "--jobs", "1", "--csv", tmp_path / "t.csv", check=True)
+    assert set((tmp_path / "t.csv").read_text().splitlines()[0].split(",")) == named("Costs")
 
 
 def test_the_fields_of_what_was_measured(tmp_path):
@@ -143,7 +139,8 @@ def test_the_fields_of_what_was_measured(tmp_path):
 def test_the_examples_are_read(tmp_path):
     for section in ("Lengths", "URLs", "Requests", "Tokens"):
         (tmp_path / section).write_text(block(section))
-    assert read_lengths(tmp_path / "Lengths", NAMES) == (1200.0, 800.5, 90.0)
+    found = read_lengths_of(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
+    assert found == {"news": 1200.0, "sports": 800.5, "weather": 90.0}
     assert HttpTransport.load(tmp_path / "URLs").names == NAMES
     wanted = [("news", True), ("weather", True), ("sports", False), ("sports", False)]
     assert read_items(tmp_path / "Requests", NAMES) == wanted

@@ -288,7 +288,7 @@ def test_lags_that_fit_refuses_are_not_offered(tmp_path):
     done = call("fit", tmp_path / "log.csv", "--out", tmp_path / "x.json", "--lags", "0-3")
     assert done.returncode == 2
     assert "(1 to 100000)" in done.stderr
-    assert call("costs", tmp_path / "x.json", "--lags", "7-3").stderr.rstrip().endswith("(0 to 100000)")
+    assert call("costs", tmp_path / "x.json", "--lags", "7-3").stderr.rstrip().endswith("(1 to 100000)")
 
 
 ODD_NOTES = [

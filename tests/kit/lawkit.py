@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from hypothesis import strategies as st
 
-from onoff.schemes.realisation.network import supplies
+from onoff.schemes.flow import supplies
 
 seeds = st.integers(0, 2**32)
 

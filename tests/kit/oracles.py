@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations, pairwise, product
 from math import lcm
 
@@ -11,7 +12,40 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from onoff import Chain
-from onoff.model.posterior import Posterior
+from onoff.model.posterior import Posterior, Support
+from onoff.model.powers import whole_times
+
+
+class ExactPosterior(Support):
+    """`Posterior` in fractions: slow and exact, for small n. The same names, arrays of dtype object.
+
+    The matrix is taken as the floats say, digit for digit, and every row is divided by its exact sum.
+    """
+
+    def __init__(self, chain, lag):
+        super().__init__(chain, lag)
+        self._P = np.array([[Fraction(float(p)) for p in row] for row in chain.P], dtype=object)
+        self._power = np.array([[Fraction(int(i == j)) for j in range(self.n)] for i in range(self.n)], dtype=object)
+        for _ in range(self.lag):
+            self._power = whole_times(self._power, self._P)
+
+    def row(self, last, next):
+        """p(. | last, next); an error if the context is impossible."""
+        self.possible(last, next)
+        weights = self._power[last] * self._P[:, next]
+        row = weights / weights.sum()
+        return row
+
+    def blocks(self):
+        """For each `last`: its possible contexts and their rows."""
+        for last in range(self.n):
+            block = self.contexts[self.contexts[:, 0] == last]
+            yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
+
+    @cached_property
+    def rows(self):
+        """All rows, in the order of `contexts`."""
+        return np.concatenate([rows for _, rows in self.blocks()])
 
 
 def all_sets(n):
@@ -79,7 +113,7 @@ def check_encoder(plan, last, following, lag=None):
     assert tuple(table.sum(axis=0).tolist()) == plan.masses
     for column, query in enumerate(plan.sets):
         assert set(np.flatnonzero(table[:, column])) <= set(query)
-    exact = plan.chain.exact_posterior(lag)
+    exact = ExactPosterior(plan.chain, lag)
     sums = [int(units) for units in table.sum(axis=1)]
     assert [units > 0 for units in sums] == exact.possible(last, following).tolist()
     truth = exact.row(last, following)

@@ -1,4 +1,4 @@
-"""Plan files as others write them: of the first version, and with what strangers put in the place of a chain."""
+"""Plan files as others write them, with what strangers put in the place of a chain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ def signed(data: dict[str, object]) -> bytes:
     data = {key: value for key, value in data.items() if key != "checksum"}
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return json.dumps({**data, "checksum": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
-
-
-def first_version(data: dict[str, object], chain: Chain) -> dict[str, object]:
-    """The fields of a plan as version 1 had them: with the chain in it."""
-    data = {key: value for key, value in data.items() if key not in ("chain", "checksum")}
-    return {**data, "version": 1, **chain.as_dict()}
 
 
 def a_bit(file: Path) -> None:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff.model.bounds import bounds, outer_bound
-from onoff.model.rows import RowTable
+from onoff.model.posterior import RowTable
 from onoff.schemes.comb import comb_law
+from onoff.schemes.flow import Network, supplies
 from onoff.schemes.law import DENOMINATOR, Law
-from onoff.schemes.optimum.search import optimal_law
-from onoff.schemes.realisation.network import Network, supplies
+from onoff.schemes.optimum import optimal_law
 from onoff.testing import chains
 from oracles import paper_program, random_chain
 from sampling import examples
@@ -45,7 +45,7 @@ def check_law(law: Law, table: RowTable) -> None:
     assert law.total == DENOMINATOR
     assert law.member[-1].all()
     assert law.mass[-1] >= n
-    flowing = Network(law.member, np.append(law.mass[:-1], law.mass[-1] - n))
+    flowing = Network(Law(law.member, np.append(law.mass[:-1], law.mass[-1] - n)))
     for row, possible in zip(table.rows, table.possible, strict=True):
         assert law.member[:, possible].any(axis=1).all()
         supply = supplies(row, law.total - n)
@@ -63,7 +63,7 @@ def test_a_comb_of_any_rows_is_realisable_and_not_below_the_bound(table):
 @given(tables())
 @settings(max_examples=examples(40))
 def test_the_optimum_of_any_rows_is_that_of_the_program(table):
-    law, proof = optimal_law(table, np.ones(table.n), 1e-7, np.inf)
+    law, proof = optimal_law(table, 1e-7, np.inf)
     check_law(law, table)
     assert float(law.cost()) <= proof.bound * (1 + 1e-7)
     assert proof.bound <= paper_program(table.rows) + 1e-7 or not (table.possible == (table.rows > 0)).all()

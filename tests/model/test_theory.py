@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onoff import Chain, plan
-from onoff.schemes.optimum.sizes import symmetric_law
+from onoff.schemes.symmetric import symmetric_law
 from oracles import random_chain
 from theoryoracle import (
     chain_of,

@@ -6,17 +6,19 @@ import json
 
 import pytest
 
-from onoff import Chain, Plan, plan
+from onoff import Chain, Plan, bounds, plan
 from onoff.errors import PlanError
+from onoff.plans.planner import compute, is_final
 from onoff.plans.race import RacePlan
+from onoff.plans.store import PlanStore
+from onoff.schemes.certificate import SHIFT
 from oracles import random_chain
-from planfiles import EXCHANGED, first_version, signed
+from planfiles import EXCHANGED
 
 
 @pytest.mark.parametrize("scheme", ["everything", "paper", "comb", "optimal", "race"])
-@pytest.mark.parametrize("lengths", [None, (1.0, 2.5, 3.0, 0.1)])
-def test_a_plan_survives_its_file(tmp_path, scheme, lengths):
-    made = plan(random_chain("sparse", 4, 2), 2, scheme, lengths=lengths)
+def test_a_plan_survives_its_file(tmp_path, scheme):
+    made = plan(random_chain("sparse", 4, 2), 2, scheme)
     made.save(tmp_path / "a.plan.json")
     loaded = Plan.load(tmp_path / "a.plan.json")
     assert loaded == made
@@ -41,26 +43,22 @@ def damaged(data, change):
         (lambda d: d["sets"].__setitem__(0, [3, 1]), "sorted set"),
         (lambda d: d["sets"].__setitem__(0, [1, 9]), "sorted set"),
         (lambda d: d["sets"].__setitem__(0, []), "sorted set"),
-        (lambda d: d["sets"].__setitem__(0, d["sets"][1]), "no set twice"),
+        (lambda d: d["sets"].__setitem__(0, d["sets"][1]), "no set may come twice"),
         (lambda d: d["sets"].reverse(), "must be the full one"),
-        (lambda d: d["certificate"].__setitem__("bound", 99.0), "below its own lower bound"),
         (lambda d: d["certificate"].__setitem__("bound", -1.0), "lower bound is -1"),
         (lambda d: d.__setitem__("lag", -1), "lag is -1"),
         (lambda d: d.__setitem__("lag", True), "lag is True"),
-        (lambda d: d.__setitem__("lengths", [1.0]), "1 lengths were given"),
         (lambda d: d.__setitem__("chain", "0" * 64), "cannot be read"),
         (lambda d: d.__setitem__("chain", "../chain"), "what names its chain is no fingerprint"),
         (lambda d: d.__setitem__("chain", None), "what names its chain is no fingerprint"),
         (lambda d: d.pop("chain"), "chain"),
-        (lambda d: d.__setitem__("version", 1), "names|matrix"),
+        (lambda d: d.__setitem__("version", 2), "version 2 of the plan format is not read; make the plan anew"),
         (lambda d: d.pop("sets"), "sets"),
         (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
-        (lambda d: d["certificate"].__setitem__("bound", d["certificate"]["bound"] * (1 + 5e-10)), "proves only"),
         (lambda d: d["certificate"].__setitem__("kind", 7), "not a kind"),
-        (lambda d: d["certificate"].__setitem__("bound", 10**400), "checks"),
+        (lambda d: d["certificate"].__setitem__("bound", "2"), "checks"),
         (lambda d: d.__setitem__("scheme", "foo"), "not a scheme"),
         (lambda d: d.__setitem__("lag", 10**25), "lag is"),
-        (lambda d: d.__setitem__("lengths", [10**400] * 4), "sequence of numbers"),
     ],
 )
 def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
@@ -72,39 +70,42 @@ def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
 
 
 @pytest.mark.parametrize(
-    ("chain", "kind"), [(Chain.symmetric(6, 0.05), "sizes"), (random_chain("symmetric", 5, 1), "cuts")]
+    ("chain", "lag", "kind"),
+    [
+        (Chain.symmetric(6, 0.05), 1, "sizes"),
+        (Chain.symmetric(5, 0.0), 2, "cuts"),
+        (random_chain("dense", 4, 2), 1, "outer"),
+    ],
 )
-def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain, kind):
-    made = plan(chain, 1, lengths=None if kind == "sizes" else [1.0, 2.0, 1.0, 3.0, 1.0])
-    if kind == "cuts" and made.certificate.kind != "cuts":
-        made = plan(Chain.symmetric(5, 0.02), 1, lengths=[1.0, 1.0, 1.0, 1.0, 1.0000001])
+def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain, lag, kind):
+    made = plan(chain, lag)
     assert made.certificate.kind == kind
     file = tmp_path / "plan.json"
     made.save(file)
     assert Plan.load(file) == made
 
     def forge(data):
-        data["certificate"]["bound"] = made.cost * (1 - 1e-12)
-        data["certificate"]["weights"] = [w // 2 for w in data["certificate"]["weights"]]
+        data["certificate"]["bound"] = made.cost * (1 + 1e-6)
+        data["certificate"]["weights"] = [w // 3 for w in data["certificate"]["weights"]]
 
     file.write_text(damaged(json.loads(file.read_text()), forge))
-    with pytest.raises(PlanError, match="proves only"):
-        Plan.load(file)
+    assert 0 < Plan.load(file).lower_bound < made.cost
 
 
-@pytest.mark.parametrize("scheme", ["optimal", "race"])
-def test_a_plan_of_the_first_version_is_still_read(tmp_path, scheme):
-    """It has its chain in it, and needs no other file."""
-    made = plan(random_chain("sparse", 4, 2), 2, scheme)
-    made.save(tmp_path / "new")
-    data = first_version(json.loads((tmp_path / "new").read_text()), made.chain)
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "plan").write_bytes(signed(data))
-    assert Plan.load(tmp_path / "old" / "plan") == made
-    data["matrix"][0] = [0.5, 0.1, 0.1, 0.1]
-    (tmp_path / "old" / "plan").write_bytes(signed(data))
-    with pytest.raises(PlanError, match="sums to"):
-        Plan.load(tmp_path / "old" / "plan")
+def test_a_forged_bound_for_many_sources_does_not_stop_better_planning(tmp_path):
+    """Above 20 sources cuts were believed: a plan that claims to be optimal was never made anew."""
+    chain = random_chain("dense", 24, 2)
+    store = PlanStore(chain, tmp_path)
+    store.save(plan(chain, 1, "everything"))
+    cuts = {"kind": "cuts", "bound": 24.0, "cuts": [[x] for x in range(24)], "weights": [2**SHIFT] * 24}
+    store.path(1).write_text(
+        damaged(json.loads(store.path(1).read_text()), lambda data: data.__setitem__("certificate", cuts))
+    )
+    outer = bounds(chain, 1).outer
+    assert store.load(1).lower_bound == pytest.approx(outer, rel=1e-9)  # what these cuts prove
+    assert not is_final(store.load(1))
+    compute(store, 1)
+    assert store.load(1).cost < 1.01 * outer
 
 
 @pytest.mark.parametrize("exchange", EXCHANGED, ids=lambda exchange: exchange.__name__)

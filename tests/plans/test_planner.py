@@ -22,7 +22,7 @@ from onoff import Chain, Planner, plan
 from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
-from onoff.plans.base import MAX_LAG
+from onoff.plans.plan import MAX_LAG
 from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, grid
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore, default_directory
@@ -133,12 +133,22 @@ def test_a_background_without_time_keeps_the_race_not_everything(tmp_path, monke
     """Where the optimum is sought, and where only a comb is made."""
     for name in ("POLISH_SECONDS", "COMB_SECONDS"):
         monkeypatch.setattr(f"onoff.plans.planner.{name}", 1e-9)
-    for module in ("planner", "making"):
+    for module in ("planner", "plan"):
         monkeypatch.setattr(f"onoff.plans.{module}.OPTIMAL_LIMIT", limit)
     store = PlanStore(random_chain("dense", 20, 1), tmp_path)
     compute(store, reach=1)
     assert store.load(1).scheme == "race"
     assert store.load(1).at_most < 20
+
+
+def test_lags_whose_walks_are_too_unlikely_are_left_to_the_plans_before_them(tmp_path):
+    """The first source is left for good with probability 1/2: to stay there for 900 steps has probability 2^-900."""
+    leaving = Chain([[0.5, 0.25, 0.25], [0, 0.2, 0.8], [0, 0.9, 0.1]])
+    store = PlanStore(leaving, tmp_path)
+    compute(store, reach=5000)
+    assert 1 in store.lags()
+    assert max(store.lags()) < 900
+    assert store.noted()[0] == sorted(store.lags())
 
 
 def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
@@ -199,14 +209,12 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
     assert (tmp_path / "plans").is_dir()
 
 
-@pytest.mark.parametrize("name", ["*.chain", "lengths.json"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
-def test_a_damaged_description_is_written_anew(chain, tmp_path, name, damage):
+def test_a_damaged_chain_is_written_anew(chain, tmp_path, damage):
     store = PlanStore(chain, tmp_path)
-    [file] = store.directory.glob(name)
+    [file] = store.directory.glob("*.chain")
     file.write_bytes(damage)
-    found = PlanStore.open(PlanStore(chain, tmp_path).directory)
-    assert (found.chain, found.lengths) == (chain, None)
+    assert PlanStore.open(PlanStore(chain, tmp_path).directory).chain == chain
 
 
 def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
@@ -214,7 +222,7 @@ def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monk
     monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
     with before_the_background(chain, tmp_path) as planner:
         pass
-    (planner.store.directory / "lengths.json").write_text("{")
+    (planner.store.directory / f"{chain.fingerprint}.chain").write_text("{")
     with planner:
         assert planner.wait(1, timeout=300).scheme == "optimal"
 
@@ -232,8 +240,6 @@ def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible
     with Planner(chain, tmp_path / "plans") as planner:
         assert planner.best(2) == store.load(1)
         assert "plans cannot be computed here" in planner.trouble
-    with pytest.raises(PlanError, match="lengths"):  # a slip of the caller's is still an error
-        Planner(chain, tmp_path, (1.0,))
 
 
 def test_a_planner_without_background_starts_and_writes_nothing(chain, tmp_path):
@@ -294,7 +300,6 @@ def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
     plan(Chain.symmetric(6, 0.5), 2).save(store.path(2))
     with pytest.raises(PlanError, match="another chain"):
         store.load(2)
-    assert PlanStore(chain, tmp_path, (1.0,) * 6).directory != store.directory
     assert PlanStore.open(store.directory).chain == chain
     store.directory.rename(tmp_path / "elsewhere")
     with pytest.raises(PlanError, match="renamed"):

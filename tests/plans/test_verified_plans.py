@@ -10,20 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clikit import call
-from onoff import Chain, Client, Plan, Planner, plan
-from onoff.errors import PlanError, Unverified
+from onoff import Chain, Plan, Planner, plan
+from onoff.errors import PlanError
 from onoff.files import cache_directory
-from onoff.plans import planner, realisable, verified
-from onoff.plans.file import checksum
+from onoff.plans.file import checksum, read_with_digest
 from onoff.plans.store import PlanStore
+from onoff.plans.table import TablePlan
+from onoff.schemes.law import Law
 from oracles import random_chain
 
 
 @pytest.fixture(autouse=True)
 def _fresh_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verified, "_here", set())
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def cheap_and_wrong(honest):
     """A law of fine masses, as cheap as can be, that contexts in which source 0 is unlikely cannot realise."""
     n, total = honest.n, honest.denominator
     full = int(total * ((honest.lower_bound - 1) / (n - 1) + 0.001))
-    return replace(honest, sets=((0,), tuple(range(n))), masses=(total - full, full))
+    return replace(honest, law=Law.of_sets(((0,), tuple(range(n))), (total - full, full), n))
 
 
 def silent_contexts(used):
@@ -87,17 +86,16 @@ def test_a_law_that_some_contexts_cannot_realise_is_never_used(chain, honest, tm
     assert wrong.rounding < 2.0**-30
     store = PlanStore(chain, tmp_path / "plans")
     hand_over(store, wrong)
-    assert store.load(1) == wrong  # an audit reads it
+    assert Plan.load(store.path(1)) == wrong  # an audit reads it
     with pytest.raises(PlanError, match="not realisable before"):
         wrong.verify()
+    for _ in range(2):
+        with pytest.raises(PlanError, match="not realisable before"):
+            store.load(1)
     with Planner(chain, tmp_path / "plans") as found:
-        used = found.best(1)
-        assert used != wrong
-    store.verify()
-    with pytest.raises(Unverified):
-        store.usable(1)
-    assert store.save(honest)  # however cheap the other says it is
-    assert store.usable(1) == honest
+        assert found.best(1) != wrong
+        assert found.wait(1, 60) == honest  # the background makes it anew, however cheap the other says it is
+    assert store.load(1) == honest
     assert not silent_contexts(honest)
 
 
@@ -106,50 +104,53 @@ def test_a_set_that_misses_a_context_is_found():
     ring = Chain([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
     honest = plan(ring, 1)
     honest.verify()
-    wrong = replace(honest, sets=((2,), *honest.sets), masses=(1, *honest.masses[:-1], honest.masses[-1] - 1))
+    masses = (1, *honest.masses[:-1], honest.masses[-1] - 1)
+    wrong = replace(honest, law=Law.of_sets(((2,), *honest.sets), masses, 4))
     with pytest.raises(PlanError, match="holds no possible request in some context"):
         wrong.verify()
 
 
-def test_a_plan_of_a_stranger_is_verified_once_per_file(chain, honest, tmp_path, monkeypatch):
+@pytest.fixture
+def verifications(monkeypatch):
+    """The lags of the plans that were verified."""
+    calls, verify = [], TablePlan.verify
+    monkeypatch.setattr(TablePlan, "verify", lambda made: (calls.append(made.lag), verify(made)))
+    return calls
+
+
+def test_a_plan_of_a_stranger_is_verified_when_its_file_is_first_opened(chain, honest, tmp_path, verifications):
     store = PlanStore(chain, tmp_path / "plans")
     hand_over(store, honest)
-    with pytest.raises(Unverified):
-        store.usable(1)
-    calls = []
-    check = realisable.check
-    monkeypatch.setattr(realisable, "check", lambda made: (calls.append(made.lag), check(made)))
     for _ in range(3):
         with Planner(chain, tmp_path / "plans") as found:
             assert found.best(1) == honest
-    assert calls == [1]
+    assert verifications == [1]
     assert len(list(cache_directory("verified").iterdir())) == 1
     store.path(1).write_bytes(store.path(1).read_bytes() + b"\n")  # the same plan in another file
-    with pytest.raises(Unverified):
-        store.usable(1)
+    assert store.load(1) == honest
+    assert verifications == [1, 1]
 
 
-def test_that_a_directory_says_it_was_verified_is_not_believed(chain, honest, tmp_path):
-    """What is remembered lies in the user's cache; a copy of it beside the plans means nothing."""
+def test_that_a_directory_says_it_was_verified_is_not_believed(chain, honest, tmp_path, verifications):
+    """What is noted lies in the user's cache; a copy of it beside the plans means nothing."""
     store = PlanStore(chain, tmp_path / "plans")
     hand_over(store, honest)
-    digest = store._read(1)[1]
+    digest = read_with_digest(store.path(1))[1]
     for place in (store.directory, store.directory / "verified", tmp_path / "plans" / "verified"):
         place.mkdir(exist_ok=True)
         (place / digest).touch()
-    with pytest.raises(Unverified):
-        store.usable(1)
+    store.load(1)
+    assert verifications == [1]
 
 
-def test_plans_made_here_were_checked_by_their_maker(chain, honest, tmp_path, monkeypatch):
-    monkeypatch.setattr(realisable, "check", lambda made: pytest.fail("checked again"))
+def test_plans_made_here_were_checked_by_their_maker(chain, honest, tmp_path, verifications):
     store = PlanStore(chain, tmp_path / "plans")
     assert store.save(pickle.loads(pickle.dumps(honest)))  # made by another process of ours
-    assert store.usable(1) == honest
+    assert store.load(1) == honest
+    assert verifications == []
     assert [file.name for file in store.directory.iterdir() if file.name.startswith(".")] == []
-    for other in (replace(honest, masses=honest.masses), store.load(1), Plan.load(store.path(1))):
+    for other in (replace(honest, law=honest.law), Plan.load(store.path(1))):
         assert not other.known_realisable
-    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("scheme", ["everything", "paper", "comb", "optimal"])
@@ -158,39 +159,28 @@ def test_what_every_scheme_makes_passes_the_check(scheme, lag):
     for kind in ("dense", "sparse"):
         made = plan(random_chain(kind, 7, 3), lag, scheme)
         assert made.known_realisable
-        realisable.check(made)
+        made.verify()
 
 
-def test_larger_plans_are_verified_by_the_background_and_serve_then(tmp_path):
-    """Beyond VERIFY_AT_ONCE sources; the check certifies most contexts without a flow, and still finds a bad one."""
+def test_where_most_contexts_need_no_flow_a_bad_one_is_still_found():
     large = random_chain("dense", 55, 1)
-    assert large.n > planner.VERIFY_AT_ONCE
     made = plan(large, 1, "comb")
-    store = PlanStore(large, tmp_path / "plans")
-    hand_over(store, made)
-    with Planner(large, tmp_path / "plans") as found:
-        found.close()
-        found._compute = lambda lag: None
-        assert found.best(1).scheme == "race"
-        store.verify()
-        assert found.best(1) == made
+    made.verify()
     largest = max(range(len(made.sets) - 1), key=lambda i: made.masses[i])
     others = tuple(x for x in range(large.n) if x not in made.sets[largest])  # a dearer set that is of no use there
     masses = [made.masses[largest] // 2, *made.masses]
     masses[1 + largest] -= masses[0]
     with pytest.raises(PlanError, match="not realisable"):
-        replace(made, sets=(others, *made.sets), masses=tuple(masses)).verify()
+        replace(made, law=Law.of_sets((others, *made.sets), masses, large.n)).verify()
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(chain, honest, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(chain, honest, tmp_path, verifications):
     (tmp_path / "cache").write_text("a file, where the directory should be")
     store = PlanStore(chain, tmp_path / "plans")
     hand_over(store, honest)
-    with Planner(chain, tmp_path / "plans") as found:
-        assert found.best(1) == honest  # remembered by this process
-    monkeypatch.setattr(verified, "_here", set())
-    with pytest.raises(Unverified):
-        store.usable(1)
+    for _ in range(2):
+        assert store.load(1) == honest
+    assert verifications == [1, 1]
 
 
 def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
@@ -198,7 +188,7 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
     chain = random_chain("dense", 4, 3)
     where = PlanStore(chain, tmp_path / "plans", make=False).directory
     where.mkdir(parents=True)
-    for name in (f"{chain.fingerprint}.chain", "lengths.json", "lock", "log"):
+    for name in (f"{chain.fingerprint}.chain", "grid.json", "lock", "log"):
         (tmp_path / f"precious {name}").write_text("precious")
         (where / name).symlink_to(tmp_path / f"precious {name}")
     with Planner(chain, tmp_path / "plans") as planner:
@@ -208,7 +198,7 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
     assert not any(file.is_symlink() for file in where.iterdir())
 
 
-@pytest.mark.parametrize("name", ["lengths.json", "grid.json", "lock", "log", "chain"])
+@pytest.mark.parametrize("name", ["grid.json", "lock", "log", "chain"])
 def test_a_pipe_in_the_place_of_what_describes_the_plans_keeps_nobody_waiting(tmp_path, name):
     chain = random_chain("dense", 4, 3)
     store = PlanStore(chain, tmp_path / "plans")
@@ -233,22 +223,8 @@ def test_a_file_that_took_the_place_of_a_plan_being_saved_is_not_called_verified
     assert honest.known_realisable
     monkeypatch.setattr(type(honest), "save", lambda _, path: save(wrong, path))
     store.save(honest)
-    with pytest.raises(Unverified):
-        store.usable(1)
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(type(honest), "save", save)
+    with pytest.raises(PlanError, match="not realisable"):
+        store.load(1)
     store.save(honest)
-    assert store.usable(1).sets == honest.sets
-
-
-def test_that_plans_of_others_wait_for_the_background_is_said(chain, honest, tmp_path, monkeypatch):
-    monkeypatch.setattr(planner, "VERIFY_AT_ONCE", 0)
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
-    store = PlanStore(chain, tmp_path / "plans")
-    hand_over(store, honest)
-    chain.save(tmp_path / "chain.json")
-    common = ["--journal", tmp_path / "j", "--chain", tmp_path / "chain.json", "--plans", tmp_path / "plans"]
-    words = ["get", chain.names[0], "--server", "http://127.0.0.1:1", "--promise", "both", *common, "--no-background"]
-    assert "not used before they were verified" in call(*words).stderr
-    store.verify()
-    assert "verified" not in call(*words).stderr
+    assert store.load(1).sets == honest.sets

@@ -13,10 +13,9 @@ from onoff.model.bounds import outer_bound
 from onoff.schemes import comb
 from onoff.schemes.comb import at_peaks, comb_law
 from onoff.schemes.exchange import Exchange
+from onoff.schemes.flow import Repair
 from onoff.schemes.law import DENOMINATOR, Law, quantised
-from onoff.schemes.realisation.looking import Short
-from onoff.schemes.realisation.realise import Realising, survey
-from onoff.schemes.realisation.repair import Repair
+from onoff.schemes.realise import survey
 
 
 def sparse_chain(n: int, seed: int, uniform: bool = False) -> Chain:
@@ -72,14 +71,14 @@ def test_rows_at_the_peaks_have_them_all():
 def test_the_cheapest_law_of_all_rounds_is_kept_and_the_worst_contexts_of_each_group_are_taken_along(monkeypatch):
     """The look of each round is made up, and so are its laws, of 20, 18 and 19 sources."""
     rows = sparse_chain(20, 77).posterior(3)
-    short = [Short(units, 3, units - 1) for units in range(20, 0, -1)] + [Short(1, 5, 7)]
+    short = [(units, 3, units - 1) for units in range(20, 0, -1)] + [(1, 5, 7)]
     laws = iter([Law.of_sets([tuple(range(size))], [1], 20) for size in (20, 18, 19)])
     added = []
     monkeypatch.setattr(Exchange, "settle", lambda self, deadline: None)
     monkeypatch.setattr(Exchange, "add", lambda self, rows: added.append(rows))
-    monkeypatch.setattr(Realising, "look", lambda self, spread: short)
-    monkeypatch.setattr(Realising, "finished", lambda self, short: next(laws))
-    assert comb._exchanged(rows, survey(rows), np.inf, None).cost() == 18
+    monkeypatch.setattr(comb, "short_rows", lambda *_: short)
+    monkeypatch.setattr(comb, "finish", lambda *_: next(laws))
+    assert comb._exchanged(rows, survey(rows), np.inf).cost() == 18
     assert next(laws, None) is None
     _, *further = added
     worst = np.concatenate([rows.group(3)[:9:-1], rows.group(5)[[7]]])

@@ -31,6 +31,11 @@ def test_merging_adds_up_and_drops_what_is_empty():
     assert mass.tolist() == [3]
 
 
+def test_masses_that_are_all_zero_become_the_full_set():
+    law = quantised(np.eye(3, dtype=bool), np.zeros(3), DENOMINATOR)
+    assert (law.sets, law.masses) == (((0, 1, 2),), (DENOMINATOR,))
+
+
 def test_everything_is_the_full_set():
     assert everything(4).cost() == 4
     assert Chain.symmetric(4, 0.5).posterior(0).peaks.tolist() == [1, 1, 1, 1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onoff.schemes.optimum.centre import central_point
-from onoff.schemes.optimum.separation import novel
+from onoff.schemes.interior_point import central_point
+from onoff.schemes.optimum import novel
 
 
 def test_the_central_point_solves_a_covering_program():

@@ -7,10 +7,9 @@ import pytest
 
 from onoff import Chain
 from onoff.model.bounds import outer_bound
-from onoff.schemes.comb import comb, comb_law, mixed_combs
+from onoff.schemes.comb import Rivals, comb, comb_law, mixed_combs
+from onoff.schemes.flow import Repair
 from onoff.schemes.law import DENOMINATOR, quantised
-from onoff.schemes.orders import Rivals
-from onoff.schemes.realisation.repair import Repair
 
 
 def together(member: np.ndarray, mass: np.ndarray, x: int, y: int) -> float:

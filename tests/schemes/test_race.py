@@ -14,11 +14,12 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 
 from onoff import Chain, bounds
 from onoff.errors import ContextError, PlanError
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, on_grid, race_plan
-from onoff.schemes import clocks
+from onoff.schemes import race as clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains
+from oracles import ExactPosterior
 from sampling import examples
 
 FALSE_ALARM = 1e-6  # of each statistical test below; seeds are fixed, so a run either always alarms or never
@@ -89,7 +90,7 @@ def test_pruning_changes_nothing(n, concentration, lag):
 @given(chains(max_sources=5), st.integers(1, 3), st.integers(0, 2**32))
 @settings(max_examples=examples(60))
 def test_every_true_winner_is_found(chain, lag, seed):
-    exact = chain.exact_posterior(lag)
+    exact = ExactPosterior(chain, lag)
     race = Race(chain.P, chain.power(lag))
     times = on_grid(clocks.exponentials(chain.n, random.Random(seed).randrange))
     found = race.winners(times)
@@ -180,10 +181,10 @@ def ladder(n, climb):
     return Chain(P)
 
 
-RARE = Chain([[0.5, 0.5, 1e-290, 0], [0.5, 0.5, 1e-290, 0], [0, 0, 0, 1], [0.5, 0.5, 0, 0]])
+RARE = Chain([[0.5, 0.5, 1e-130, 0], [0.5, 0.5, 1e-130, 0], [0, 0, 0, 1], [0.5, 0.5, 0, 0]])
 
 
-@pytest.mark.parametrize(("chain", "lag"), [(RARE, 1), (ladder(100, 1e-3), 100), (ladder(60, 0.01), 150)])
+@pytest.mark.parametrize(("chain", "lag"), [(RARE, 1), (ladder(100, 1e-3), 80), (ladder(60, 0.01), 150)])
 def test_a_source_that_is_hardly_ever_reached_does_not_push_the_others_out(chain, lag):
     plan = race_plan(chain, lag, draws=20, randbelow=random.Random(1).randrange)
     assert plan.rounding < 2**-40
@@ -250,24 +251,6 @@ def test_the_plan_states_cost_bound_and_rounding():
     assert exact <= plan.gap < exact + Fraction(2) ** -50
     assert plan.rounding < 2**-45
     assert plan.lower_bound < plan.cost
-
-
-def test_lengths_change_the_unit_of_cost():
-    chain = dirichlet(6, 1.0, 1)
-    one = race_plan(chain, 1, draws=50, randbelow=random.Random(1).randrange)
-    ten = race_plan(chain, 1, lengths=(10.0,) * 6, draws=50, randbelow=random.Random(1).randrange)
-    assert ten.cost == pytest.approx(10 * one.cost)
-    assert ten.lower_bound == pytest.approx(10 * one.lower_bound)
-
-
-def test_the_cost_of_a_length_that_is_rarely_drawn_has_an_interval_above_zero():
-    chain = Chain(np.random.default_rng(1).dirichlet(np.full(30, 50.0), 30))
-    lengths = (1e6, *(1.0,) * 29)
-    made = [race_plan(chain, 1, lengths, draws=16, randbelow=random.Random(seed).randrange) for seed in range(10)]
-    assert any(plan.interval[0] == 1 for plan in made)  # with the normal interval they would reach below 0
-    assert all(plan.interval[0] >= 1 for plan in made)
-    certain = Chain([[1 - 1e-9, 1e-9]] * 2)  # the mean of 300 equal lengths may lie below each of them
-    assert race_plan(certain, 1, (0.1, 5.0)).cost == 0.1
 
 
 def test_impossible_requests_and_smaller_lags_are_errors():

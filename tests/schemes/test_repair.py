@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from lawkit import random_law, realisable_by_hall, seeds
 from onoff import Chain, bounds
+from onoff.schemes import realise as module
 from onoff.schemes.comb import comb_law
+from onoff.schemes.flow import Network, Repair, supplies
 from onoff.schemes.law import DENOMINATOR, Law, quantised, with_full_set
-from onoff.schemes.realisation import looking
-from onoff.schemes.realisation.looking import Look, short_rows
-from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import realised, survey
-from onoff.schemes.realisation.repair import Repair
+from onoff.schemes.realise import Survey, block_of, realise, short_rows, survey
 from onoff.testing import chains
 from oracles import random_chain
 from sampling import examples
+
+NO_HELP = Survey(np.zeros((0, 1)), 0.0, 0.0)
 
 
 @given(st.integers(2, 6), seeds)
@@ -41,30 +41,27 @@ def test_repair_makes_any_law_realisable_at_no_more_than_the_shortfall(n, seed):
 def test_many_flows_are_shared_out_to_processes(monkeypatch):
     posterior = random_chain("dense", 12, 3).posterior(1)
     law = quantised(*random_law(12, 8, 1), DENOMINATOR)
-    look = looking.Look(posterior, law, 0, 0.0)
-    alone = list(looking.on_this_machine(looking.short_rows, look.parts()))
-    monkeypatch.setattr(looking, "PARALLEL", 0)
-    assert list(looking.on_this_machine(looking.short_rows, look.parts())) == alone
-    assert any(alone)
+    alone = short_rows(posterior, law, NO_HELP, np.inf)
+    monkeypatch.setattr(module, "PARALLEL", 0)
+    assert short_rows(posterior, law, NO_HELP, np.inf) == alone
+    assert alone
 
 
-def test_parts_hold_every_group_once_and_find_what_a_flow_finds():
+def test_every_context_that_a_flow_finds_short_is_found_once_the_worst_first():
     posterior = random_chain("dense", 40, 3).posterior(1)
     law = quantised(*random_law(40, 30, 1), DENOMINATOR)
-    look = looking.Look(posterior, law, 0, 0.0)
-    assert sorted(group for _, groups in look.parts() for group in groups) == list(range(40))
-    found = {(each.group, each.row): each.units for part in look.parts()[:2] for each in looking.short_rows(part)}
+    found = short_rows(posterior, law, NO_HELP, np.inf)
+    assert found == sorted(found, reverse=True)
     repair = Repair(law)
-    for group in look.parts()[0][1] + look.parts()[1][1]:
-        for index, row in enumerate(posterior.group(group)):
-            assert repair.shortfall(row) == found.get((group, index), 0)
+    short = [(repair.shortfall(row), k, i) for k in range(40) for i, row in enumerate(posterior.group(k))]
+    assert sorted(found) == sorted(each for each in short if each[0])
 
 
 @given(chains(max_sources=5), st.integers(1, 2), seeds)
 @settings(max_examples=examples(40))
 def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
     posterior = chain.posterior(lag)
-    law = realised(posterior, *random_law(chain.n, 4, seed))
+    law = realise(posterior, *random_law(chain.n, 4, seed))
     assert law.total == DENOMINATOR
     assert law.member[-1].all()
     assert law.mass[-1] >= chain.n
@@ -72,7 +69,7 @@ def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
     for (last, following), row in zip(posterior.contexts.tolist(), posterior.rows, strict=True):
         assert law.member[:, posterior.possible(last, following)].any(axis=1).all()
         supply = supplies(row, flowing.total)
-        assert Network(flowing.member, flowing.mass).ship(supply) >= int(supply.sum()) - chain.n
+        assert Network(flowing).ship(supply) >= int(supply.sum()) - chain.n
 
 
 def test_hard_contexts_are_those_that_reach_the_peaks():
@@ -92,7 +89,7 @@ def test_one_row_stands_for_a_group_only_if_all_are_mixtures_of_it_and_a_share_o
     centre = rng.dirichlet(np.ones(5))
     group = np.array([0.9 * centre + 0.1 * rng.dirichlet(np.ones(5)) for _ in range(4)])
     apart = 1 - group.min(axis=0).sum()
-    block = looking.block_of(group, cover)
+    block = block_of(group, cover)
     if apart > cover:
         assert block is group
     else:
@@ -106,7 +103,7 @@ def test_groups_of_nearly_equal_rows_are_looked_at_as_one_and_the_law_serves_eac
     assert 0 < seen.cover < 2e-3 * posterior.peaks.sum() / 60
     law = comb_law(posterior, price=1e-2)
     flowing = Law(law.member, np.append(law.mass[:-1], law.mass[-1] - 60))
-    network = Network(flowing.member, flowing.mass)
+    network = Network(flowing)
     for row in posterior.rows[::37]:
         supply = supplies(row, flowing.total)
         assert network.ship(supply) >= int(supply.sum()) - 60
@@ -114,12 +111,11 @@ def test_groups_of_nearly_equal_rows_are_looked_at_as_one_and_the_law_serves_eac
 
 def test_time_that_runs_out_while_processes_compute_ends_without_a_warning(monkeypatch):
     """joblib warns of work that nobody takes; here a warning is an error."""
-    monkeypatch.setattr(looking, "PARALLEL", 0)
     posterior = random_chain("dense", 12, 1).posterior(1)
-    look = looking.Look(posterior, comb_law(posterior), 0, 0.0)
-    answers = looking.on_this_machine(looking.short_rows, look.parts())
-    next(answers)
-    answers.close()
+    law = comb_law(posterior)
+    monkeypatch.setattr(module, "PARALLEL", 0)
+    with pytest.raises(TimeoutError):
+        short_rows(posterior, law, NO_HELP, 0.0)
 
 
 def test_a_source_that_nobody_asks_for_leaves_other_contexts_to_the_screen(monkeypatch):
@@ -128,15 +124,17 @@ def test_a_source_that_nobody_asks_for_leaves_other_contexts_to_the_screen(monke
     P[:, 7] = 0
     rows = Chain(P / P.sum(axis=1, keepdims=True)).posterior(2)
     assert len(rows.group(7)) == 0
-    slack, made = DENOMINATOR // 100, comb_law(rows)
+    made = comb_law(rows)
+    help = Survey(np.zeros((0, 20)), 0.0, 0.01)
+    slack = module._units(help.slack)
     part = ~made.member.all(axis=1)
     law = with_full_set(Law(made.member[part], made.mass[part]), slack)
     assert not law.member[:-1, 7].any()
     ships, ship = [], Network.ship
     monkeypatch.setattr(Network, "ship", lambda self, supply: ships.append(1) or ship(self, supply))
-    found = short_rows((Look(rows, law, slack, 0.0), tuple(range(20))))
+    found = short_rows(rows, law, help, np.inf)
     assert len(ships) < 0.1 * 19 * 20
     ships.clear()
-    flows = short_rows((Look(rows, law, 0, 0.0), tuple(range(20))))
+    flows = short_rows(rows, law, NO_HELP, np.inf)
     assert len(ships) == 19 * 20
     assert found == flows == []

@@ -7,11 +7,9 @@ import pytest
 
 from onoff import Chain
 from onoff.schemes.comb import comb, comb_law
+from onoff.schemes.flow import Network, Repair, supplies
 from onoff.schemes.law import DENOMINATOR, Law, quantised
-from onoff.schemes.realisation import sinkhorn
-from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.repair import Repair
-from onoff.schemes.realisation.screening import COMPILED_FROM, screen_of, unsure
+from onoff.schemes.sinkhorn import COMPILED_FROM, NumpyScreen, screen_of, unsure
 from oracles import random_chain
 
 
@@ -19,11 +17,11 @@ from oracles import random_chain
 def screen(request):
     """How screens are made: in NumPy, and by the compiled code of the extra `fast`."""
     if request.param == "numpy":
-        return sinkhorn.Screen
+        return NumpyScreen
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    from onoff.schemes.realisation import lanes
+    from onoff.schemes.sinkhorn_compiled import CompiledScreen
 
-    return lanes.Screen
+    return CompiledScreen
 
 
 @pytest.mark.parametrize("slack", [1e-2, 1e-4])
@@ -33,7 +31,7 @@ def test_what_the_screen_certifies_a_flow_confirms(slack, screen):
     passed = screen(law, slack).passes(posterior.rows, rounds=200)
     assert passed.any()
     units = int(slack * law.total)
-    helped = Network(np.concatenate([law.member, np.ones((1, 20), dtype=bool)]), np.append(law.mass, units))
+    helped = Network(Law(np.concatenate([law.member, np.ones((1, 20), dtype=bool)]), np.append(law.mass, units)))
     total = law.total + units
     for row in posterior.rows[passed]:
         supply = supplies(row, total)
@@ -54,11 +52,11 @@ def test_the_screen_does_not_certify_a_law_that_falls_short(screen):
 
 def test_a_compiled_screen_says_of_a_row_the_same_alone_and_after_rows_that_fail():
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    from onoff.schemes.realisation import lanes
+    from onoff.schemes.sinkhorn_compiled import CompiledScreen
 
     posterior = Chain(np.random.default_rng(2).dirichlet(np.ones(60), 60)).posterior(1)
     member, mass = comb(posterior.peaks, np.arange(60))
-    made = lanes.Screen(quantised(member, mass, DENOMINATOR), 1e-2)
+    made = CompiledScreen(quantised(member, mass, DENOMINATOR), 1e-2)
     rows = np.concatenate([posterior.group(0), posterior.group(1)])
     alone = [bool(made.passes(row[None])[0]) for row in rows]
     assert any(alone)
@@ -112,9 +110,9 @@ def test_both_screens_leave_the_same_plan(monkeypatch):
     rows = Chain(np.random.default_rng(77).dirichlet(np.full(60, 1.0), 60)).posterior(1)
     plain = comb_law(rows)
     assert COMPILED_FROM > 60
-    monkeypatch.setattr("onoff.schemes.realisation.screening.COMPILED_FROM", 60)
+    monkeypatch.setattr("onoff.schemes.sinkhorn.COMPILED_FROM", 60)
     compiled = comb_law(rows)
-    assert type(screen_of(compiled, 1e-4)).__module__.endswith("lanes")
+    assert type(screen_of(compiled, 1e-4)).__module__.endswith("sinkhorn_compiled")
     np.testing.assert_array_equal(compiled.member, plain.member)
     np.testing.assert_array_equal(compiled.mass, plain.mass)
 

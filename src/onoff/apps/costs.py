@@ -25,13 +25,15 @@ from onoff.apps.parallel import compute
 from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
+from onoff.plans.table import TablePlan
 from onoff.schemes import AUTO, SCHEMES, listed
 from onoff.types import Bar, Floats, Mask, is_number, quiet
 
 if TYPE_CHECKING:
     from onoff.everyday import Step
     from onoff.model.chain import Chain
+    from onoff.schemes.law import Law
 
 PROMISES = ("past", "both")
 
@@ -222,15 +224,14 @@ def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 def _planned(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float) -> _Answer:
     """The cost of a plan."""
     made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
-    law = made.law
-    expected = None if law is None else times(law.mass.astype(float), law.member.astype(float)) / law.total
+    expected = members(made.law) if isinstance(made, TablePlan) else None
     return _Answer({"scheme": made.scheme, "messages": made.cost, "lower_bound": made.lower_bound}, expected)
 
 
 def _first(chain: Chain, sensitive: tuple[int | str, ...]) -> _Answer:
     """The exact cost of the first OFF step after ON."""
     step = _first_step(chain, sensitive)
-    return _Answer({"messages": step.cost, "lower_bound": step.lower_bound}, _expected(step))
+    return _Answer({"messages": step.cost, "lower_bound": step.lower_bound}, members(step.law))
 
 
 @lru_cache(maxsize=2)
@@ -239,12 +240,10 @@ def _first_step(chain: Chain, sensitive: tuple[int | str, ...]) -> Step:
     return Everyday.start(chain, sensitive).prepare()
 
 
-def _expected(step: Step) -> Floats:
+def members(law: Law) -> Floats:
     """How likely each source is a member of the set."""
-    found = np.zeros(step.state.chain.n)
-    for members, mass in zip(step.sets, step.masses, strict=True):
-        found[list(members)] += mass
-    return found / step.denominator
+    found: Floats = times(law.mass, law.member) / law.total
+    return found
 
 
 def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str, time_limit: float = np.inf) -> Stream:
@@ -258,7 +257,7 @@ def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str
     while True:
         request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
         query = step.draw(request, context, rng.randrange)
-        expected.append(_expected(step))
+        expected.append(members(step.law))
         member.append(np.isin(np.arange(chain.n), query))
         bounds.append(step.lower_bound)
         if len(bounds) == steps or time.monotonic() > deadline:

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.apps.costs import Effort, Stream, margin, simulate, start_law
+from onoff.apps.costs import Effort, Stream, margin, members, simulate, start_law
 from onoff.apps.parallel import compute
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
+from onoff.plans.table import TablePlan
 from onoff.types import Bar, Floats, Mask, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 MOST_STEPS, REST = 60, 0.01  # OFF steps that are simulated after ON, unless fewer leave only this share of all
 LAGS = (1, 2, 3, 5, 8, 13, 21, 34, 55)  # with a plan of their own; each serves up to the next
@@ -262,8 +263,7 @@ def _announced(chain: Chain, plans: Sequence[Plan], steps: int, rng: Random) -> 
         used = max((one for one in plans if one.lag <= t + 1), key=lambda one: one.lag)
         query = used.draw(request, path[0], following, t + 1, rng.randrange)
         member[t, list(query)] = True
-        law = used.law
-        expected[t] = member[t] if law is None else times(law.mass, law.member) / law.total
+        expected[t] = members(used.law) if isinstance(used, TablePlan) else member[t]
     return Stream(expected, member, np.ones(steps))
 
 

@@ -17,7 +17,7 @@ from onoff.extras import need
 from onoff.files import make_directory, write_atomically
 from onoff.model.bounds import Bounds, bounds
 from onoff.model.chain import Chain
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ beyond, CP-SAT is asked for a set below what is claimed, and has to prove that t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from onoff.audit.exact import ExactRows
-from onoff.audit.law import Law
+from onoff.audit.law import Finding, Law
+from onoff.audit.planfile import PlanFile
 from onoff.model.powers import times
+from onoff.model.bounds import down, up
 from onoff.types import Floats, Query
 
 UNIT = 1 << 40  # one message: multipliers are whole numbers of 2^-40 messages
@@ -43,6 +45,36 @@ class Proof:
     value: Fraction
     method: str
     limiting: Query | None = None
+
+
+def prove(said: PlanFile, rows: ExactRows, seconds: float) -> Proof:
+    """Prove what the certificate in a plan file gives; CP-SAT is given so many seconds."""
+    if said.kind == "cuts":
+        return prove_cuts(rows, said.cuts, said.weights, said.bound, seconds)
+    return prove_sizes(rows, said.weights) if said.kind == "sizes" else prove_outer(rows)
+
+
+def cost_of(law: Law) -> Fraction:
+    """The expected size of a query, exactly."""
+    return Fraction(sum(len(q) * mass for q, mass in zip(law.sets, law.masses, strict=True)), law.denominator)
+
+
+def check_statements(said: PlanFile, proof: Proof, cost: Fraction | None) -> Iterator[Finding]:
+    """Compare the stated lower bound with the proof, and the cost of a table with the bound.
+
+    Rounding may move 4 n units of a law, so it may cost less than the bound by that share.
+    """
+    excess = Fraction(said.bound) - proof.value
+    if excess > 0:
+        message = f"a lower bound of {said.bound!r} is stated, {down(proof.value)!r} is proved ({proof.method})"
+        yield Finding("bound", message, query=proof.limiting, amount=up(excess))
+    elif said.bound <= 0:
+        yield Finding("bound", f"the stated lower bound is {said.bound!r}: a positive number is needed")
+    if said.law is not None and cost is not None:
+        short, n = Fraction(said.bound) - cost, len(said.law.sets[-1])
+        if short > Fraction(said.bound) * 4 * n / said.law.denominator:
+            message = f"the law costs {up(cost)!r}, less than the lower bound {said.bound!r} for all schemes"
+            yield Finding("cost", message, amount=up(short))
 
 
 def prove_outer(rows: ExactRows) -> Proof:
@@ -136,7 +168,7 @@ def _enumerate(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int]) -
         value += UNIT * (sets >> x & 1)
     for cut, weight in zip(cuts, weights, strict=True):
         value -= weight * (sets & sum(1 << x for x in cut) > 0)
-    for support in _least_supports(rows):
+    for support in rows.supports():
         value[sets & support == 0] = 2**62
     best = int(value.argmin())
     return int(value[best]), tuple(x for x in range(rows.n) if best + 1 >> x & 1)
@@ -153,7 +185,7 @@ def _search_below(
     met = [model.new_bool_var(f"cut {i}") for i in range(len(cuts))]
     for cut, flag in zip(cuts, met, strict=True):  # a flag may be raised only if the cut is met
         model.add_bool_or([chosen[x] for x in cut] + [~flag])
-    for support in _least_supports(rows):
+    for support in rows.supports():
         model.add_bool_or([chosen[x] for x in range(rows.n) if support >> x & 1])
     value = cp_model.LinearExpr.weighted_sum(chosen + met, [UNIT] * rows.n + [-w for w in weights])
     model.add(value <= needed - 1)
@@ -166,16 +198,6 @@ def _search_below(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return tuple(x for x in range(rows.n) if solver.boolean_value(chosen[x]))
     return str(solver.status_name(status))
-
-
-def _least_supports(rows: ExactRows) -> list[int]:
-    """The supports of possible contexts, as bits, that contain no other one."""
-    found = {rows.support(last, next) for last in range(rows.n) for next in range(rows.n)} - {0}
-    least: list[int] = []
-    for support in sorted(found, key=int.bit_count):
-        if not any(smaller & ~support == 0 for smaller in least):
-            least.append(support)
-    return least
 
 
 def _is_symmetric(rows: ExactRows) -> bool:
@@ -192,29 +214,6 @@ def _is_symmetric(rows: ExactRows) -> bool:
         if not once or len(np.unique(P[special])) > 1:
             return False
     return all(rows.support(last, next) for last in range(rows.n) for next in range(rows.n))
-
-
-def find_shortfall(law: Law, weights: Sequence[int]) -> tuple[Query | None, float | None]:
-    """Find a set C with Pr[Q meets C] < p(C | u), and by how much: then no encoder exists. Else (None, None).
-
-    A minimum cut proposes C; the shortfall is computed from the exact row. Up to 4 n / D it is what plans may round.
-    """
-    from ortools.graph.python.max_flow import SimpleMaxFlow
-
-    n, D, total, flow = len(weights), law.denominator, sum(weights), SimpleMaxFlow()
-    source, sink = n + len(law.sets), n + len(law.sets) + 1
-    for x, weight in enumerate(weights):
-        flow.add_arc_with_capacity(source, x, D * weight // total)
-    for i, (query, mass) in enumerate(zip(law.sets, law.masses, strict=True)):
-        flow.add_arc_with_capacity(n + i, sink, mass)
-        for x in query:
-            flow.add_arc_with_capacity(x, n + i, D)
-    if flow.solve(source, sink) != flow.OPTIMAL:
-        return None, None
-    cut = {int(x) for x in flow.get_source_side_min_cut() if x < n}
-    meets = sum(mass for query, mass in zip(law.sets, law.masses, strict=True) if not cut.isdisjoint(query))
-    short = Fraction(sum(weights[x] for x in cut), total) - Fraction(meets, D)
-    return (tuple(sorted(cut)), float(short)) if short > Fraction(4 * n, D) else (None, None)
 
 
 @dataclass(frozen=True)
@@ -238,19 +237,16 @@ def estimate_cost(sizes: Sequence[int], n: int) -> RaceCost:
     return RaceCost(mean, deviation / math.sqrt(count), math.hypot(deviation, unseen) / math.sqrt(FEW))
 
 
-def doubt_cost(
-    found: RaceCost, cost: float, interval: tuple[float, float], proved: Fraction
-) -> dict[str, tuple[str, float]]:
-    """What speaks against the stated cost and interval: a message and an amount by rule, at the error rate RATE."""
-    doubts = {}
+def check_race_cost(found: RaceCost, cost: float, interval: tuple[float, float], proved: Fraction) -> Iterator[Finding]:
+    """Find what speaks against the stated cost and interval, at the error rate RATE."""
     rate = f"(error rate {RATE:g})"
     if abs(found.mean - cost) > LIMIT * math.hypot(found.error, found.behind):
         fresh = f"fresh draws have the mean {found.mean:.4f} ± {found.error:.4f}"
-        doubts["race cost"] = f"the cost {cost:.4f} is stated, {fresh} {rate}", abs(cost - found.mean)
+        yield Finding("race cost", f"the cost {cost:.4f} is stated, {fresh} {rate}", amount=abs(cost - found.mean))
     half, fair = max(interval[1] - cost, cost - interval[0]), 1.96 * found.behind
     if half > WIDE * fair:
-        doubts["race interval"] = f"the cost is stated ± {half:.4f}, {FEW} draws give ± {fair:.4f}", half - fair
+        message = f"the cost is stated ± {half:.4f}, {FEW} draws give ± {fair:.4f}"
+        yield Finding("race interval", message, amount=half - fair)
     if cost + LIMIT * found.behind < proved:
         message = f"the cost {cost:.4f} is stated, less than {float(proved)!r}, proved for all schemes {rate}"
-        doubts["race bound"] = message, float(proved) - cost
-    return doubts
+        yield Finding("race bound", message, amount=float(proved) - cost)

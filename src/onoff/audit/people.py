@@ -343,17 +343,21 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
 
 @dataclass(frozen=True)
 class PeopleAudit:
-    """What each server learned from each client.
+    """What each server learned from each client; `sensitive` are names of sources.
 
-    `bits_to_predict` says how many bits each server needs to know the next request, had it seen all before. `attacked`
-    people of the `wanted` were reached: fewer if somebody stopped it.
+    `bits_to_predict` says how many bits each server needs to know the next request, had it seen all before. Servers
+    learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody stopped it.
+    `unknown` and `impossible` are those of `Split`.
     """
 
     leaks: tuple[Leak, ...]
-    sensitive: tuple[int, ...]
+    sensitive: tuple[str, ...]
     bits_to_predict: dict[str, float]
+    training: int
     attacked: int
     wanted: int
+    unknown: int
+    impossible: int
 
     @property
     def stopped(self) -> bool:
@@ -430,7 +434,8 @@ def audit_people(
     reached = people[: len(found)]
     steps = sum(len(path) - 1 for path in reached)
     code = {name: sum(code_length(one, path) for path in reached) / steps for name, one in split.servers.items()}
-    return PeopleAudit(leaks, hidden, code, len(found), len(people))
+    counts = split.training, len(found), len(people), split.unknown, split.impossible
+    return PeopleAudit(leaks, tuple(split.chain.names[x] for x in hidden), code, *counts)
 
 
 @lru_cache(maxsize=1)

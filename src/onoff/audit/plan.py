@@ -23,7 +23,7 @@ from onoff.audit.optimality import Proof, RaceCost
 from onoff.audit.planfile import Damaged, PlanFile, read_plan
 from onoff.audit.races import Race
 from onoff.errors import ContextError, OnoffError
-from onoff.model.rounding import down, up
+from onoff.model.bounds import up
 from onoff.types import Bar, RandBelow, Units, quiet
 
 if TYPE_CHECKING:
@@ -97,9 +97,12 @@ def audit_plan(
         rows = [ExactRows(chain, lag) for lag in sorted({said.lag, *further})]
     except OnoffError as error:  # a lag beyond exact integers: of this plan, not of the others
         return PlanAudit(str(file), (Finding("unchecked", str(error)),), said)
-    proof = _prove(said, rows[0], seconds)
-    cost = None if said.law is None else _cost(said.law)
-    findings = [*_check_statements(said, proof, cost, chain.n)]
+    proof = optimality.prove(said, rows[0], seconds)
+    cost = None if said.law is None else optimality.cost_of(said.law)
+    findings = [*optimality.check_statements(said, proof, cost)]
+    if said.law is not None and (units := Fraction(4 * chain.n, said.law.denominator)) > COARSE:  # rounding moves 4 n
+        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
+        findings.append(Finding("coarse", message, amount=float(units)))
     checks: list[LagCheck] = []
     estimate = None
     try:
@@ -121,38 +124,6 @@ def audit_plan(
         findings.append(Finding("refused", f"the plan cannot be used: {error}"))
     first = {found.rule: found for found in reversed(findings)}  # one witness of each rule is enough
     return PlanAudit(str(file), tuple(reversed(first.values())), said, tuple(checks), cost, estimate, proof)
-
-
-def _prove(said: PlanFile, rows: ExactRows, seconds: float) -> Proof:
-    if said.kind == "cuts":
-        return optimality.prove_cuts(rows, said.cuts, said.weights, said.bound, seconds)
-    return optimality.prove_sizes(rows, said.weights) if said.kind == "sizes" else optimality.prove_outer(rows)
-
-
-def _cost(law: Law) -> Fraction:
-    return Fraction(sum(len(q) * mass for q, mass in zip(law.sets, law.masses, strict=True)), law.denominator)
-
-
-def _check_statements(said: PlanFile, proof: Proof, cost: Fraction | None, n: int) -> Iterator[Finding]:
-    """Compare the stated lower bound with the proof, and the law with both; its units must be fine enough.
-
-    Rounding may move 4 n units of a law.
-    """
-    excess = Fraction(said.bound) - proof.value
-    if excess > 0:
-        message = f"a lower bound of {said.bound!r} is stated, {down(proof.value)!r} is proved ({proof.method})"
-        yield Finding("bound", message, query=proof.limiting, amount=up(excess))
-    elif said.bound <= 0:
-        yield Finding("bound", f"the stated lower bound is {said.bound!r}: a positive number is needed")
-    if said.law is None or cost is None:
-        return
-    units, short = Fraction(4 * n, said.law.denominator), Fraction(said.bound) - cost
-    if short > Fraction(said.bound) * units:
-        message = f"the law costs {up(cost)!r}, less than the lower bound {said.bound!r} for all schemes"
-        yield Finding("cost", message, amount=up(short))
-    if units > COARSE:
-        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
-        yield Finding("coarse", message, amount=float(units))
 
 
 def _check_exhibit(plan: Any, said: PlanFile, chain: Chain, cost: Fraction | None) -> Iterator[Finding]:
@@ -212,8 +183,7 @@ def _check_context(
         message = f"a possible context is called impossible: {error}"
         return Finding("contexts", message, context=context) if possible else None
     except OnoffError as error:
-        cut, short = optimality.find_shortfall(law, rows.weights(last, next)) if possible else (None, None)
-        return Finding("encoder", f"there is no encoder: {error}", None, context, cut, short)
+        return Finding("encoder", f"there is no encoder: {error}", context=context)
     if not possible:
         return Finding("contexts", "an impossible context has an encoder", context=context)
     found = check_encoder(law, units, rows.weights(last, next), context=context)
@@ -291,8 +261,7 @@ def _check_race(
                     )
             advance()
     estimate = optimality.estimate_cost(sizes, n)
-    doubts = optimality.doubt_cost(estimate, said.cost, said.interval, proof.value)
-    findings += [Finding(rule, message, amount=amount) for rule, (message, amount) in doubts.items()]
+    findings += optimality.check_race_cost(estimate, said.cost, said.interval, proof.value)
     return estimate
 
 

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, lags_of, predict, start_law
-from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
 from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.misfit import aligned, check, misfit
 from onoff.model.powers import times
-from onoff.model.rounding import up
+from onoff.model.bounds import up
 from onoff.types import Floats, Progress, Query, Units, silent
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ def audit_streams(
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
+        if true is not None and not has_table(plan):
+            raise OnoffError("a race has no table that could be enumerated: choose another scheme; its bound is the same")
     follows = chain
     if true is not None:
         follows = aligned(true, chain)

@@ -83,7 +83,7 @@ def places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
         raise ChainError(
             f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
             f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
-            "one, or change the list (A new feed, A feed has died: docs/how-to/proxy.md)"
+            "one, or change the list"
         )
     places = {name: i for i, name in enumerate(names)}
     return [places[name] for name in chain.names]

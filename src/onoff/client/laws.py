@@ -20,7 +20,7 @@ from onoff.types import Query, Units
 
 if TYPE_CHECKING:
     from onoff.everyday import Step
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 Entries = tuple[int, Units, Units, Units]  # a context with the requests, the positions of sets and the units
 

@@ -21,6 +21,7 @@ from onoff.errors import OnoffError, SessionError
 from onoff.everyday import Everyday
 from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
+from onoff.model.powers import one_thread
 from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
@@ -172,7 +173,8 @@ class Past:
 
     def _prepared(self, rows: Everyday, number: int) -> Prepared:
         weights = None if self._weighing is None else self._weighing.after(gaps(self._asked, number, self._chain.n))
-        step = rows.prepare(weights)
+        with one_thread():  # a second thread of the linear algebra would only wait, awake
+            step = rows.prepare(weights)
         line = None if self._record is None else law_line(self._journal.stream, number, step)
         return Prepared(step, step_digest(step), line)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.model.chain import Chain
-from onoff.model.rounding import sum_up
-from onoff.plans.base import Plan
+from onoff.model.bounds import sum_up
+from onoff.plans.plan import Plan
 from onoff.types import RandBelow
 
 

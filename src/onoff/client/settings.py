@@ -23,7 +23,7 @@ from onoff.errors import ChainError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.foreign import plain
 from onoff.model.chain import Chain
-from onoff.plans.base import checked_lengths
+from onoff.plans.plan import checked_lengths
 from onoff.plans.lengths import Weighing, read_weighing, weighing_of
 from onoff.types import is_whole
 

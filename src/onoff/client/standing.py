@@ -12,7 +12,7 @@ from onoff.client.snapshot import Snapshot, snapshot
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday, Step
 from onoff.model.chain import Chain
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
 

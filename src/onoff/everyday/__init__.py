@@ -2,7 +2,7 @@
 
 Everything here except `Step.draw` is a function of public things: the chain, the sensitive set, the statuses and the
 queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
-step, with what is secret, is `onoff.client.past`.
+step, with what is secret, is in `onoff.client`.
 
     state = Everyday.start(chain, sensitive)          after a step that was made ON
     context = state.context(request, None, private=True)
@@ -12,7 +12,6 @@ step, with what is secret, is `onoff.client.past`.
     context = state.context(request, context, private=False)
 """
 
-from onoff.everyday.state import Everyday
-from onoff.everyday.step import Step
+from onoff.everyday.state import Everyday, Step
 
 __all__ = ["Everyday", "Step"]

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onoff.model.rows import RowTable
-from onoff.schemes.certificate import outer_certificate, unit_of
+from onoff.model.bounds import outer_bound
+from onoff.model.posterior import RowTable
 from onoff.schemes.comb import Orders, mixed_combs
+from onoff.schemes.flow import Repair
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
-from onoff.schemes.optimum.search import Search
+from onoff.schemes.optimum import Search
 from onoff.schemes.peel import peeled
-from onoff.schemes.realisation.realise import finished
-from onoff.schemes.realisation.repair import Repair
-from onoff.types import Floats, Lengths
+from onoff.schemes.realise import finished
+from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: near enough
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
@@ -30,43 +30,42 @@ SAME = 1e-9  # a row that adds less to the peaks adds nothing
 SEED = 0
 
 
-def law_for(rows: RowTable, held: int, weights: Lengths = None) -> tuple[Law, float]:
+def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
     """A law that is realisable in every row, and a proved lower bound on the cost of all such laws.
 
     The full set is last. Of its units n + `held` are not needed to realise any row: a client gives them to the requests
-    whose flow is less than their probability. Costs are in messages, or the sum of the `weights` of a set.
+    whose flow is less than their probability.
     """
     n = rows.n
     if n == 1:
-        return everything(1), 1.0 if weights is None else weights[0]
-    bound = outer_certificate(rows, weights).bound
+        return everything(1), 1.0
+    bound = outer_bound(rows)
     if rows.groups == 1:
         return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held), bound
     best: Law | None = None
-    for member, mass in _proposals(rows, bound if weights is None else outer_certificate(rows).bound):
+    for member, mass in _proposals(rows, bound):
         law = _realised(rows, member, mass, held)
-        best = law if best is None or law.cost(weights) < best.cost(weights) else best
-        if best.cost(weights) <= bound * (1 + NEAR):
+        best = law if best is None or law.cost() < best.cost() else best
+        if best.cost() <= bound * (1 + NEAR):
             return best, bound
     if best is None:
         raise AssertionError("there is always a proposal")
     if n > SEARCHED:
         return best, bound
-    unit = unit_of(weights)
-    search = Search(rows, np.ones(n) if weights is None else np.array(weights) / unit, NEAR, best)
+    search = Search(rows, NEAR, best)
     for _ in range(ROUNDS):
         if search.done:
             break
         search.round(np.inf)
     if search.best is not best:
         best = _realised(rows, search.best.member, search.best.mass / search.best.total, held)
-    return best, search.certificate.bound * unit
+    return best, search.certificate.bound
 
 
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     """Laws to be repaired, the quickest first.
 
-    A comb that would need much repair is left out if there is something better.
+    A comb that would need much repair is left out if there is something better. Combs also take what peeling leaves.
     """
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
@@ -75,8 +74,14 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
         if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
             yield combs
     if peelable:
-        yield peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
-    elif rows.n <= GUIDED:
+        member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+        if not len(rest):
+            yield member, mass
+            return
+        left = rest.sum(axis=1, keepdims=True)
+        combs, masses = _combed(RowTable(extremes.contexts, rest / left, rest > 0), 14, 14)
+        yield np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
+    if rows.n <= GUIDED:
         yield _combed(rows, 14, 14)
 
 

@@ -1,33 +1,36 @@
-"""The state between two steps: which contexts there may be, and what public things tell in each of them.
+"""The state between two steps of the everyday promise, and the step that is prepared from it.
 
-All of it is public. The reader's side of a step, with what is secret, is `onoff.client.past`.
+A state says which contexts there may be, and what public things tell in each of them. A step is the law of the next
+query and its encoders. All of it is public but `Step.draw`. The reader's side, with what is secret, is in
+`onoff.client`.
 """
 
 from __future__ import annotations
 
+import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, fsum, isfinite
-from typing import Any, Self
+from math import ceil
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from onoff.errors import ChainError, PlanError
-from onoff.everyday import filter as filters
-from onoff.everyday.encoding import encoders
+from onoff.errors import ChainError, ContextError, PlanError
+from onoff.everyday import contexts as filters
+from onoff.everyday.contexts import merged, shared
 from onoff.everyday.laws import law_for
-from onoff.everyday.merging import merged
-from onoff.everyday.sharing import shared
-from onoff.everyday.step import Step
-from onoff.model.bounds import outer_bound
+from onoff.model.bounds import outer_bound, sum_up, up
 from onoff.model.chain import Chain
+from onoff.model.posterior import RowTable
 from onoff.model.powers import one_thread
-from onoff.model.rounding import sum_up
-from onoff.model.rows import RowTable
-from onoff.schemes.law import DENOMINATOR
-from onoff.types import Floats, Lengths, Mask, Query, is_whole
+from onoff.schemes.encoder import Encoders, LawEncoder, draw_index
+from onoff.schemes.law import DENOMINATOR, Law, as_matrix
+from onoff.types import Floats, Mask, Query, RandBelow, is_whole
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 PRICE = 5e-4  # share of the least cost that may be spent on sharing flows
 TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its rows
@@ -37,10 +40,10 @@ TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its row
 class Everyday:
     """Context c has the row h_c = rows[c], the law of the next request given c and all queries, and its support.
 
-    A context is the last thing that is hidden: a request made ON, or a sensitive one. `place[c]` is where the context
-    c of the state before has gone, or -1; `joined[s]` is the context of readers whose request at the last step was s,
-    if that is hidden, or -1. `spreads` bound the errors of rows (`onoff.everyday.filter`); `charge` is what merging
-    contexts has cost at the last step, in total variation.
+    A context is the last thing that is hidden: a request made ON, or a sensitive one. `place[c]` is the new index of
+    context c of the previous state; -1 if it ended. `joined[s]` is the context of readers whose request at the last
+    step was s, if that is hidden; else -1. `spreads` bound the errors of rows (`onoff.everyday.contexts`); `charge` is
+    what merging contexts has cost at the last step, in total variation.
     """
 
     chain: Chain
@@ -102,19 +105,13 @@ class Everyday:
             raise PlanError(f"no reader in the context {context!r} can have asked for {request!r} at the last step")
         return found
 
-    def prepare(self, weights: Lengths = None) -> Step:
-        """The next step if it is made OFF: law and encoders, a function of this state and the weights alone.
-
-        The law is a cheap one for the `weights` of all sources, which must be a function of public things. Without them
-        messages are counted.
-        """
-        hidden, n = self.sensitive, int(self.open_sources.sum())
-        prices = checked_weights(weights, self.chain.n)
-        always = fsum(1.0 if prices is None else prices[source] for source in hidden)
+    def prepare(self) -> Step:
+        """The next step if it is made OFF: law and encoders, a function of this state alone."""
+        n = int(self.open_sources.sum())
         if not self.live:
-            everyone = tuple(range(self.chain.n)) if n == 0 else hidden
-            return Step(self, (), (everyone,), (DENOMINATOR,), DENOMINATOR, always, self.charge, None, prices)
-        inside = None if prices is None else tuple(prices[x] for x in np.flatnonzero(self.open_sources))
+            query = self.sensitive if n else tuple(range(self.chain.n))
+            law = Law(as_matrix([query], self.chain.n), np.array([DENOMINATOR]))
+            return Step(self, (), law, float(len(self.sensitive)), self.charge, None)
         rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
         error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
         outer = outer_bound(RowTable(self.live, rows, possible, error))
@@ -123,19 +120,15 @@ class Everyday:
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
         groups = RowTable(tuple(range(len(sharing.rows))), sharing.rows, sharing.rows > 0, error + sharing.e)
         with one_thread():
-            law, bound = law_for(groups, held, inside)
-        found = encoders(law, rows, possible, sharing, held)
+            inner, bound = law_for(groups, held)
+        found = LawEncoder(inner, held).encode(rows, possible, sharing.rows, sharing.group)
         rounding = sum_up(found.off_by(rows), error, self.charge)
         if rounding > TOO_MUCH and rounding > 2 * self.charge:
             raise ArithmeticError(f"the encoders of a step are off by {rounding}")
-        member = np.ones((len(law.member), self.chain.n), dtype=bool)
-        member[:, self.open_sources] = law.member
-        sets = tuple(tuple(np.flatnonzero(row).tolist()) for row in member)
-        least = outer if inside is None else outer_bound(RowTable(self.live, rows, possible, error), inside)
-        # The sum of weights is rounded, the number of messages is not.
-        lower = (always + max(least, bound)) * (1.0 if prices is None else 1 - 2.0**-50)
-        masses = tuple(map(int, law.mass))
-        return Step(self, self.live, sets, masses, law.total, lower, rounding, found, prices)
+        member = np.ones((len(inner.member), self.chain.n), dtype=bool)
+        member[:, self.open_sources] = inner.member
+        lower = len(self.sensitive) + max(outer, bound)
+        return Step(self, self.live, Law(member, inner.mass), lower, rounding, found)
 
     def advance(self, step: Step, query: Query) -> Everyday:
         """The state after `query` was asked: rows move on, contexts of sensitive requests join, equal ones merge."""
@@ -213,11 +206,106 @@ class Everyday:
         return cls(chain, sensitive, rows, possible, spreads, place, joined, charge)
 
 
-def checked_weights(weights: Lengths, n: int) -> Lengths:
-    """Weights of all sources. Raises `PlanError` if they are not positive numbers, one for each."""
-    if weights is not None and (len(weights) != n or not all(isfinite(weight) and weight > 0 for weight in weights)):
-        raise PlanError(f"weights are needed for {n} sources, all of them positive numbers")
-    return weights
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
+
+    Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
+    encoder. `lower_bound` is proved for every law that serves them.
+
+    `rounding` is the units that encoders are off by, the accumulated error of rows, and what merging contexts has cost
+    just before this step. The sum over all steps of a stream bounds the total variation between the joint law of all
+    that is hidden and all queries, and that of a process for which the promise holds exactly. Where nothing unequal was
+    merged, it also bounds the law of this query given what is hidden and any past.
+    """
+
+    state: Everyday
+    contexts: tuple[int, ...]
+    law: Law
+    lower_bound: float
+    rounding: float
+    encoders: Encoders | None = field(repr=False)
+
+    @property
+    def sets(self) -> tuple[Query, ...]:
+        """The sets of the law."""
+        return self.law.sets
+
+    @property
+    def masses(self) -> tuple[int, ...]:
+        """The masses of the sets."""
+        return self.law.masses
+
+    @property
+    def denominator(self) -> int:
+        """The sum of the masses."""
+        return self.law.total
+
+    @cached_property
+    def cost(self) -> float:
+        """The expected number of messages, rounded up."""
+        return up(self.law.cost())
+
+    def encoder(self, context: int) -> csr_array:
+        """The joint integer weights of an open request (row) and the query (column) in a context.
+
+        Column i sums to masses[i] exactly. Given the open request x, query i is drawn with probability entry / row sum.
+        Rows of sensitive requests are empty: they draw from `masses` in every context.
+        """
+        from scipy.sparse import csr_array
+
+        if self.encoders is None or context not in self.contexts:
+            raise PlanError(f"there is no encoder for the context {context!r}: the step has {list(self.contexts)}")
+        table = self.encoders.table(self.contexts.index(context)).tocoo()
+        sources = np.flatnonzero(self.state.open_sources)
+        return csr_array((table.data, (sources[table.row], table.col)), shape=(self.state.chain.n, len(self.sets)))
+
+    def draw(self, request: int, context: int, randbelow: RandBelow = secrets.randbelow) -> Query:
+        """The query for `request` in `context`. The one secret act."""
+        self.check(request, context)
+        if request in self.state.sensitive:
+            units = self.law.mass
+        else:
+            assert self.encoders is not None
+            column = int(np.count_nonzero(self.state.open_sources[:request]))
+            units = self.encoders.row(self.contexts.index(context), column)
+        return self.sets[draw_index(units, randbelow)]
+
+    def check(self, request: int, context: int) -> None:
+        """Raise `ContextError` unless the request can happen in the context."""
+        possible = self.state.possible
+        if not (is_whole(context) and context < len(possible)):
+            raise PlanError(f"there is no context {context!r}: the state has 0 to {len(possible) - 1}")
+        if not (is_whole(request) and request < self.state.chain.n and possible[context, request]):
+            known = is_whole(request) and request < self.state.chain.n
+            name = self.state.chain.names[request] if known else request
+            raise ContextError(
+                f"the request {name!r} is impossible now: the chain never gets there from what was asked before; "
+                "smooth the chain if it can happen",
+                request=request,
+            )
+
+    def index(self, query: Query) -> int:
+        """Which of the sets the query is."""
+        try:
+            return self.sets.index(tuple(query))
+        except ValueError:
+            raise PlanError(f"{query!r} is not a query of this step") from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Law and encoders for the record, exactly. They hold no secret."""
+        tables = {context: self.encoder(context).tocoo() for context in self.contexts}
+        return {
+            "sets": [list(query) for query in self.sets],
+            "masses": list(self.masses),
+            "denominator": self.denominator,
+            "lower_bound": self.lower_bound,
+            "rounding": self.rounding,
+            "encoders": {
+                str(context): [table.row.tolist(), table.col.tolist(), table.data.tolist()]
+                for context, table in tables.items()
+            },
+        }
 
 
 def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:

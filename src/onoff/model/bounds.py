@@ -1,10 +1,13 @@
-"""Theorem 1 of the paper: what its scheme needs at most (inner) and what every scheme needs at least (outer)."""
+"""Theorem 1 of the paper: what its scheme needs at most (inner) and what every scheme needs at least (outer).
+
+With them comes arithmetic that rounds in the safe direction, so that bounds stay bounds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,7 @@ from numpy.typing import NDArray
 from onoff.errors import ChainError
 from onoff.model import powers as products
 from onoff.model.chain import Chain
-from onoff.model.posterior import ExactPosterior, Posterior
-from onoff.model.rows import Rows
+from onoff.model.posterior import Posterior, Rows, Support
 
 BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
 
@@ -46,8 +48,8 @@ class Bounds:
         return 1 / self.outer
 
 
-def bounds(posterior: Posterior | ExactPosterior | Chain, lag: int | None = None) -> Bounds:
-    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Fractions in, fractions out.
+def bounds(posterior: Posterior | Chain, lag: int | None = None) -> Bounds:
+    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Rows of fractions give fractions.
 
         bounds(chain, 3).outer == bounds(chain.posterior(3)).outer
 
@@ -55,7 +57,7 @@ def bounds(posterior: Posterior | ExactPosterior | Chain, lag: int | None = None
     """
     if isinstance(posterior, Chain) and lag is not None:
         posterior = Posterior(posterior, lag)
-    elif not isinstance(posterior, Posterior | ExactPosterior) or lag is not None:
+    elif not isinstance(posterior, Support) or lag is not None:
         raise ChainError("bounds are those of a posterior, or of a chain and a lag: bounds(chain, 3)")
     n = posterior.n
     smallest: list[NDArray[Any]] = []
@@ -89,15 +91,41 @@ def _merged(kept: list[NDArray[Any]], blocks: list[NDArray[Any]], n: int) -> lis
     return result
 
 
-def outer_bound(rows: Rows, lengths: Sequence[float] | None = None) -> float:
-    """1/R^O = sum_x c_x max_u p(x | u) with lengths c (or 1), rounded down: a proved lower bound on every cost."""
-    weights = np.ones(rows.n) if lengths is None else np.asarray(lengths)
+def outer_bound(rows: Rows) -> float:
+    """1/R^O = sum_x max_u p(x | u), rounded down: a proved lower bound on every cost."""
     # Peaks are within twice the error of a row, whatever the order of their operations; the last term is the sum's.
     error = 2 * rows.relative_error + products.gamma(2 * rows.n)
-    return math.fsum(weights * rows.peaks) * (1 - error)
+    return math.fsum(rows.peaks) * (1 - error)
 
 
 def thetas(lam: NDArray[Any]) -> NDArray[Any]:
     """theta_1..theta_n from lambda_1..lambda_n (equation 9)."""
     one = lam[0] * 0 + 1
     return np.diff(np.minimum(lam[:-1], one), prepend=one - one, append=one)
+
+
+def sum_up(*terms: float) -> float:
+    """A float not below the sum of the terms."""
+    return math.nextafter(math.fsum(terms), math.inf)
+
+
+def down(value: Fraction) -> float:
+    """The largest float not above the value."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def up(value: Fraction) -> float:
+    """The smallest float not below the value."""
+    return -down(-value)
+
+
+def is_symmetric(chain: Chain) -> bool:
+    """Whether P is one value on a permutation and one value elsewhere, to the bit, and all contexts are possible."""
+    values, counts = np.unique(chain.P, return_counts=True)
+    if len(values) == 1:
+        return True
+    if chain.n < 3 or len(values) != 2 or values[counts.argmax()] == 0:
+        return False
+    special = values[counts.argmin()] == chain.P
+    return bool((special.sum(axis=0) == 1).all() and (special.sum(axis=1) == 1).all())

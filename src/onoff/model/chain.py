@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property
 from numbers import Real
 from os import PathLike
@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from onoff.errors import ChainError, NotUnique
 from onoff.model import powers as products
-from onoff.model.checking import checked_matrix, checked_names, normalised
 from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
-    from onoff.model.posterior import ExactPosterior, Posterior
+    from onoff.model.posterior import Posterior
+
+ROW_SUM_TOLERANCE = 1e-9
 
 
 class Chain:
@@ -37,18 +38,10 @@ class Chain:
     names: tuple[str, ...]
 
     def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
-        matrix = checked_matrix(P, what="the transition matrix")
-        labels = checked_names(names, len(matrix))
-        if (matrix < 0).any():
-            row, column = map(int, np.argwhere(matrix < 0)[0])
-            raise ChainError(
-                f"row {row} ({labels[row]!r}) has the negative entry {float(matrix[row, column])!r} in column {column}"
-                ": probabilities are at least 0",
-                row=row,
-                value=float(matrix[row, column]),
-            )
+        matrix = _checked_matrix(P, what="the transition matrix")
+        labels = _checked_names(names, len(matrix))
         for row in range(len(matrix)):
-            matrix[row] = normalised(matrix[row], row, labels[row])
+            matrix[row] = _normalised(matrix[row], row, labels[row])
         self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
         self.__dict__["names"] = labels
 
@@ -75,17 +68,10 @@ class Chain:
 
         Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
-        matrix = checked_matrix(counts, what="the count matrix")
-        labels = checked_names(names, len(matrix))
+        matrix = _checked_matrix(counts, what="the count matrix")
+        labels = _checked_names(names, len(matrix))
         if not (isinstance(smoothing, Real) and 0 <= smoothing <= sys.float_info.max):
             raise ChainError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed", value=smoothing)
-        if (matrix < 0).any():
-            row, column = map(int, np.argwhere(matrix < 0)[0])
-            raise ChainError(
-                f"row {row} ({labels[row]!r}) has the negative count {float(matrix[row, column])!r} in column {column}",
-                row=row,
-                value=float(matrix[row, column]),
-            )
         empty = np.flatnonzero(~matrix.any(axis=1))
         if len(empty):
             row = int(empty[0])
@@ -132,27 +118,17 @@ class Chain:
 
         return Posterior(self, lag)
 
-    def exact_posterior(self, lag: int) -> ExactPosterior:
-        """The same in fractions: the oracle for small n."""
-        from onoff.model.posterior import ExactPosterior
-
-        return ExactPosterior(self, lag)
-
     def stationary(self) -> Floats:
         """The distribution pi with pi P = pi. Raises `NotUnique` if there is more than one closed class.
 
-        It is computed in floats, which lose no digits here even if the chain is nearly deterministic. If one of them
-        would overflow or underflow, decimals are used instead, which is slower. A probability below 2^-1075 becomes 0.
+        No digit is lost, even if the chain is nearly deterministic. Raises `ChainError` where floats overflow.
         """
         members = self._closed_class()
-        A = self.P[np.ix_(members, members)]
         result = np.zeros(self.n)
-        try:
-            with np.errstate(all="raise"):
-                result[members] = _eliminated(A)
-        except FloatingPointError:
-            with localcontext(Context(prec=30, Emax=MAX_EMAX, Emin=MIN_EMIN)):
-                result[members] = _eliminated(np.array([[Decimal(float(p)) for p in row] for row in A]))
+        with np.errstate(all="ignore"):
+            result[members] = _eliminated(self.P[np.ix_(members, members)])
+        if not np.isfinite(result).all():
+            raise ChainError("the stationary distribution overflows: transitions are too unlikely; smooth the chain")
         return result
 
     def _closed_class(self) -> NDArray[np.intp]:
@@ -256,7 +232,75 @@ def checked_chain(given: object) -> Chain:
     return given
 
 
-def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
+def _checked_matrix(values: ArrayLike, what: str) -> Floats:
+    """A fresh square float64 matrix of at least 2 rows of finite numbers >= 0; negative zeros become zeros."""
+    if np.ma.isMaskedArray(values):
+        raise ChainError(f"{what} is a masked array: fill in what is masked")
+    try:
+        matrix = np.asarray(values)
+        kind = matrix.dtype.kind
+        if kind not in "biufO" or (kind == "O" and any(isinstance(v, str | bytes | complex) for v in matrix.flat)):
+            raise TypeError("real numbers are needed")
+        matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ChainError(f"{what} is not a rectangle of numbers: {error}") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ChainError(f"{what} has the shape {matrix.shape}: a square one is needed", value=matrix.shape)
+    if len(matrix) < 2:
+        raise ChainError(f"{what} has {len(matrix)} source: at least 2 are needed", value=len(matrix))
+    wrong = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        value = float(matrix[row, column])
+        raise ChainError(
+            f"row {row} of {what} has {value!r} in column {column}: finite numbers of at least 0 are needed",
+            row=row,
+            value=value,
+        )
+    return matrix + 0.0
+
+
+def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
+    """The names of n sources, all different; without names, their indices."""
+    if names is None:
+        return tuple(map(str, range(n)))
+    if isinstance(names, str):
+        raise ChainError(f"names is the string {names!r}: give a list of {n} names", value=names)
+    try:
+        labels = tuple(names)
+    except TypeError:
+        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names) from None
+    if len(labels) != n:
+        raise ChainError(f"{len(labels)} names were given for {n} sources", value=len(labels))
+    seen: dict[str, int] = {}
+    for row, name in enumerate(labels):
+        if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
+            raise ChainError(
+                f"the name of source {row} is {short(name)}: a printable string without spaces at its ends is needed",
+                row=row,
+                value=name,
+            )
+        if name in seen:
+            raise ChainError(f"sources {seen[name]} and {row} are both called {name!r}: names are unique",
+                             row=row, value=name)  # fmt: skip
+        seen[name] = row
+    return tuple(map(str.__str__, labels))
+
+
+def _normalised(row: Floats, index: int, name: str) -> Floats:
+    """A row of probabilities that sums to 1, divided by its sum if that is off by more than rounding."""
+    total = math.fsum(row)
+    if abs(total - 1) > ROW_SUM_TOLERANCE:
+        raise ChainError(
+            f"row {index} ({name!r}) sums to {total!r}, not to 1: if its digits were rounded, `onoff normalise` "
+            "divides each row by its sum; if these are counts, use Chain.from_counts",
+            row=index,
+            value=total,
+        )
+    return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
+
+
+def _eliminated(P: Floats) -> Floats:
     """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
     A, size = P.copy(), len(P)
     for k in range(size - 1, 0, -1):
@@ -265,7 +309,7 @@ def _eliminated(P: NDArray[Any]) -> NDArray[Any]:
     weights = np.ones_like(A[0])
     for k in range(1, size):
         weights[k] = (weights[:k] * A[:k, k]).sum()
-    distribution: NDArray[Any] = weights / weights.sum()
+    distribution: Floats = weights / weights.sum()
     return distribution
 
 

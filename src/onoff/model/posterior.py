@@ -1,15 +1,16 @@
-"""What the request may be, given what must stay hidden: p(x | u) for the context u = (last, next).
+"""The law of the request given what must stay hidden: a row p(x | u) for every context u.
 
-`Posterior` has it in floats with a proved error. `ExactPosterior` has it in fractions, slow and exact, for small n. It
-is the oracle that the floats are tested against.
+Makers of laws need nothing but `Rows`. `Posterior` has the rows of the announced promise, a context for every pair
+(last, next), in floats with a proved error. `RowTable` holds any few rows as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from fractions import Fraction
-from functools import cached_property
-from typing import Any
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,80 @@ from onoff.model.chain import Chain, checked_chain
 from onoff.types import Floats, Mask, is_whole
 
 SAFE = 2.0**-900  # products above this neither underflow nor lose a term that matters
+MOST_STEPS = 4096  # beyond, a walk from the start would take seconds
+KEPT = 16  # sources `last` whose walks are continued
+
+
+class Rows(Protocol):
+    """The rows p(x | u) of all contexts u, over `n` sources.
+
+    The contexts are divided into `groups`: those of one group are nearly alike, so that one repair often serves them
+    all, and sources that peak in one group must hardly ever be asked for together (`onoff.schemes.comb`).
+    """
+
+    @property
+    def n(self) -> int:
+        """The number of sources."""
+
+    @property
+    def rows(self) -> Floats:
+        """All rows, in the order of `blocks`. There may be n^2: prefer `blocks` and `group`."""
+
+    @property
+    def peaks(self) -> Floats:
+        """max_u p(x | u) for every source x, within twice the relative error of a row. Computed once."""
+
+    @property
+    def relative_error(self) -> float:
+        """A proved bound on |computed - exact| / exact of every p(x | u) above 2^-1000."""
+
+    @property
+    def groups(self) -> int:
+        """The number of groups; some may be empty."""
+
+    def group(self, index: int) -> Floats:
+        """The rows of one group."""
+
+    def blocks(self) -> Iterator[tuple[Any, Floats]]:
+        """All contexts and their rows, some at a time."""
+
+    def supports(self) -> Iterator[Mask]:
+        """The distinct sets {x : p(x | u) > 0}, some at a time; one may come again. Decided without floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowTable:
+    """A few rows, each a group of its own: row u is rows[u], positive exactly where `possible[u]` holds.
+
+    `contexts` are the names of the rows. A positive entry may have underflowed to 0: only `possible` counts.
+    """
+
+    contexts: tuple[Hashable, ...]
+    rows: Floats
+    possible: Mask
+    relative_error: float = 0.0
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[1])
+
+    @cached_property
+    def peaks(self) -> Floats:
+        peaks: Floats = self.rows.max(axis=0, initial=0.0)
+        return peaks
+
+    @property
+    def groups(self) -> int:
+        return len(self.rows)
+
+    def group(self, index: int) -> Floats:
+        return self.rows[index : index + 1]
+
+    def blocks(self) -> Iterator[tuple[tuple[Hashable, ...], Floats]]:
+        yield self.contexts, self.rows
+
+    def supports(self) -> Iterator[Mask]:
+        yield np.unique(self.possible, axis=0)
 
 
 class Support:
@@ -94,9 +169,9 @@ class Support:
 class Posterior(Support):
     """p(j | i, k) = P^lag[i, j] P[j, k] / P^(lag+1)[i, k] for the context (last, next) = (i, k).
 
-    These are the rows (`rows.Rows`) of the announced promise. Lag 0 is the ON case: the request is `last` itself.
-    A request below 2^-1075 has a float of 0: only `possible` tells it from an impossible one. Only P^lag, `walk`, is
-    kept; it and `rows` are computed when they are first asked for.
+    These are the rows of the announced promise. Lag 0 is the ON case: the request is `last` itself. Only `possible`
+    tells a request that is too unlikely for a float from an impossible one. Only P^lag, `walk`, is kept; it and `rows`
+    are computed when they are first asked for.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -104,21 +179,18 @@ class Posterior(Support):
 
     @cached_property
     def walk(self) -> Floats:
-        """P^lag."""
-        return self.chain.power(self.lag)
-
-    @cached_property
-    def _wide(self) -> tuple[products.Wide, products.Wide] | None:
-        P = self.chain.P
-        smallest = self.walk[self.reached].min(initial=1.0) * P[self.edges].min()
-        if self.lag and smallest < SAFE:
-            return products.wide_power(P, self.lag), products.widen(P.T)
-        return None
-
-    @property
-    def scaled(self) -> bool:
-        """Whether products of probabilities underflow here, so that rows are computed with exponents."""
-        return self._wide is not None
+        """P^lag. Raises `ChainError` if a walk is so unlikely that products with it would underflow."""
+        walk = self.chain.power(self.lag)
+        if self.lag and walk[self.reached].min() * self.chain.P[self.edges].min() < SAFE:
+            start, end = np.unravel_index(np.where(self.reached, walk, np.inf).argmin(), walk.shape)
+            names = self.chain.names
+            raise ChainError(
+                f"the chain leads from {names[start]!r} to {names[end]!r} in {self.lag} steps with probability "
+                f"{walk[start, end]:.3g}, too little to compute with: smooth the chain, or forbid it with 0",
+                row=int(start),
+                value=float(walk[start, end]),
+            )
+        return walk
 
     @property
     def relative_error(self) -> float:
@@ -129,8 +201,7 @@ class Posterior(Support):
         """
         if self.lag == 0:
             return 0.0
-        terms = self.n if self.scaled else products.summands(self.n)
-        return 2.02 * products.gamma((self.lag - 1) * terms) + products.gamma(self.n + 3)
+        return 2.02 * products.gamma((self.lag - 1) * products.summands(self.n)) + products.gamma(self.n + 3)
 
     @property
     def total_variation(self) -> float:
@@ -161,25 +232,20 @@ class Posterior(Support):
         Contexts whose `last` or `next` cannot give the largest value are left out. Float multiplication is monotone, so
         that the result is bit for bit that of looking at all of them.
         """
-        result = np.zeros(self.n)
-        if self.scaled:
-            for _, rows in self.blocks():
-                result = np.maximum(result, rows.max(axis=0, initial=0))
-        else:
-            P, inverse = self.chain.P, np.zeros((self.n, self.n))
-            np.divide(1.0, products.product(self.walk, P), out=inverse, where=self.joined)
-            by_last, by_next = inverse.max(axis=1), inverse.max(axis=0)
-            for x in range(self.n):
-                before, after = self.walk[:, x], P[x]
-                of_last, of_next = by_last * after.max() * before, by_next * after * before.max()  # the most there
-                first = int(of_last.argmax())
-                best = (inverse[first] * after).max() * before[first]
-                lasts, nexts = np.flatnonzero(of_last > best), np.flatnonzero(of_next > best)
-                if len(lasts) and len(nexts):
-                    scores = (inverse[np.ix_(lasts, nexts)] * after[nexts]).max(axis=1) * before[lasts]
-                    best = max(best, scores.max())
-                result[x] = best
-            result = np.minimum(result, 1.0)
+        P, walk = self.chain.P, self.walk
+        result, inverse = np.zeros(self.n), np.zeros((self.n, self.n))
+        np.divide(1.0, products.product(walk, P), out=inverse, where=self.joined)
+        by_last, by_next = inverse.max(axis=1), inverse.max(axis=0)
+        for x in range(self.n):
+            before, after = walk[:, x], P[x]
+            of_last, of_next = by_last * after.max() * before, by_next * after * before.max()  # the most there
+            first = int(of_last.argmax())
+            best = (inverse[first] * after).max() * before[first]
+            lasts, nexts = np.flatnonzero(of_last > best), np.flatnonzero(of_next > best)
+            if len(lasts) and len(nexts):
+                scores = (inverse[np.ix_(lasts, nexts)] * after[nexts]).max(axis=1) * before[lasts]
+                best = max(best, scores.max())
+            result[x] = min(best, 1.0)
         result.setflags(write=False)  # shared by all who ask
         return result
 
@@ -197,45 +263,55 @@ class Posterior(Support):
 
     def _normalised(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
         """The rows of these contexts; one `last` or `next` goes with all of the others."""
-        if self._wide is None:
-            weights: Floats = self.walk[lasts] * self.chain.P.T[nexts]
-        else:
-            left, right = self._wide
-            weights, _ = products.scaled_products(
-                products.Wide(left.mantissa[lasts], left.exponent[lasts]),
-                products.Wide(right.mantissa[nexts], right.exponent[nexts]),
-            )
+        weights: Floats = self.walk[lasts] * self.chain.P.T[nexts]
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
 
-class ExactPosterior(Support):
-    """`Posterior` over `fractions.Fraction`: the same names, arrays of dtype object.
+class Walks:
+    """Single rows of P^k, for lags k that grow by one from draw to draw: each is the row before times P, n^2 products.
 
-    The matrix is taken as the floats say, digit for digit, and every row is divided by its exact sum.
+    A row is walked the same way, and is the same to the bit, whatever was asked for before. Its relative error is that
+    of `powers.power`: k - 1 products, each summed in the same blocks.
     """
 
-    def __init__(self, chain: Chain, lag: int) -> None:
-        super().__init__(chain, lag)
-        self._P = np.array([[Fraction(float(p)) for p in row] for row in chain.P], dtype=object)
-        self._power = np.array([[Fraction(int(i == j)) for j in range(self.n)] for i in range(self.n)], dtype=object)
-        for _ in range(self.lag):
-            self._power = products.whole_times(self._power, self._P)
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self._power = lru_cache(maxsize=2)(chain.power)
+        self._reached: dict[int, tuple[int, Floats]] = {}
 
-    def row(self, last: int, next: int) -> NDArray[Any]:
-        """p(. | last, next); an error if the context is impossible."""
-        self.possible(last, next)
-        weights = self._power[last] * self._P[:, next]
-        row: NDArray[Any] = weights / weights.sum()
+    def row(self, last: int, k: int) -> Floats:
+        """Row `last` of P^k, for k from 1 on. By repeated squaring if the walk would be very long."""
+        if k > MOST_STEPS:
+            far: Floats = self._power(k)[last]
+            return far
+        row: Floats = self.chain.P[last]
+        steps, reached = self._reached.get(last, (1, row))
+        steps, row = (steps, reached) if steps <= k else (1, row)
+        for _ in range(steps, k):
+            row = products.product(row[None], self.chain.P)[0]
+        while len(self._reached) >= KEPT:
+            self._reached.pop(next(iter(self._reached)), None)
+        self._reached[last] = k, row
         return row
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
-        """For each `last`: its possible contexts and their rows."""
-        for last in range(self.n):
-            block = self.contexts[self.contexts[:, 0] == last]
-            yield block, np.array([self.row(last, int(k)) for k in block[:, 1]], dtype=object)
 
-    @cached_property
-    def rows(self) -> NDArray[Any]:
-        """All rows, in the order of `contexts`."""
-        return np.concatenate([rows for _, rows in self.blocks()])
+class WalkedPosterior(Posterior):
+    """`Posterior` for draws: its rows come from `walks`, unless the lag is far or probabilities might underflow."""
+
+    def __init__(self, chain: Chain, lag: int, walks: Walks) -> None:
+        super().__init__(chain, lag)
+        self._walks = walks
+        least = math.log2(chain.P[self.edges].min())
+        # If every source may follow every other, an entry of P^lag is an average of entries of P.
+        smallest = least * (2 if self.edges.all() else self.lag + 1)
+        self._walked = 1 <= lag <= MOST_STEPS and smallest >= math.log2(SAFE)
+
+    def row(self, last: int, next: int) -> Floats:
+        """p(. | last, next): n^2 products for every lag since the one that was last asked for with this `last`."""
+        if not self._walked:
+            return super().row(last, next)
+        self.possible(last, next)
+        weights = self._walks.row(last, self.lag) * self.chain.P[:, next]
+        result: Floats = weights / np.sum(weights)
+        return result

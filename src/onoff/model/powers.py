@@ -1,4 +1,4 @@
-"""Products of non-negative matrices: with a small proved error, without underflow, and their exact support.
+"""Products of non-negative matrices, with a small proved error, and their exact support.
 
 Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
@@ -15,19 +15,18 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.types import Floats, Mask, Units
+from onoff.types import Floats, Mask
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
     from threadpoolctl import ThreadpoolController
 
 UNIT = 2.0**-53
-ZERO_EXPONENT = -(2**60)  # the exponent of an exact zero: below that of any product of positive floats
 Factor = TypeVar("Factor")
 
 
@@ -133,44 +132,3 @@ def boolean_power(support: Mask, k: int) -> Mask:
     if k and support.all():
         return support  # every pair is joined by walks of any length
     return _power(support, k, multiply) if k else np.eye(len(support), dtype=bool)
-
-
-class Wide(NamedTuple):
-    """An array of non-negative numbers `mantissa` * 2^`exponent`, mantissa 0 or in [1/2, 1)."""
-
-    mantissa: Floats
-    exponent: Units
-
-
-def widen(values: Floats) -> Wide:
-    mantissa, exponent = np.frexp(values)
-    return Wide(mantissa, np.where(mantissa > 0, exponent.astype(np.int64), ZERO_EXPONENT))
-
-
-def scaled_products(a: Wide, b: Wide) -> tuple[Floats, Units]:
-    """The products a * b along the last axis as plain floats, and the power of two each line was divided by.
-
-    The largest product of a line is scaled into [1/4, 1); only products 2^-1022 times smaller flush to zero.
-    """
-    exponent = a.exponent + b.exponent
-    top = exponent.max(axis=-1, keepdims=True)
-    shift = np.maximum(exponent - top, -1100).astype(np.int32)
-    return np.ldexp(a.mantissa * b.mantissa, shift), top[..., 0]
-
-
-def matmul(a: Wide, b: Wide) -> Wide:
-    """The matrix product, a row at a time: n^2 memory and a relative error of n 2^-52 in every entry."""
-    n = len(a.mantissa)
-    mantissa, exponent = np.empty((n, n)), np.empty((n, n), dtype=np.int64)
-    columns = Wide(b.mantissa.T, b.exponent.T)
-    for i in range(n):
-        terms, top = scaled_products(Wide(a.mantissa[i], a.exponent[i]), columns)
-        total, shift = np.frexp(terms.sum(axis=-1))
-        mantissa[i] = total
-        exponent[i] = np.where(total > 0, top + shift, ZERO_EXPONENT)
-    return Wide(mantissa, exponent)
-
-
-def wide_power(matrix: Floats, k: int) -> Wide:
-    """matrix^k for k >= 1, each entry with an exponent of its own."""
-    return _power(widen(matrix), k, matmul)

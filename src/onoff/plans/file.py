@@ -4,10 +4,9 @@ The chain lies beside it, once for all plans of a directory, in a file that is n
 its name (`onoff.model.chainfile`). Every plan has the fields
 
     format       "onoff-plan"
-    version      2
+    version      3
     scheme       the name of the scheme that made it (`onoff.schemes.SCHEMES`)
     lag          a whole number: the plan serves this lag and every larger one
-    lengths      the length of each message, in the order of the chain's names; null if cost is counted in messages
     chain        the fingerprint of the chain: FINGERPRINT.chain in the same directory has it
     checksum     SHA-256, in hexadecimal, of all other fields as JSON with sorted keys and without spaces
 
@@ -25,8 +24,7 @@ while a race has
     interval     [low, high], its 95 % interval
     lower_bound  what no scheme can go below
 
-Version 1 had `names` and `matrix` of a chain file in place of `chain`, and is still read. The audit reads files by its
-own rules (`onoff.audit.plan.record`).
+The audit reads files by its own rules (`onoff.audit.files`).
 """
 
 from __future__ import annotations
@@ -43,13 +41,14 @@ from onoff.errors import OnoffError, PlanError
 from onoff.files import path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
-from onoff.plans.base import Plan, checked_lengths
+from onoff.model.posterior import Posterior
+from onoff.plans.plan import Plan, check_lag
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
-from onoff.schemes.certificate import Certificate, check
-from onoff.types import Lengths
+from onoff.schemes.certificate import Certificate, proved
+from onoff.schemes.law import Law
 
-FORMAT, VERSION, WITH_MATRIX = "onoff-plan", 2, 1
+FORMAT, VERSION = "onoff-plan", 3
 LARGEST = 256 * 2**20  # bytes: of a thousand sources a plan has 23 million with its matrix
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 FIELDS = {  # of each kind of plan, beside those of every plan
@@ -67,7 +66,6 @@ def write(path: str | PathLike[str], plan: Plan) -> None:
         "version": VERSION,
         "scheme": plan.scheme,
         "lag": plan.lag,
-        "lengths": plan.lengths,
         "chain": plan.chain.fingerprint,
         **{name: _plain(getattr(plan, name)) for name in FIELDS[plan.kind]},
     }
@@ -92,8 +90,8 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
         raise PlanError(f"{file}: not a plan file ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{file}: not a plan file: "format" must be "{FORMAT}"')
-    if type(data.get("version")) is not int or data["version"] not in (VERSION, WITH_MATRIX):
-        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not known here; upgrade onoff")
+    if data.get("version") != VERSION:
+        raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not read; make the plan anew")
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
@@ -116,9 +114,7 @@ def _plain(value: Any) -> Any:
 
 
 def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
-    """The chain that the plan is for: in it, or the one that is known, or beside it."""
-    if data["version"] == WITH_MATRIX:
-        return Chain.from_dict(data)
+    """The chain that the plan is for: the one that is known, or that lies beside it."""
     fingerprint = data["chain"]
     if not (isinstance(fingerprint, str) and re.fullmatch("[0-9a-f]{64}", fingerprint)):  # it becomes a path
         raise PlanError("what names its chain is no fingerprint; make the plan anew")
@@ -128,21 +124,21 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
 
 
 def _plan(data: dict[str, Any], chain: Chain) -> Plan:
-    lengths = checked_lengths(data["lengths"], chain.n)
-    plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain, lengths)
+    plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain)
     if not plan.rounding <= MAX_ROUNDING:
         raise PlanError(f"it states a rounding of {plan.rounding:.3g}, and at most {MAX_ROUNDING:.3g} is taken")
     return plan
 
 
-def _race(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
+def _race(data: dict[str, Any], chain: Chain) -> Plan:
     low, high = data["interval"]
-    return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"], lengths)
+    return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"])
 
 
-def _table(data: dict[str, Any], chain: Chain, lengths: Lengths) -> Plan:
-    certificate = Certificate.from_dict(data["certificate"])
-    sets, masses = tuple(map(tuple, data["sets"])), tuple(data["masses"])
-    plan = TablePlan(data["scheme"], chain, data["lag"], sets, masses, data["denominator"], certificate, lengths)
-    check(certificate, plan.posterior, lengths)
-    return plan
+def _table(data: dict[str, Any], chain: Chain) -> Plan:
+    law = Law.of_sets(tuple(map(tuple, data["sets"])), data["masses"], chain.n)
+    if law.total != data["denominator"]:
+        raise PlanError(f"the masses sum to {law.total}, not to the denominator {data['denominator']}")
+    check_lag(data["lag"])
+    claim = Certificate.from_dict(data["certificate"])
+    return TablePlan(data["scheme"], chain, data["lag"], law, proved(claim, Posterior(chain, data["lag"])))

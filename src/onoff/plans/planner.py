@@ -14,25 +14,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onoff.errors import OnoffError, PlanError, Unverified
+from onoff.errors import ChainError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior
-from onoff.plans import verified
-from onoff.plans.base import MAX_LAG, Plan, cheapest
-from onoff.plans.making import OPTIMAL_LIMIT, best_scheme, plan
+from onoff.plans.plan import MAX_LAG, OPTIMAL_LIMIT, Plan, best_scheme, cheapest, plan
 from onoff.plans.race import FIRST_DRAWS, race_plan
 from onoff.plans.store import PlanStore
-from onoff.types import Lengths, is_flag, is_number, is_whole
+from onoff.types import is_flag, is_number, is_whole
 
-VERIFY_AT_ONCE = 30  # sources up to which plans of others are verified when the planner is made: 0.3 s for each
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
 POLISH_SECONDS = 300.0
 COMB_SECONDS = 540.0  # where only a comb is made: it must be saved before the process ends
@@ -56,7 +54,6 @@ class Planner:
         self,
         chain: Chain,
         directory: str | Path | None = None,
-        lengths: Lengths = None,
         *,
         background: bool = True,
         limit: float = LIMIT,
@@ -71,20 +68,18 @@ class Planner:
         if not (is_number(limit) and limit >= 0):
             raise PlanError(f"the limit is {limit!r}: seconds from 0 on are needed")
         place = None if directory is None else path_of(directory, "the directory of plans", PlanError)
-        self.store = PlanStore(chain, place, lengths, make=False)
+        self.store = PlanStore(chain, place, make=False)
         self.trouble: str | None = None
         self._background, self._limit, self._usable = background, limit, usable
         if background:
             self._make_store()
-        self._loaded: dict[int, tuple[int, Plan]] = {}
-        self._unverified: dict[int, tuple[int, str]] = {}
-        if chain.n <= VERIFY_AT_ONCE:
-            self.store.verify()
+        self._loaded: dict[int, Plan] = {}
+        self._seen: dict[int, int] = {}  # when each file that was looked at was written
         self._worker: subprocess.Popen[bytes] | None = None
         self._reach = 0  # the lag up to which everything has been done
         self._asked = 0  # the lag up to which the background was asked to work
         self._started = 0.0
-        self._first: Plan = race_plan(chain, 1, self.store.lengths, draws=FIRST_DRAWS)
+        self._first: Plan = race_plan(chain, 1, FIRST_DRAWS)
         self.best(1)
 
     def best(self, lag: int) -> Plan:
@@ -92,7 +87,7 @@ class Planner:
         _check_lag(lag)
         self._refresh()
         self._compute(lag)
-        fitting = [plan for _, plan in self._loaded.values() if plan.lag <= lag]
+        fitting = [plan for plan in self._loaded.values() if plan.lag <= lag]
         return cheapest([plan for plan in (*fitting, self._first) if self._usable(plan)] or [self._first])
 
     def finished(self, lag: int) -> bool:
@@ -117,11 +112,6 @@ class Planner:
         """Whether a process in the background is computing plans."""
         return self._running
 
-    @property
-    def unverified(self) -> bool:
-        """Whether there are plans that nobody has verified on this machine yet, and that are therefore not used."""
-        return any(lag not in self._loaded for lag in self._unverified)
-
     def close(self) -> None:
         """End the background; finished plans stay on disk."""
         if self._worker is not None:
@@ -138,18 +128,14 @@ class Planner:
         self.close()
 
     def _refresh(self) -> None:
-        """Load what the background, or another process, has written since."""
+        """Load what the background, or another process, has written since. The first to open a file verifies it."""
         for lag, written in self.store.lags().items():
-            waiting, digest = self._unverified.get(lag, (0, ""))
-            if self._loaded.get(lag, (0, None))[0] == written or (waiting == written and not verified.known(digest)):
+            if self._seen.get(lag) == written:
                 continue
+            self._seen[lag] = written
             self._loaded.pop(lag, None)
-            try:
-                self._loaded[lag] = written, self.store.usable(lag)
-            except Unverified as error:
-                self._unverified[lag] = written, error.digest  # the background verifies it
-            except (OnoffError, OSError):
-                pass  # damaged: the background makes it anew
+            with suppress(OnoffError, OSError):  # damaged or not realisable: the background makes it anew
+                self._loaded[lag] = self.store.load(lag)
 
     @property
     def _running(self) -> bool:
@@ -159,7 +145,7 @@ class Planner:
         """Whether a process in the background would find nothing to do."""
         lags, reach = self.store.noted()
         needed = [each for each in lags if each <= lag]
-        return reach >= lag and all(each in self._loaded and is_final(self._loaded[each][1]) for each in needed)
+        return reach >= lag and all(each in self._loaded and is_final(self._loaded[each]) for each in needed)
 
     def _compute(self, lag: int) -> None:
         """Have the background make plans up to this lag, unless it has done so or is doing so."""
@@ -178,14 +164,8 @@ class Planner:
         if self._worker is not None and self._worker.returncode not in (0, BUSY):
             self._make_store()  # it failed: what describes the store may be damaged
         self._asked, self._started = lag, now
-        # -P: the current directory may hold modules of any name.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "onoff.plans.planner",
-            *map(str, (self.store.directory, lag, self._limit)),
-        ]
+        what = map(str, (self.store.directory, lag, self._limit))
+        command = [sys.executable, "-P", "-m", "onoff.plans.planner", *what]  # -P: here may be modules of any name
         try:
             with (self.store.directory / "log").open("ab") as log:
                 self._worker = subprocess.Popen(
@@ -242,8 +222,7 @@ def coarse() -> Iterator[int]:
 
 def compute(store: PlanStore, reach: int) -> None:
     """Make the plans of the grid up to `reach` and a little further: a few far apart first, then those between."""
-    store.verify()
-    bound = cache(lambda lag: outer_bound(Posterior(store.chain, lag), store.lengths))
+    bound = cache(partial(_bound, store.chain))
     steps = list(takewhile(lambda lag: lag < reach, coarse()))
     steps.append(next(lag for lag in coarse() if lag >= reach))
     lags = []
@@ -253,19 +232,28 @@ def compute(store: PlanStore, reach: int) -> None:
         lags.append(lag)
     else:
         steps[-1] = MAX_LAG  # the last plan serves all lags
+    lags = [lag for lag in lags if bound(lag)]
     first = [max(lag for lag in lags if lag <= step) for step in steps]
     for lag in dict.fromkeys([*first, *lags]):
         if not (lag in store.lags() and _finished(store, lag)):
             if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
-                store.save(plan(store.chain, lag, "comb", lengths=store.lengths))
+                store.save(plan(store.chain, lag, "comb"))
             seconds = POLISH_SECONDS if store.chain.n <= OPTIMAL_LIMIT else COMB_SECONDS
-            store.save(plan(store.chain, lag, lengths=store.lengths, time_limit=seconds))
+            store.save(plan(store.chain, lag, time_limit=seconds))
     store.note(lags, steps[-1])
+
+
+def _bound(chain: Chain, lag: int) -> float:
+    """The outer bound; 0 at a lag whose walks are too unlikely to compute with."""
+    try:
+        return outer_bound(Posterior(chain, lag))
+    except ChainError:
+        return 0.0
 
 
 def _finished(store: PlanStore, lag: int) -> bool:
     try:
-        return is_final(store.usable(lag))
+        return is_final(store.load(lag))
     except PlanError:
         return False
 

@@ -13,22 +13,17 @@ import numpy as np
 
 from onoff.errors import PlanError
 from onoff.model import powers as products
-from onoff.model.bounds import outer_bound
+from onoff.model.bounds import outer_bound, sum_up
 from onoff.model.chain import Chain
-from onoff.model.posterior import Posterior, Support
-from onoff.model.rounding import sum_up
-from onoff.model.walks import Walks
-from onoff.plans.base import Plan
-from onoff.schemes import clocks
-from onoff.schemes.clocks import FINE
-from onoff.schemes.race import Race
-from onoff.types import Floats, Lengths, Query, RandBelow
+from onoff.model.posterior import Posterior, Support, Walks
+from onoff.plans.plan import NEAR, Plan
+from onoff.schemes.race import FINE, Race, exponentials, total_variation
+from onoff.types import Floats, Query, RandBelow
 
 GRID = 60  # binary digits of the clocks that the race looks at
 WEIGHT_BITS = 160  # to which posterior weights are taken as integers
 DRAWS = 300  # behind the estimate of the cost
 FIRST_DRAWS = 16  # behind a first estimate
-NEAR = 1e-3  # a table within this share of the bound is not left for a race
 
 
 @dataclass(frozen=True)
@@ -42,13 +37,11 @@ class RacePlan(Plan):
 
     kind: ClassVar[str] = "race"
     scheme: ClassVar[str] = "race"
-    estimated: ClassVar[bool] = True
     chain: Chain
     lag: int
     cost: float
     interval: tuple[float, float]
     lower_bound: float
-    lengths: Lengths = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -60,21 +53,21 @@ class RacePlan(Plan):
 
     @property
     def at_most(self) -> float:
-        """What the cost, which is estimated, counts with beside that of a table: four standard errors more.
+        """Upper estimate of the cost, used to compare a race with a table: the mean plus four standard errors.
 
-        And more than is proved for all schemes: few draws may miss what is rare, and a table near the bound stays.
+        It is at least NEAR above what is proved for all schemes, since few draws may miss what is rare.
         """
         return max(self.cost + 4 * self.standard_error, self.lower_bound * (1 + NEAR))
 
     @property
     def standard_error(self) -> float:
-        """That of the estimated cost."""
+        """The standard error of the estimated cost."""
         return (self.interval[1] - self.cost) / 1.96
 
     def rounding_at(self, lag: int) -> float:
         """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.
 
-        It is a sum of five parts. The clocks have nearly their law (`clocks.total_variation`). Rounding may carry a
+        It is a sum of five parts. The clocks have nearly their law (`total_variation`). Rounding may carry a
         clock across a point of the grid. A request may miss the winners because its lead vanished on the grid. The
         posterior row has a relative error, and at a larger lag so have the weights of j. Contexts that are too
         unlikely are not looked at. The last part bounds the joint law of context and query; the others hold in every
@@ -87,7 +80,7 @@ class RacePlan(Plan):
         terms = products.summands(n)
         row = products.gamma((self.lag - 1) * terms) + 2.0**-52
         earlier = 0.0 if lag == self.lag else products.gamma(max(lag - 2, 0) * terms) + 2.0**-52
-        return sum_up(clocks.total_variation(n), crossing, missed, row, earlier, self._race.faint)
+        return sum_up(total_variation(n), crossing, missed, row, earlier, self._race.faint)
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
@@ -117,7 +110,7 @@ class RacePlan(Plan):
 
     def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
-        fine = clocks.exponentials(self.n + 1, randbelow)
+        fine = exponentials(self.n + 1, randbelow)
         common = fine.pop()
         weights = _integers(self._walk[last] * self.chain.P[:, next])
         total = sum(weights)
@@ -140,22 +133,16 @@ class RacePlan(Plan):
 def race_plan(
     chain: Chain,
     lag: int,
-    lengths: Lengths = None,
     draws: int = DRAWS,
     randbelow: RandBelow = secrets.randbelow,
     bound: float | None = None,
 ) -> RacePlan:
     """A race with the estimate of its cost from `draws` unconditional races, and the outer bound (if it is known)."""
     race = Race(chain.P, chain.power(lag))
-    weights = np.ones(chain.n) if lengths is None else np.array(lengths)
-    sizes = np.empty(draws)
-    for i in range(draws):
-        sizes[i] = weights[race.winners(on_grid(clocks.exponentials(chain.n, randbelow)))].sum()
-    least = float(weights.min())  # a set has a member
-    mean, half = max(float(sizes.mean()), least), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
-    low = max(mean - half, least)
-    least_cost = outer_bound(Posterior(chain, lag), lengths) if bound is None else bound
-    return RacePlan(chain, lag, mean, (low, mean + half), least_cost, lengths)
+    sizes = np.array([max(1, len(race.winners(on_grid(exponentials(chain.n, randbelow))))) for _ in range(draws)])
+    mean, half = float(sizes.mean()), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
+    bound = outer_bound(Posterior(chain, lag)) if bound is None else bound
+    return RacePlan(chain, lag, mean, (max(mean - half, 1.0), mean + half), bound)
 
 
 def on_grid(fine: list[int]) -> Floats:

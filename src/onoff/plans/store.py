@@ -1,8 +1,12 @@
-"""Plans on disk: one directory for each chain and lengths, one file for each lag, shared safely by processes.
+"""Plans on disk: one directory for each chain, one file for each lag, shared safely by processes.
 
-    DIR/<hash of chain and lengths>/<fingerprint>.chain, lengths.json, lag-<lag>.plan.json, grid.json, lock, log
+    DIR/<hash of the chain>/<fingerprint>.chain, lag-<lag>.plan.json, grid.json, lock, log
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
+
+A table states what it costs and rounds. Whether it can be drawn from in every context is known only once all of them
+were looked at: by its maker, or when the file is opened. The digests of files that passed are noted in the user's
+cache, so that each is looked at once; not in the directory of the plans, which a stranger may have handed over.
 """
 
 from __future__ import annotations
@@ -16,16 +20,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onoff.errors import ChainError, PlanError, Unverified
+from onoff.errors import ChainError, PlanError
 from onoff.files import cache_directory, read_json, reason, write_atomically
 from onoff.model.chain import Chain, checked_chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans import file as planfile
-from onoff.plans import verified
-from onoff.plans.base import Plan, checked_lengths
-from onoff.types import Lengths, is_whole
+from onoff.plans.plan import Plan
+from onoff.types import is_whole
 
-WRITTEN = ("lengths.json", "grid.json", "lock", "log")  # beside the plans and their chain
+WRITTEN = ("grid.json", "lock", "log")  # beside the plans and their chain
 
 
 def default_directory() -> Path:
@@ -34,21 +37,12 @@ def default_directory() -> Path:
 
 
 class PlanStore:
-    """The plans of one chain with one choice of lengths."""
+    """The plans of one chain."""
 
-    def __init__(
-        self,
-        chain: Chain,
-        directory: Path | None = None,
-        lengths: Lengths = None,
-        *,
-        make: bool = True,
-    ) -> None:
+    def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
         self.chain = checked_chain(chain)
-        self.lengths = checked_lengths(lengths, chain.n)
-        parent = Path(directory or default_directory()).absolute()
-        self.directory = parent / _name(chain.fingerprint, self.lengths)
+        self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
         if make:
             self.make()
 
@@ -58,30 +52,17 @@ class PlanStore:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in WRITTEN:
                 _clear(self.directory / name)
-            described = json.dumps(self.lengths).encode()
-            if self._described() != described:
-                write_atomically(self.directory / "lengths.json", described)
             keep(self.directory, self.chain)
         except (OSError, ChainError) as error:
             why = reason(error) if isinstance(error, OSError) else error
             raise PlanError(f"{self.directory}: plans cannot be kept here ({why})") from error
 
-    def _described(self) -> bytes:
-        """What the directory says of the lengths: a process in the background knows no more."""
-        with suppress(OSError):
-            return (self.directory / "lengths.json").read_bytes()
-        return b""
-
     @classmethod
     def open(cls, directory: Path) -> PlanStore:
         """The store that lives in exactly this directory."""
-        lengths = read_json(directory / "lengths.json", PlanError)
-        if not (lengths is None or isinstance(lengths, list)):
-            raise PlanError(f"{directory / 'lengths.json'}: is not a list of lengths; delete the directory")
-        lengths = None if lengths is None else tuple(lengths)
         for file in directory.glob("*.chain"):
-            if _name(file.stem, lengths) == directory.name:
-                return cls(kept(directory, file.stem), directory.parent, lengths)
+            if _name(file.stem) == directory.name:
+                return cls(kept(directory, file.stem), directory.parent)
         raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
 
     def path(self, lag: int) -> Path:
@@ -100,38 +81,22 @@ class PlanStore:
         return found
 
     def load(self, lag: int) -> Plan:
-        """The plan for this lag; `PlanError` if it is damaged or belongs to another chain."""
-        return self._read(lag)[0]
-
-    def usable(self, lag: int) -> Plan:
-        """The plan for this lag, if a client may use it: `Unverified` if nobody has verified its file here yet.
-
-        A table states what it costs and rounds. Whether it can be drawn from in every context is known only once all of
-        them were looked at, by `verify` or by the maker of the plan on this machine.
-        """
-        plan, digest = self._read(lag)
-        if not (plan.known_realisable or verified.known(digest)):
-            raise Unverified(f"{self.path(lag)}: this plan has not been verified on this machine yet", digest=digest)
+        """The plan for this lag. Raises `PlanError` if there is none, or if some context cannot be drawn from."""
+        plan, digest = planfile.read_with_digest(self.path(lag), self.chain)
+        if plan.chain != self.chain or plan.lag != lag:
+            raise PlanError(f"{self.path(lag)}: is a plan for another chain or lag; delete it")
+        if not (plan.known_realisable or _passed(digest)):
+            plan.verify()
+            _note_passed(digest)
         return plan
 
-    def verify(self) -> None:
-        """Verify every plan that nobody has verified here; one that fails stays unusable and is made anew."""
-        for lag in sorted(self.lags()):
-            with suppress(PlanError):
-                plan, digest = self._read(lag)
-                if not (plan.known_realisable or verified.known(digest)):
-                    plan.verify()
-                    verified.remember(digest)
-
     def save(self, plan: Plan) -> bool:
-        """Keep the plan, unless a usable one for its lag that costs no more is there. Return whether it was kept."""
-        if plan.chain != self.chain or plan.lengths != self.lengths:
-            raise PlanError("this plan is for another chain or other lengths than the store")
-        try:
-            if self.usable(plan.lag).at_most <= plan.at_most:
+        """Keep the plan, unless one for its lag that costs no more is there. Return whether it was kept."""
+        if plan.chain != self.chain:
+            raise PlanError("this plan is for another chain than the store")
+        with suppress(PlanError):  # none yet, or one that cannot be used: replace it
+            if self.load(plan.lag).at_most <= plan.at_most:
                 return False
-        except PlanError:
-            pass  # none yet, a damaged one or one that nobody verified: replace it
         unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
         try:
             plan.save(unfinished)
@@ -139,7 +104,7 @@ class PlanStore:
                 # Read again: whoever else can write here may have put another file in its place.
                 written, digest = planfile.read_with_digest(unfinished, self.chain)
                 if written == plan:
-                    verified.remember(digest)
+                    _note_passed(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
             unfinished.unlink(missing_ok=True)
@@ -158,13 +123,6 @@ class PlanStore:
                 return list(lags), reach
         return [], 0
 
-    def _read(self, lag: int) -> tuple[Plan, str]:
-        """The plan for this lag with the digest of its file."""
-        plan, digest = planfile.read_with_digest(self.path(lag), self.chain)
-        if plan.chain != self.chain or plan.lag != lag or plan.lengths != self.lengths:
-            raise PlanError(f"{self.path(lag)}: is a plan for another chain, lag or lengths; delete it")
-        return plan, digest
-
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Whether this process may compute now; released when it ends, however it ends."""
@@ -177,9 +135,23 @@ class PlanStore:
                 yield True
 
 
-def _name(fingerprint: str, lengths: Lengths) -> str:
-    """The name of the directory for a chain and lengths."""
-    return hashlib.sha256(f"{fingerprint} {json.dumps(lengths)}".encode()).hexdigest()[:32]
+def _name(fingerprint: str) -> str:
+    """The name of the directory for a chain."""
+    return hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
+
+
+def _passed(digest: str) -> bool:
+    """Whether the file with this digest (SHA-256 of its bytes, in hexadecimal) was verified on this machine."""
+    with suppress(OSError, RuntimeError):
+        return (cache_directory("verified") / digest).exists()
+    return False
+
+
+def _note_passed(digest: str) -> None:
+    with suppress(OSError, RuntimeError):  # without a cache it is verified again next time
+        place = cache_directory("verified")
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (place / digest).touch(mode=0o600)
 
 
 def _clear(file: Path) -> None:

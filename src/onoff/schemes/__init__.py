@@ -16,26 +16,22 @@ if TYPE_CHECKING:
     from onoff.model.posterior import Posterior
     from onoff.schemes.certificate import Certificate
     from onoff.schemes.law import Law
-    from onoff.schemes.realisation.looking import Spread
 
 Tell = Callable[[float, float], None]  # a cost and a lower bound, as they improve
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be planned for: a chain at a lag of at least 1, in the unit of `lengths` (or messages).
+    """What is to be planned for: a chain at a lag of at least 1.
 
     A cost at most `gap` above the proved bound is near enough. `deadline` (monotonic) is when time is up. `tell(cost,
-    lower_bound)` may be called as they improve. `spread(work, parts)` gives the results of a picklable function for all
-    parts, in their order; None is the cores of this machine (`onoff.schemes.realisation.looking`).
+    lower_bound)` may be called as they improve.
     """
 
     posterior: Posterior
-    lengths: tuple[float, ...] | None
     gap: float
     deadline: float
     tell: Tell
-    spread: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -54,13 +50,12 @@ class Proposal:
 class Scheme:
     """An entry: the module of `propose`, what it is in a few words, and what others must know about its plans.
 
-    `table`: its plans are tables of sets with masses, and have encoders. `polishes`: it looks at the gap.
+    `kind`: what its plans draw from, "table" or "race" (`onoff.Plan.kind`).
     """
 
     module: str
     about: str
-    table: bool = True
-    polishes: bool = False
+    kind: str = "table"
 
     def propose(self, task: Task) -> Proposal:
         """What the scheme makes of the task."""
@@ -72,17 +67,15 @@ SCHEMES = {
     "everything": Scheme("onoff.schemes.everything", "always the full set"),
     "paper": Scheme("onoff.schemes.paper", "the paper's scheme"),
     "comb": Scheme("onoff.schemes.comb", "near the bound at once"),
-    "optimal": Scheme(
-        "onoff.schemes.optimum.search", "proved to be within the gap of the least possible", polishes=True
-    ),
-    "race": Scheme("onoff.schemes.race", "no table, for any number of sources", table=False),
+    "optimal": Scheme("onoff.schemes.optimum", "proved to be within the gap of the least possible"),
+    "race": Scheme("onoff.schemes.race", "no table, for any number of sources", kind="race"),
 }
-AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.plans.making`
+AUTO = "auto"  # not a scheme but a choice among them, by the number of sources: `onoff.plans.plan`
 
 
 def tables() -> tuple[str, ...]:
     """The schemes whose plans are tables."""
-    return tuple(name for name, scheme in SCHEMES.items() if scheme.table)
+    return tuple(name for name, scheme in SCHEMES.items() if scheme.kind == "table")
 
 
 def listed(*names: str) -> str:

@@ -1,8 +1,8 @@
 """Proofs that no scheme costs less: lower bounds recomputed here, in integers and fractions, rounded down.
 
-For any multipliers mu_C >= 0 of sets C of sources, with pi(C) = max_u p(C | u) and c(q) the length of q,
+For any multipliers mu_C >= 0 of sets C of sources, with pi(C) = max_u p(C | u),
 
-    sum_C mu_C pi(C) + min_q ( c(q) - sum_{C : q meets C} mu_C )  <=  the cost of every realisable law,
+    sum_C mu_C pi(C) + min_q ( |q| - sum_{C : q meets C} mu_C )  <=  the cost of every realisable law,
 
 since such a law meets C with probability at least pi(C). The minimum runs over all non-empty sets q: it is computed
 over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solver only proposes the multipliers.
@@ -10,9 +10,8 @@ over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solv
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import comb
 from typing import Any
@@ -20,27 +19,25 @@ from typing import Any
 import numpy as np
 
 from onoff.errors import PlanError
-from onoff.model.bounds import outer_bound
-from onoff.model.posterior import Posterior
+from onoff.model.bounds import down, is_symmetric, outer_bound
+from onoff.model.posterior import Posterior, Rows
 from onoff.model.powers import times, whole_times
-from onoff.model.rounding import down
-from onoff.model.rows import Rows
-from onoff.model.symmetric import is_symmetric
 from onoff.schemes.law import as_matrix, as_sets
 from onoff.types import Floats, Mask, Units
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
 SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
 TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
+CHECK = 5.0  # seconds for the solver to prove again what the cuts of a file claim
 
 
 @dataclass(frozen=True)
 class Certificate:
     """A lower bound and what proves it.
 
-    `kind` is "outer" (the paper's outer bound, singletons with multiplier c_x), "cuts" (multiplier `weights[i]` for
-    the set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources). The unit of
-    weights is 2^-SHIFT times the power of two not above the longest length.
+    `kind` is "outer" (the paper's outer bound, singletons with multiplier 1), "cuts" (multiplier `weights[i]` for the
+    set `cuts[i]`) or "sizes" (multiplier `weights[c-1]` spread evenly over all sets of c sources). The unit of weights
+    is 2^-SHIFT.
     """
 
     kind: str
@@ -54,34 +51,23 @@ class Certificate:
         return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 
 
-def unit_of(lengths: Sequence[float] | None) -> float:
-    """The power of two not above the longest length: dividing by it rounds nothing. (A logarithm might round up.)"""
-    return 1.0 if lengths is None else 2.0 ** (math.frexp(max(lengths))[1] - 1)
+def proved(claim: Certificate, posterior: Posterior) -> Certificate:
+    """The certificate with the bound that it proves here, if it claims more.
 
-
-def check(certificate: Certificate, posterior: Posterior, lengths: Sequence[float] | None) -> None:
-    """Raise `PlanError` if the certificate claims more than it proves.
-
-    With more than TABLE_LIMIT sources cuts are believed.
+    With more than TABLE_LIMIT sources the solver has a few seconds for cuts, and may prove less than it once did.
     """
-    proved = outer_certificate(posterior, lengths).bound
-    if certificate.kind == "sizes" and lengths is None and is_symmetric(posterior.chain):
-        proved = size_certificate(np.array(certificate.weights) / 2**SHIFT, sizes_reached(posterior),
-                                  2 * posterior.relative_error).bound  # fmt: skip
-    elif certificate.kind == "cuts":
-        if posterior.n > TABLE_LIMIT:
-            return
-        unit = unit_of(lengths)
-        weights = np.ones(posterior.n) if lengths is None else np.array(lengths) / unit
-        cuts = as_matrix(certificate.cuts, posterior.n)
-        multipliers = np.array(certificate.weights) / 2**SHIFT
-        reached = times(posterior.rows, cuts.T.astype(np.float64)).max(axis=0)
-        error, must = 2 * posterior.relative_error, supports(posterior)
-        proved = unit * cut_certificate(cuts, multipliers, reached, error, weights, must, 0.0)[0].bound
-    elif certificate.kind not in ("outer", "sizes"):
-        raise PlanError(f"{certificate.kind!r} is not a kind of certificate")
-    if not certificate.bound <= proved * (1 + 2.0**-40):
-        raise PlanError(f"the certificate claims a lower bound of {certificate.bound} but proves only {proved}")
+    error, bound = 2 * posterior.relative_error, outer_bound(posterior)
+    multipliers = np.array(claim.weights) / 2**SHIFT
+    if claim.kind == "sizes" and is_symmetric(posterior.chain):
+        bound = size_certificate(multipliers, sizes_reached(posterior), error).bound
+    elif claim.kind == "cuts":
+        cuts = as_matrix(claim.cuts, posterior.n)
+        held = cuts.T.astype(np.float64)
+        reached = np.max([times(rows, held).max(axis=0) for _, rows in posterior.blocks()], axis=0)
+        bound = cut_certificate(cuts, multipliers, reached, error, supports(posterior), CHECK)[0].bound
+    elif claim.kind not in ("outer", "sizes"):
+        raise PlanError(f"{claim.kind!r} is not a kind of certificate")
+    return claim if claim.bound <= bound * (1 + 2.0**-40) else replace(claim, bound=bound)
 
 
 def sizes_reached(rows: Rows) -> Floats:
@@ -99,42 +85,35 @@ def supports(rows: Rows) -> Mask:
     return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
 
 
-def outer_certificate(rows: Rows, lengths: Sequence[float] | None = None) -> Certificate:
+def outer_certificate(rows: Rows) -> Certificate:
     """The outer bound."""
-    return Certificate("outer", outer_bound(rows, lengths))
+    return Certificate("outer", outer_bound(rows))
 
 
 def cut_certificate(
-    cuts: Mask,
-    multipliers: Floats,
-    reached: Floats,
-    error: float,
-    lengths: Floats,
-    must: Mask,
-    time_limit: float,
+    cuts: Mask, multipliers: Floats, reached: Floats, error: float, must: Mask, time_limit: float
 ) -> tuple[Certificate, Mask]:
     """The bound from a pool of cuts, and the set q that limits it.
 
     `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
     contexts: a set that misses one has no mass in any realisable law, so q runs over the sets that meet them all.
     """
-    weights = np.floor(np.maximum(multipliers, 0.0) * 2**SHIFT).astype(np.int64)
+    weights = np.floor(np.clip(multipliers, 0.0, 2.0**22) * 2**SHIFT).astype(np.int64)
     used = weights > 0
     cuts, weights, reached = cuts[used], weights[used], reached[used]
-    prices = [int(Fraction(c) * 2**SHIFT) for c in lengths.tolist()]  # rounded down: it stays a bound
-    if sum(prices) + sum(weights.tolist()) >= 2**62:
-        raise OverflowError("the multipliers and lengths are too large for 64-bit integers: scale the lengths")
+    if (cuts.shape[1] << SHIFT) + sum(weights.tolist()) >= 2**62:
+        raise OverflowError("the multipliers are too large for 64-bit integers")
     if cuts.shape[1] <= TABLE_LIMIT:
-        worst, limiting = _least_in_table(cuts, weights, prices, must)
+        worst, limiting = _least_in_table(cuts, weights, must)
     else:
-        worst, limiting = _least_by_solver(cuts, weights, prices, must, time_limit)
+        worst, limiting = _least_by_solver(cuts, weights, must, time_limit)
     certain = 1 - Fraction(error)
     total = worst + sum(int(w) * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
     return Certificate("cuts", down(Fraction(total) / 2**SHIFT), as_sets(cuts), tuple(map(int, weights))), limiting
 
 
 def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Certificate:
-    """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n, unit lengths.
+    """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n.
 
     A set of k sources meets a random set of c with probability 1 - binom(n-c, k) / binom(n, k).
     """
@@ -150,8 +129,8 @@ def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Cert
     return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
 
 
-def _least_in_table(cuts: Mask, weights: Units, prices: list[int], must: Mask) -> tuple[int, Mask]:
-    """min over non-empty q that meet `must` of price(q) - weight of the cuts met, over all 2^n sets, exactly."""
+def _least_in_table(cuts: Mask, weights: Units, must: Mask) -> tuple[int, Mask]:
+    """min over non-empty q that meet `must` of |q| 2^SHIFT - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]
     inside = np.zeros(1 << n, dtype=np.int64)  # becomes the weight of the cuts contained in a set
     np.add.at(inside, whole_times(cuts, 1 << np.arange(n)), weights)
@@ -161,7 +140,7 @@ def _least_in_table(cuts: Mask, weights: Units, prices: list[int], must: Mask) -
     for x in range(n):
         halves, sums, bars = (array.reshape(-1, 2, 1 << x) for array in (inside, value, barred))
         halves[:, 1] += halves[:, 0]
-        sums[:, 1] = sums[:, 0] + prices[x]
+        sums[:, 1] = sums[:, 0] + (1 << SHIFT)
         bars[:, 1] |= bars[:, 0]
     value += inside[::-1]  # a cut is missed iff it lies in the complement, whose index is reversed
     value[barred[::-1]] = np.iinfo(np.int64).max
@@ -169,7 +148,7 @@ def _least_in_table(cuts: Mask, weights: Units, prices: list[int], must: Mask) -
     return int(value[least]) - int(weights.sum()), (least >> np.arange(n)) & 1 > 0
 
 
-def _least_by_solver(cuts: Mask, weights: Units, prices: list[int], must: Mask, time_limit: float) -> tuple[int, Mask]:
+def _least_by_solver(cuts: Mask, weights: Units, must: Mask, time_limit: float) -> tuple[int, Mask]:
     """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
     from ortools.sat.python import cp_model
 
@@ -181,7 +160,7 @@ def _least_by_solver(cuts: Mask, weights: Units, prices: list[int], must: Mask, 
         model.add_bool_or([chosen[x] for x in np.flatnonzero(cut)] + [~flag])
     for needed in [np.ones(n, dtype=bool), *must]:
         model.add_bool_or([chosen[x] for x in np.flatnonzero(needed)])
-    model.minimize(cp_model.LinearExpr.weighted_sum(chosen + met, prices + [-int(w) for w in weights]))
+    model.minimize(cp_model.LinearExpr.weighted_sum(chosen + met, [1 << SHIFT] * n + [-int(w) for w in weights]))
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit
     solver.parameters.num_workers = 2

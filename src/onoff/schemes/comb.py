@@ -8,21 +8,19 @@ bound; one order gives at most n + 2 sets. A mixture of a few orders is nearly r
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.model.rows import Rows
+from onoff.model.posterior import Rows
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.exchange import Exchange
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, merged, quantised
-from onoff.schemes.orders import Rivals, end_to_end
-from onoff.schemes.realisation.looking import Short, Spread
-from onoff.schemes.realisation.network import Network, supplies
-from onoff.schemes.realisation.realise import FIRST, Realising, Survey, realised, survey
-from onoff.schemes.realisation.repair import in_time
+from onoff.schemes.flow import Network, in_time, supplies
+from onoff.schemes.law import DENOMINATOR, Law, Member, end_to_end, everything, merged, quantised
+from onoff.schemes.realise import FIRST, Short, Survey, finish, fix, realise, rows_of, short_rows, start, survey
 from onoff.types import Floats
 
 PRICE = 6e-4  # share of the outer bound spent on slack for the screen
@@ -36,20 +34,23 @@ LONG = 5e7  # contexts that fall short times memberships at which repair waits
 ROUNDS = 6  # of exchanges, at most
 WORST = 10  # contexts of a group that a further round has in mind, at most
 HARD = 300  # contexts in which a mixture of orders is tried
+CANDIDATES = 24  # sources among which the next one of an order is chosen
+NEAREST = 40  # sources of a row that can be rivals: those nearest to their peaks
+POWER = 4  # rivals that are both at half their peaks matter 16 times less than those at 3/4
 
 
 def propose(task: Task) -> Proposal:
     """The comb, or everything if time runs out first."""
-    certificate = outer_certificate(task.posterior, task.lengths)
+    certificate = outer_certificate(task.posterior)
     try:
-        law = comb_law(task.posterior, task.deadline, spread=task.spread)
+        law = comb_law(task.posterior, task.deadline)
     except TimeoutError:  # what is always at hand, with its honest gap
         return Proposal("everything", everything(task.posterior.n), certificate)
-    task.tell(float(law.cost(task.lengths)), certificate.bound)
+    task.tell(float(law.cost()), certificate.bound)
     return Proposal("comb", law, certificate)
 
 
-def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, spread: Spread | None = None) -> Law:
+def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> Law:
     """A realisable law, on dense chains within 0.1 per cent of the outer bound.
 
     Where combs fall far short, as on sparse chains, their sources change places (`onoff.schemes.exchange`).
@@ -60,11 +61,11 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, sprea
     orders = Orders.for_rows(rows, min(ENOUGH, price / 6))
     member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline, orders, seen)
     short = float(_violated(member, mass, seen.hard[:HARD])[1].sum()) / outer
-    law = realised(rows, member, mass, seen, deadline, spread) if short <= FAR else None
+    law = realise(rows, member, mass, seen, deadline) if short <= FAR else None
     if law is not None and law.cost() <= (1 + NEAR) * outer:
         return law
     try:
-        other = _exchanged(rows, seen, deadline, spread)
+        other = _exchanged(rows, seen, deadline)
     except TimeoutError:
         if law is None:
             raise
@@ -72,7 +73,7 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE, sprea
     return other if law is None or other.cost() < law.cost() else law
 
 
-def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None) -> Law:
+def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
     """The cheapest of a few laws, each made with the contexts in mind in which those before fell short.
 
     Where many contexts fall short and sets are large repair is long, and waits for the last round.
@@ -85,14 +86,15 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float, spread: Spread | None)
         try:
             cells.settle(deadline)
             member, mass = cells.law()
-            under = Realising(rows, member, mass, seen, deadline)
-            short = under.look(spread)
-            again = np.array(list(under.rows_of(_worst(short)))).reshape(-1, rows.n)
+            repair = start(rows, member, mass, seen)
+            short = short_rows(rows, repair.law, seen, deadline)
+            again = np.array(list(rows_of(rows, seen, _worst(short)))).reshape(-1, rows.n)
             if left and len(short) * np.count_nonzero(member) > LONG:
                 cells.add(again)
                 continue
-            under.fix(seen.hard[:FIRST])  # the hardest first: what mends them mends most of the others
-            law = under.finished(short)
+            fix(repair, seen.hard[:FIRST], deadline)  # the hardest first: what mends them mends most of the others
+            fix(repair, rows_of(rows, seen, short), deadline)
+            law = finish(rows, repair, seen)
         except TimeoutError:
             if best is None:
                 raise
@@ -110,7 +112,7 @@ def _worst(short: list[Short]) -> list[Short]:
     """Of contexts, the worst first, the first few of each group."""
     few: dict[int, list[Short]] = {}
     for each in short:
-        few.setdefault(each.group, []).append(each)
+        few.setdefault(each[1], []).append(each)
     return [each for group in few.values() for each in group[:WORST]]
 
 
@@ -188,7 +190,7 @@ def _mixture(combs: list[tuple[Member, Floats]]) -> tuple[Member, Floats]:
 def _violated(member: Member, mass: Floats, hard: Floats) -> tuple[Member, Floats]:
     """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
     law = quantised(member, mass, DENOMINATOR)
-    network = Network(law.member, law.mass)
+    network = Network(law)
     cuts, short = [], []
     for row in hard:
         supply = supplies(row, law.total)
@@ -197,3 +199,62 @@ def _violated(member: Member, mass: Floats, hard: Floats) -> tuple[Member, Float
             cuts.append(network.cut())
             short.append(missing / law.total)
     return np.array(cuts, dtype=bool).reshape(len(cuts), member.shape[1]), np.array(short)
+
+
+class Rivals:
+    """How much x and y must stay apart: the largest (p(x|u) / M_x + p(y|u) / M_y - 1)^POWER over some rows.
+
+    In one order the comb hits x and y together for as long as their intervals overlap modulo one. A context u with
+    p(x | u) = M_x and p(y | u) nearly M_y needs them apart: the cut {x, y} is violated by the mean overlap over all
+    orders less (M_x - p(x | u)) + (M_y - p(y | u)). Such x and y are *rivals*. Cuts of a few rivals are nearly all that
+    random orders violate, so an order is laid source by source, each time the one of a few random candidates whose
+    interval meets the fewest rivals in the turns of the circle before.
+    """
+
+    def __init__(self, peaks: Floats, rows: Iterable[Floats]) -> None:
+        n = len(peaks)
+        self._weight = np.zeros((n, n), dtype=np.float32)
+        top = np.where(peaks > 0, peaks, 1.0)
+        for row in rows:
+            share = row / top
+            x = np.argpartition(-share, min(NEAREST, n) - 1)[:NEAREST]
+            both = np.maximum(0.0, share[x][:, None] + share[x] - 1) ** POWER
+            self._raise(x, np.maximum(self._weight[np.ix_(x, x)], both))
+
+    def learn(self, cuts: Member) -> None:
+        """Double the weight of all pairs in cuts that a mixture of orders violates."""
+        for cut in cuts:
+            x = np.flatnonzero(cut)
+            if len(x) <= NEAREST:
+                self._raise(x, 2 * self._weight[np.ix_(x, x)] + np.float32(0.1))
+
+    def order(self, lengths: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+        """A random order of the sources, as intervals of these lengths, in which few rivals overlap modulo one."""
+        n = len(lengths)
+        left, order, ends = rng.permutation(n), np.empty(n, dtype=np.intp), np.zeros(n + 1)
+        for place in range(n):
+            some = left[max(0, n - place - CANDIDATES) : n - place]
+            chosen = int(self._meetings(some, lengths, order[:place], ends[: place + 1]).argmin())
+            order[place] = some[chosen]
+            some[chosen] = some[-1]  # the last candidate takes its place among those left
+            ends[place + 1] = ends[place] + lengths[order[place]]
+        return order
+
+    def _meetings(self, some: NDArray[np.intp], lengths: Floats, order: NDArray[np.intp], ends: Floats) -> Floats:
+        """For each candidate, the mean weight of the sources in earlier turns that it would overlap."""
+        begin = ends[-1]
+        stop = begin + lengths[some]
+        turns = np.arange(1, int(stop.max()) + 1)
+        first = np.searchsorted(ends, np.maximum(begin - turns, 0.0), side="right") - 1
+        count = np.maximum(np.minimum(np.searchsorted(ends, stop.max() - turns), len(order)) - first, 0)
+        if not len(order) or not count.any():
+            return np.zeros(len(some))
+        shift = np.repeat(turns, count)
+        index = np.arange(len(shift)) - np.repeat(np.cumsum(count) - count - first, count)
+        overlap = np.minimum(ends[index + 1] + shift, stop[:, None]) - np.maximum(ends[index] + shift, begin)
+        met: Floats = (self._weight[some[:, None], order[index]] * np.maximum(overlap, 0)).sum(axis=1)
+        return met / np.maximum(lengths[some], np.finfo(float).tiny)
+
+    def _raise(self, x: NDArray[np.intp], weights: NDArray[np.floating]) -> None:
+        np.fill_diagonal(weights, 0)
+        self._weight[np.ix_(x, x)] = weights

@@ -5,8 +5,8 @@ whichever these are: the cost is sum_x M_x, the outer bound. Most choices are no
 chains are nearly alike for each `next`, every set must meet the support of every context, and sets of sources that
 happen to come together miss many.
 
-So sources change cells. A context u scales its sources by weights a_x (Sinkhorn, as in `realisation.sinkhorn`). Cell t
-gives the share a_x / S_t of its mass to its member x. S_t is the sum of a over the members, and over a dummy that
+So sources change cells. A context u scales its sources by weights a_x (as in `onoff.schemes.sinkhorn`). Cell t gives
+the share a_x / S_t of its mass to its member x. S_t is the sum of a over the members, and over a dummy that
 stands for mass without a taker. Weights are high for sources that u cannot place, and S is low in cells that u cannot
 fill. The value of x in a cell is the sum of such shares over the contexts. What is lost with a member is more, above
 all if its share is nearly all of the cell. A source moves from the cell where it is missed least to where its value is
@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.model.powers import one_thread, times
-from onoff.schemes.law import Member, merged
-from onoff.schemes.orders import end_to_end
-from onoff.schemes.realisation.repair import in_time
+from onoff.schemes.flow import in_time
+from onoff.schemes.law import Member, end_to_end, merged
 from onoff.types import Floats
 
 STEPS = 200  # with each number of cells: after that hardly anything changes

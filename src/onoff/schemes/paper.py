@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import PlanError
-from onoff.model.posterior import ExactPosterior, Posterior
+from onoff.model.posterior import Posterior
 from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.law import as_matrix
-from onoff.schemes.realisation.realise import realised
+from onoff.schemes.realise import realise
 
 Array = NDArray[Any]
 LIMIT = 250  # sources: the table of all n^3 probabilities grows beyond memory
@@ -57,7 +57,7 @@ class PaperScheme:
     set at all; ask for everything then. The integer plans of `TablePlan` give every possible request a set.
     """
 
-    posterior: Posterior | ExactPosterior
+    posterior: Posterior
     atoms: tuple[Atom, ...]
     remainder: Array
     full_mass: Any
@@ -105,13 +105,11 @@ def propose(task: Task) -> Proposal:
         )
     law = paper(posterior).law()
     masses = np.array([float(mass) for mass in law.values()])
-    return Proposal(
-        "paper", realised(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior, task.lengths)
-    )
+    return Proposal("paper", realise(posterior, as_matrix(law, posterior.n), masses), outer_certificate(posterior))
 
 
-def paper(posterior: Posterior | ExactPosterior) -> PaperScheme:
-    """Build the scheme. Fractions in, fractions out."""
+def paper(posterior: Posterior) -> PaperScheme:
+    """Build the scheme. Rows of fractions give fractions."""
     rows: Array = posterior.rows
     n = posterior.n
     order, thresholds = _thresholds(rows)

@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from onoff.model.rows import Rows
+from onoff.model.posterior import Rows
 from onoff.schemes.law import Member, as_matrix, merged
 from onoff.types import Floats
 
 NOTHING = 1e-11  # mass below this is none: what floats leave behind
-REST = 1e-9  # the last of the mass, which goes to the full set: it mends what rounding leaves short
+REST = 1e-9  # what goes to the full set at last: it mends what rounding leaves short
+BEGIN = 0.25  # share of the pieces to begin with; the others come with the mass that is peeled
 
 
-def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
-    """Sets and masses of a coupling of the rows, in at most `pieces` pieces. The full set gets what is left.
+def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
+    """Sets and masses of a coupling of the rows, as far as about `pieces` pieces lead, and what is left of the rows.
 
-    It is a proposal in floats, to be repaired like any other.
+    It is a proposal in floats, to be repaired like any other. The budget follows the mass: pieces may get small for
+    long, when two contexts in turn leave each other hardly any laxity, and then the rest is not worth its pieces.
     """
     n = rows.n
     common = rows.rows.min(axis=0)
@@ -35,13 +37,16 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats]:
     peel = _Peel(np.ascontiguousarray((rows.rows - common)[:, used]), float(1 - common.sum()))
     images: list[list[int]] = []
     masses: list[float] = []
-    while peel.left > REST and len(masses) < pieces:
+    whole = peel.left
+    while peel.left > REST and len(masses) < pieces * (BEGIN + 1 - peel.left / whole):
         image, mass = peel.piece()
         images.append(image)
         masses.append(mass)
+    rest = np.zeros(rows.rows.shape)
+    rest[:, used] = np.array(peel.column).T
     sets = [*((x,) for x in range(n)), *(tuple(used[image]) for image in images), tuple(range(n))]
-    member = as_matrix(sets, n)
-    return merged(member, np.concatenate([common, masses, [max(peel.left, REST)]]))
+    member, mass = merged(as_matrix(sets, n), np.concatenate([common, masses, [REST]]))
+    return member, mass, np.maximum(rest, 0.0) if peel.left > REST else rest[:0]
 
 
 class _Peel:

@@ -74,7 +74,7 @@ def check(
     else:
         print(result.words())
         if result.refuted:
-            print("Do not rely on this chain: fit one to such requests, or ask for everything (docs/how-to/check.md).")
+            print("Do not rely on this chain: fit one to such requests, or ask for everything.")
             print(
                 f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests, even if "
                 "habits stay as they are."

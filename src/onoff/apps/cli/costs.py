@@ -35,7 +35,7 @@ NAMES = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PLAN, epilog="Example: onoff costs examples/reader.csv --lags 1-5 --plot costs.png")(
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff costs chain.csv --lags 1-5 --plot costs.png")(
         ended_in_order()(costs)
     )
 
@@ -98,6 +98,7 @@ def costs(
     from onoff.apps.day import Habits
     from onoff.apps.parallel import use_workers
 
+    wanted = parse_lags(lags, least=1)
     found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
     effort = Effort(streams, time_limit, gap)
     promises = tuple(dict.fromkeys(promise or ("past",)))
@@ -113,7 +114,7 @@ def costs(
             _day(chain, habits, "both" in promises, hidden, lengths, effort, as_json)
         return
     _prepare(out, plot)
-    question = found, parse_lags(lags), promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
+    question = found, wanted, promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
     with use_workers(jobs, dask):
         result = _compute(*question, out, lambda costs: _show(costs, plot, as_json))
     if any(cost.error is not None for cost in result.costs):
@@ -319,8 +320,8 @@ def _day_in_words(found: Day) -> Iterable[str]:
     for way in found.ways:
         yield f"{NAMES[way.name]}: right if {way.right_for}"
     yield (
-        f"Taken for granted: requests follow the chain; private ones come in runs of {habits.run:g}. Not counted: "
-        f"headers, and that a new journal asks for all twice. ± is 95 % over {found.streams} simulated streams."
+        f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
+        f"headers. ± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:
         yield "--sensitive A,B adds what it costs to hide these sources all the time."

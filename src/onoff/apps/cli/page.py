@@ -11,7 +11,7 @@ from onoff.apps.cli.options import STUDY
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=STUDY, epilog="Example: onoff page --chain examples/reader.csv")(page)
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff page --chain chain.csv")(page)
 
 
 def page(

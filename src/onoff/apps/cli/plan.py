@@ -19,7 +19,7 @@ from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
     from onoff.plans.store import PlanStore
 
 BOUND_LIMIT = 300  # sources beyond which outer bounds take long
@@ -117,7 +117,7 @@ def _summary(plan: Plan) -> PlanSummary:
 
 def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | None) -> Plan | str:
     """One plan, made in any process, or why there is none."""
-    from onoff.plans.making import plan as make
+    from onoff.plans.plan import plan as make
 
     try:
         return make(chain, lag, scheme, gap=gap, time_limit=time_limit)
@@ -144,7 +144,7 @@ def _print(plans: Sequence[Plan]) -> None:
 
 def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     """A plan on disk that is as good as what is asked for."""
-    from onoff.plans.making import OPTIMAL_LIMIT
+    from onoff.plans.plan import OPTIMAL_LIMIT
     from onoff.plans.planner import is_final
 
     try:

@@ -28,7 +28,7 @@ def print_status(found: Standing, following: Following | None = None, journal: P
     """
     if following is not None and following.refuted:
         print("WARNING: the requests of this journal DO NOT FOLLOW its chain. All that is promised is relative to it.")
-        print("A server may learn more than is said below: see the last line, and docs/how-to/check.md.")
+        print("A server may learn more than is said below: see the last line, and `onoff check`.")
     state, names = found.journal.state, found.chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], found.chain.n)
     print(f"steps finished: {state.step}")

@@ -20,7 +20,7 @@ from onoff.audit.transcript.reading import read_transcript
 from onoff.client.client import Client
 from onoff.client.connecting import connect
 from onoff.client.transport.own import OnoffTransport
-from onoff.plans.making import plan
+from onoff.plans.plan import plan
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
 from onoff.types import Advance, Bar, quiet

@@ -83,5 +83,5 @@ def _end(result: Demonstration) -> Iterator[str]:
     yield "With onoff no query at or after one told anything. With past it"
     yield f"downloaded {_share(1 - past.bytes / everything.bytes)} fewer bytes than downloading everything, and"
     yield f"{_share(1 - past.bytes / mirror.bytes)} fewer than mirroring all that changed."
-    yield "Try next: make page, docs/tutorial.md, or what a day with such habits costs:"
-    yield "    . .venv/bin/activate && onoff estimate examples/demo.csv"
+    yield "Try next: onoff page, or what a day with your habits costs:"
+    yield "    onoff fit LOG -o habits.json && onoff costs habits.json --day"

@@ -17,7 +17,7 @@ from onoff.audit.models import Encoder, Model, Naive, Planned
 from onoff.audit.transcript.belief import Asked, attack
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.table import TablePlan
 from onoff.types import PlanName, Query
 

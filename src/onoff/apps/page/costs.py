@@ -14,8 +14,7 @@ from onoff.apps.day import MOST_STEPS, SETTLED
 from onoff.errors import OnoffError
 from onoff.model.bounds import bounds
 from onoff.model.chain import Chain
-from onoff.plans.base import Plan
-from onoff.plans.making import plan
+from onoff.plans.plan import Plan, plan
 from onoff.schemes.paper import LIMIT as PAPER_LIMIT
 from onoff.schemes.paper import paper
 from onoff.types import Floats

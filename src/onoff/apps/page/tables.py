@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from onoff.model.chain import Chain
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
 

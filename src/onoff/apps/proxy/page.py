@@ -113,8 +113,7 @@ def _remedy(facts: Facts) -> str:
         "and tells nothing whatever the chain is. If you reload all feeds at once, stay ON. If not, your "
         "habits have changed, or the chain was learned from few requests. Then fit another one to what was asked "
         "OFF, those of the journal it was learned with and those of this one, and begin a new journal with it: "
-        f"<code>onoff fit LEARNED {escape(journal)} -o new.json --open-only</code>. "
-        "<i>When the chain no longer fits</i> in docs/how-to/proxy.md has the steps.</p>"
+        f"<code>onoff fit LEARNED {escape(journal)} -o new.json --open-only</code>.</p>"
     )
 
 

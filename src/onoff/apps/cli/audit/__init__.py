@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onoff.apps.cli.audit import joint, log, people, plan, switching
+from onoff.apps.cli.audit import log, people, plan, streams
 from onoff.apps.cli.options import AUDIT, App
 
 
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         invoke_without_command=True,
         callback=_help_by_default,
     )
-    for part in (plan, joint, switching, log, people):
+    for part in (plan, log, streams, people):
         part.register(audit)
     app.add_typer(audit, name="audit", rich_help_panel=AUDIT)
 

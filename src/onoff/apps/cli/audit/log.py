@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onoff.audit.log import LogAudit
     from onoff.audit.verdict import Finding
     from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff.plans.plan import Plan
 
 SHOWN = 10  # findings that are printed
 UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"

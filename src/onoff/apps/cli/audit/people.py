@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags, parse_sources
-from onoff.apps.cli.output import note, plain_data, print_json, print_table
+from onoff.apps.cli.output import note, print_json, print_table
 from onoff.errors import OnoffError
 from onoff.schemes import AUTO, listed, tables
 
 if TYPE_CHECKING:
-    from onoff.audit.people import Estimate, Leak, PeopleAudit, Split
-    from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
+    from onoff import Chain, Plan
+    from onoff.audit.people import Estimate, Leak, PeopleAudit
 
 BITS = {  # the figures in bits that are shown for each promise, with their headings
     "both": {"bits": "bits", "divergence": "belief moved", "together": "together, per request"},
@@ -89,23 +88,24 @@ def people(
     indices = [parts.chain.index(name) for name in hidden]
     plans = [] if hidden else _plans(parts.chain, wanted, scheme)
     engine = Everyday.start if promise == "past" else None
-    shares = {"switch": switch, "share": share, "run": run}
     with use_workers(jobs, dask):
-        found = audit_people(parts, plans, engine, sensitive=indices, seed=seed, progress=progress, **shares)
+        found = audit_people(
+            parts, plans, engine, sensitive=indices, switch=switch, share=share, run=run, seed=seed, progress=progress
+        )
     if found.stopped:
         note(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
-        print_json(_as_dict(found, parts, promise))
+        print_json(found)
     else:
-        _print(found, parts, promise)
+        _print(found, promise)
     if found.stopped:
         raise KeyboardInterrupt
 
 
 def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     """Make one plan with a table for each lag."""
+    from onoff import plan
     from onoff.apps.progress import progress
-    from onoff.plans.making import plan
 
     plans = []
     with progress("plans")(len(lags)) as advance:
@@ -117,25 +117,12 @@ def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
     return plans
 
 
-def _as_dict(found: PeopleAudit, parts: Split, promise: str) -> dict[str, Any]:
-    return {
-        "promise": promise,
-        "sources": parts.chain.n,
-        "sensitive": [parts.chain.names[x] for x in found.sensitive],
-        "training": parts.training,
-        "cut_unknown": parts.unknown,
-        "cut_impossible": parts.impossible,
-        "bits_to_predict_a_request": found.bits_to_predict,
-        "leaks": plain_data(found.leaks),
-    }
-
-
-def _print(found: PeopleAudit, parts: Split, promise: str) -> None:
+def _print(found: PeopleAudit, promise: str) -> None:
     """Print what servers learned about hidden requests, how often guesses were right, and the cost."""
     first = found.leaks[0]
-    names = ", ".join(parts.chain.names[x] for x in found.sensitive)
+    names = ", ".join(found.sensitive)
     requests = f"{first.hidden} requests" if names else f"{first.hidden} private requests"
-    print(f"{first.people} people, {requests}; the server learned from {parts.training} others")
+    print(f"{first.people} people, {requests}; the server learned from {found.training} others")
     about = "which sensitive source was asked for, or none" if names else "a private request"
     _print_figures(f"bits about {about}", found.leaks, BITS[promise])
     if "ever" in first.figures:
@@ -149,7 +136,7 @@ def _print(found: PeopleAudit, parts: Split, promise: str) -> None:
         "With all requests before it at hand, the second order predicts a request by "
         f"{by_chain - second:.3f} bits better than the chain."
     )
-    for count, thing in ((parts.unknown, "a source"), (parts.impossible, "a step")):
+    for count, thing in ((found.unknown, "a source"), (found.impossible, "a step")):
         if count:
             print(f"{count} sequences end before {thing} that the chain does not have.")
     which, when = ("bits", "") if promise == "both" else ("after", ", at it and after it")

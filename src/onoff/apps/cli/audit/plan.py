@@ -38,10 +38,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
+    from onoff import Chain, Plan
     from onoff.apps.progress import progress
     from onoff.audit.plan import audit_plan
-    from onoff.model.chain import Chain
-    from onoff.plans.base import Plan
 
     lags = parse_lags(at) if at is not None else []
     loaded = Chain.load(chain)
@@ -89,7 +88,7 @@ def _is_foreign(file: Path, chain: Chain) -> bool:
 def _certificate(audit: PlanAudit, chain: Chain) -> Iterator[str]:
     """Say in words, line by line, what was verified and what is wrong."""
     from onoff.audit.optimality import RATE
-    from onoff.model.rounding import down, up
+    from onoff.model.bounds import down, up
 
     said, proof = audit.said, audit.proof
     yield f"{audit.file}: {'verified' if audit.valid else 'NOT VALID'}"
@@ -116,7 +115,7 @@ def _certificate(audit: PlanAudit, chain: Chain) -> Iterator[str]:
 
 
 def _check_in_words(check: LagCheck, chain: Chain) -> Iterator[str]:
-    from onoff.model.rounding import up
+    from onoff.model.bounds import up
 
     if check.largest is None or check.at is None:
         yield f"  lag {check.lag}: rounding of {check.stated:.3e} stated, not verified: there are no encoders"
@@ -143,7 +142,7 @@ def _finding_in_words(finding: Finding, chain: Chain) -> str:
 
 def _as_dict(audit: PlanAudit, chain: Chain) -> dict[str, Any]:
     """All of it for programs: sources by name, exact numbers rounded in the safe direction."""
-    from onoff.model.rounding import down, up
+    from onoff.model.bounds import down, up
 
     def named(sources: tuple[int, ...] | None) -> list[str] | None:
         return None if sources is None else [chain.names[x] for x in sources]

@@ -1,0 +1,316 @@
+"""`onoff audit streams`: what whole streams of queries tell about what must stay hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_CEILING, Context
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import AUDIT, AsJson, parse_sources
+from onoff.apps.cli.output import note, print_json, print_table
+from onoff.errors import FOUND, OnoffError
+from onoff.schemes import SCHEMES, listed
+
+if TYPE_CHECKING:
+    from onoff.audit.clients import Client
+    from onoff.audit.streams import StreamAudit, Told
+    from onoff.model.chain import Chain
+    from onoff.plans.plan import Plan
+
+LEAKY = ("naive", "decoys")
+DEFAULT = ("everything", "paper", "optimal", *LEAKY)
+ABOUT = {
+    "both": "bits that the queries up to t tell about requests made ON and after t",
+    "past": "bits that the query at t tells about what is hidden up to t, given the queries before it",
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=AUDIT, epilog="Example: onoff audit streams chain.csv --statuses 1001100")(streams)
+
+
+def streams(
+    chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
+    statuses: Annotated[str, typer.Option(help="1 where privacy is ON, 0 where it is OFF; the first is 1.")],
+    promise: Annotated[str, typer.Option(metavar="both|past", help="Which promise the client makes.")] = "both",
+    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(*SCHEMES, *LEAKY)}; repeatable.")] = None,
+    plan: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Use this plan instead of making one; repeatable.")
+    ] = None,
+    sensitive: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
+    ] = None,
+    decoys: Annotated[int | None, typer.Option(metavar="K", min=1, help="Random others beside the wanted one.")] = None,
+    true_chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
+    ] = None,
+    on_for: Annotated[
+        str | None, typer.Option(metavar="A,B", help="What if privacy is ON exactly for these sources?")
+    ] = None,
+    uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
+    sampled: Annotated[int, typer.Option(min=10, help="Streams to sample where nothing exact fits.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 1,
+    as_json: AsJson = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the bits: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
+
+    Hidden are, with the promise `both`, requests made ON and all future ones; with `past`, requests made ON up to the
+    step, and of the others which sensitive source was asked for, or none. Exit code 1 if a client that promises tells
+    more than it states.
+    """
+    from onoff.apps.progress import progress
+    from onoff.audit.streams import audit_streams, parse_statuses
+    from onoff.everyday.state import sensitive_sources
+    from onoff.model.chain import Chain
+
+    parsed = parse_statuses(statuses)
+    _check_options(promise, bool(scheme or plan), sensitive, plot, true_chain or on_for)
+    loaded, true = Chain.load(chain), None if true_chain is None else Chain.load(true_chain)
+    hidden = sensitive_sources(loaded, parse_sources(sensitive))
+    wanted_on = sensitive_sources(loaded, parse_sources(on_for))
+    if promise == "past":
+        clients = _past_clients(loaded, hidden, decoys)
+    else:
+        given = [_read_plan(file, loaded) for file in plan or []]
+        lags = range(1, len(parsed)) if wanted_on else _lags(parsed)
+        clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given, bool(wanted_on))]
+    found = [
+        audit_streams(
+            loaded, parsed, client, promise, hidden,
+            true=true, on_for=wanted_on, uniform=uniform, streams=sampled, seed=seed, progress=progress,
+        )
+        for client in clients
+    ]  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        _print_switched(found) if wanted_on else _print_told(found)
+        print(_first_request(loaded if true is None else true, uniform))
+    if plot is not None:
+        _plot(found, plot)
+        note(f"drawn: {plot}")
+    if any(one.holds is False for one in found):
+        raise typer.Exit(FOUND)
+
+
+def _check_options(
+    promise: str, has_plans: bool, sensitive: str | None, plot: Path | None, unlike: Path | str | None
+) -> None:
+    """Refuse options that do not go together."""
+    from onoff.apps.plots import check_picture
+
+    if plot is not None:
+        check_picture(plot)
+        if unlike is not None:
+            raise OnoffError(
+                "--plot draws streams as the promise wants them: leave it out, or --true-chain and --on-for"
+            )
+    if promise == "past" and has_plans:
+        raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
+    if promise == "both" and sensitive is not None:
+        raise OnoffError("--sensitive needs --promise past: the promise both hides no sources")
+
+
+def _lags(statuses: Sequence[bool]) -> list[int]:
+    from onoff.audit.bayes import lags_of
+
+    return sorted(set(lags_of(statuses)) - {0})
+
+
+def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> list[Client]:
+    from onoff.audit.clients import Decoys, Naive, Past
+    from onoff.everyday import Everyday
+
+    ours = Past(Everyday.start(chain, hidden), chain.n, hidden)
+    return [ours, Naive(chain.n, hidden), Decoys(chain.n, _few(chain.n, decoys))]
+
+
+def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan], decoys: int | None) -> Client:
+    from onoff.apps.progress import progress
+    from onoff.audit.clients import Announced, Decoys, Everything, Naive
+    from onoff.plans.plan import plan
+
+    if name == "decoys":
+        return Decoys(chain.n, _few(chain.n, decoys))
+    if name in ("everything", "naive"):
+        return Everything(chain.n) if name == "everything" else Naive(chain.n)
+    plans = [found for found in given if found.scheme == name]
+    if not plans:
+        lags = lags if SCHEMES[name].table else lags[:1]  # a race for lag 1 serves all lags, as with a new client
+        with progress(f"plans: {name}")(len(lags)) as advance:
+            for lag in lags:
+                plans.append(plan(chain, lag, name))
+                advance()
+    return Announced(chain.n, plans, name)
+
+
+def _few(n: int, decoys: int | None) -> int:
+    return max(1, min(3, n - 2)) if decoys is None else decoys
+
+
+def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan], switched: bool) -> tuple[str, ...]:
+    """The schemes to audit: those that are named, else those of the given plans, else the usual ones."""
+    default = ("everything", *(found.scheme for found in given), *LEAKY) if given else DEFAULT
+    default = ("everything", "optimal") if switched and not given else default
+    wanted = tuple(dict.fromkeys(schemes or default))
+    for name in wanted:
+        if name not in (*SCHEMES, *LEAKY):
+            raise OnoffError(f"there is no scheme {name!r}: choose from {', '.join((*SCHEMES, *LEAKY))}")
+    for found in given:
+        if found.scheme not in wanted:
+            raise OnoffError(f"a plan of the scheme {found.scheme!r} is given, which is not audited: add --scheme")
+    return wanted
+
+
+def _read_plan(file: Path, chain: Chain) -> Plan:
+    from onoff.plans.plan import Plan
+
+    found = Plan.load(file)
+    if found.chain != chain:
+        raise OnoffError(f"{file}: the plan is for another chain")
+    return found
+
+
+# Tables, words and a picture
+
+
+def _first_request(chain: Chain, uniform: bool) -> str:
+    from onoff.audit.bayes import stationary_start
+
+    if uniform:
+        return "the first request may be anything, all alike"
+    if stationary_start(chain):
+        return "the first request follows the stationary law"
+    return "the first request may be anything, all alike: the stationary law excludes sources, or there are several"
+
+
+def bits(value: float) -> str:
+    """Bits for people: small ones as a power of ten; below what the units of the audit can tell, 0."""
+    if abs(value) < 1e-80:
+        return "0"
+    return f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.0e}"
+
+
+def at_most(value: float) -> str:
+    """As `bits`, but never rounded down: what is shown of a bound must be one."""
+    if value >= 1e-4:
+        return bits(ceil(value * 10_000) / 10_000)
+    return bits(float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(value)))
+
+
+def _print_told(found: Sequence[StreamAudit]) -> None:
+    """Bits at every step for each client, the verdicts, and what is told at the end."""
+    misfit = [one.misfit for one in found if one.misfit is not None and one.holds is not None]
+    title = ABOUT[found[0].promise] + (", if they follow the true chain" if misfit else "")
+    rows = []
+    for t, private in enumerate(found[0].statuses):
+        most = [at_most(max(one.bits[t] for one in misfit))] if misfit else []
+        rows.append([str(t + 1), "ON" if private else "OFF", *most, *(_cell(one, one.steps[t]) for one in found)])
+    names = [one.client for one in found]
+    print_table(title, ["t", "status", *(["bound"] if misfit else []), *names], rows)
+    for one in found:
+        print(f"{one.client}: {'; '.join(_verdict(one))}")
+    _print_column(found, "before", "not promised: bits that the queries before t tell about what is hidden of t", bits)
+    _print_column(found, "messages", "messages", "{:.2f}".format)
+    measured = [row for one in found for row in _measured(one)]
+    if measured:
+        headings = ["about", "client", "bits", "prior guess", "guess", "min-ent.", "maximal"]
+        title = "at the end: bits, the chance of a best guess without and with the queries, leakages in bits"
+        print_table(title, headings, measured)
+
+
+def _cell(found: StreamAudit, told: Told) -> str:
+    if found.method.startswith("bound"):
+        return f"<= {at_most(told.bits)}"
+    return f"{bits(told.bits)} ± {bits(told.margin)}" if told.margin > 1e-20 else bits(told.bits)
+
+
+def _verdict(found: StreamAudit) -> Iterator[str]:
+    """By which method, and whether the promise holds."""
+    yield found.method + (" from sampled streams, 95 % interval" if found.method == "estimate" else "")
+    if found.holds is None:
+        yield "promises nothing"
+    elif found.misfit is not None:
+        yield "within the bound" if found.holds else "MORE THAN THE BOUND"
+        yield f"a guess at something hidden is right more often by {at_most(found.misfit.guess)} at most"
+    elif not found.method.endswith("not checked"):
+        yield "0 within rounding" if found.holds else "MORE THAN STATED"
+    worst = max(found.steps, key=lambda told: told.distance or 0.0)
+    if found.holds is not None and worst.distance is not None and worst.stated is not None:
+        yield f"total variation {worst.distance:.1e} at t = {worst.step}, {worst.stated:.1e} is stated"
+    for finding in found.findings[:5]:
+        yield f"FAULT {finding.rule}: {finding.message}"
+
+
+def _print_column(found: Sequence[StreamAudit], name: str, title: str, shown: Callable[[float], str]) -> None:
+    """A table of one number of every step that has it."""
+    rows = []
+    for told in zip(*(one.steps for one in found), strict=True):
+        numbers = [getattr(one, name) for one in told]
+        if any(number is not None for number in numbers):
+            cells = ["" if number is None else shown(number) for number in numbers]
+            rows.append([str(told[0].step), "ON" if told[0].private else "OFF", *cells])
+    if rows:
+        print_table(title, ["t", "status", *(one.client for one in found)], rows)
+
+
+def _measured(found: StreamAudit) -> Iterator[list[str]]:
+    """The hidden requests together, and the private or next one of which most is told."""
+    if found.whole is None:
+        return
+    step = max(found.single, key=lambda step: found.single[step].information)
+    for about, one in (("all hidden", found.whole), (f"request {step}", found.single[step])):
+        guesses = f"{one.prior_guess:.4f}", f"{one.guess:.4f}"
+        leaks = bits(one.min_entropy_leakage), bits(one.maximal_leakage)
+        yield [about, found.client, bits(one.information), *guesses, *leaks]
+
+
+def _print_switched(found: Sequence[StreamAudit]) -> None:
+    print_table(
+        "what the server learns about a request that was made ON",
+        ["goes ON", "client", "t", "how often", "bits", "prior guess", "guess"],
+        [
+            [
+                user,
+                one.client,
+                str(s.step),
+                f"{s.frequency:.3f}",
+                bits(s.bits),
+                f"{s.prior_guess:.3f}",
+                f"{s.guess:.3f}",
+            ]
+            for one in found
+            for user, steps in (("for these sources", one.switched), ("by chance", one.by_chance))
+            for s in steps
+        ],
+    )
+    print("everything: what statuses alone tell; the promise covers only who switches by chance")
+
+
+def _plot(found: Sequence[StreamAudit], file: Path) -> None:
+    """A line of bits for each client."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    from onoff.apps.plots import save
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    steps = range(1, len(found[0].statuses) + 1)
+    for t, private in zip(steps, found[0].statuses, strict=True):
+        if private:
+            axes.axvspan(t - 0.5, t + 0.5, color="#0072bd", alpha=0.12, linewidth=0, label="ON" if t == 1 else None)
+    for one, marker in zip(found, "os^vDPX", strict=False):
+        values, margins = [told.bits for told in one.steps], [told.margin for told in one.steps]
+        axes.errorbar(steps, values, margins if any(margins) else None, marker=marker, markersize=4, label=one.client)
+    axes.set_xlabel("t, the number of the request from 1 on")
+    axes.set_ylabel("bits about what is hidden")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    save(figure, file, dpi=200)

@@ -1,0 +1,239 @@
+"""Plans: what every plan offers, whatever its scheme, and the front door `plan` that makes one for a chain and a lag.
+
+No plan is worse than what is known: the race is always available, and serves where no cheaper table was found in time.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields
+from fractions import Fraction
+from numbers import Real
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from onoff.errors import PlanError
+from onoff.model.bounds import outer_bound, up
+from onoff.model.chain import Chain, checked_chain
+from onoff.model.posterior import Posterior
+from onoff.model.powers import one_thread
+from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
+from onoff.types import PlanName, Query, RandBelow, is_whole
+
+MAX_LAG = 10**6
+COMB_LIMIT = 1000  # sources up to which "auto" makes a table: within minutes on two cores
+OPTIMAL_LIMIT = 300  # sources up to which "auto" polishes the comb: the master works on all rows at once
+NEAR = 1e-3  # a table within this share of the bound is not left for a race
+
+
+class Plan(ABC):
+    """How queries are drawn at one lag and every larger one (a plan for lag L is exactly private at all lags >= L).
+
+    `kind` is "table" or "race": what it draws from. `cost` is the expected number of messages per request, exact for a
+    table and an estimate for a race. `lower_bound` is proved for every scheme.
+    """
+
+    kind: ClassVar[str]
+
+    if TYPE_CHECKING:  # fields of the one kind, properties of the other
+
+        @property
+        def scheme(self) -> str: ...
+        @property
+        def chain(self) -> Chain: ...
+        @property
+        def lag(self) -> int: ...
+        @property
+        def cost(self) -> float: ...
+        @property
+        def lower_bound(self) -> float: ...
+
+    @abstractmethod
+    def rounding_at(self, lag: int) -> float:
+        """A proved bound on the total variation, per step, between the law of the query in any context and one law."""
+
+    @abstractmethod
+    def draw(
+        self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
+    ) -> Query:
+        """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
+
+    @property
+    def n(self) -> int:
+        """The number of sources."""
+        return self.chain.n
+
+    @property
+    def identity(self) -> PlanName:
+        """Which plan this is, so that an audit finds the very one that was used."""
+        return PlanName(self.scheme, self.lag)
+
+    @property
+    def estimated(self) -> bool:
+        """True if the cost is known up to chance only."""
+        return self.kind == "race"
+
+    @property
+    def name(self) -> str:
+        """`identity` as journals keep it."""
+        return str(self.identity)
+
+    @property
+    def at_most(self) -> float:
+        """The cost used to compare plans: `cost` itself if that is exact, a cautious upper estimate otherwise."""
+        return self.cost
+
+    @property
+    def gap(self) -> float:
+        """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
+        return excess(self.cost, self.lower_bound)
+
+    def excess_at(self, lag: int) -> float:
+        """How far the cost is above the outer bound of a lag that the plan serves, as a share of that bound."""
+        return excess(self.cost, outer_bound(Posterior(self.chain, self.served_lag(lag))))
+
+    @property
+    def rounding(self) -> float:
+        """`rounding_at` the lag of the plan."""
+        return self.rounding_at(self.lag)
+
+    @property
+    def known_realisable(self) -> bool:
+        """Whether every context is known to be one that can be drawn from. A table read from a file is not known."""
+        return True
+
+    def verify(self) -> None:  # noqa: B027 (a race can be drawn from in every context)
+        """Look at every context, if that is needed. Raises `PlanError` if one cannot be drawn from."""
+
+    def served_lag(self, lag: int | None) -> int:
+        """The lag to serve: the plan's own by default, never a smaller one."""
+        if lag is None:
+            return self.lag
+        check_lag(lag)
+        if lag < self.lag:
+            raise PlanError(
+                f"a plan for lag {self.lag} is not private at the smaller lag {lag}: use one for lag {lag} or less"
+            )
+        return lag
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to a file, atomically; `load` reads it."""
+        from onoff.plans.file import write
+
+        write(path, self)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Plan:
+        """Read a plan of any scheme. Raises `PlanError` if the file fails its own checks."""
+        from onoff.plans.file import read
+
+        return read(path)
+
+    def check(self) -> None:
+        """Raise `PlanError` unless the plan satisfies what every plan must."""
+        check_lag(self.lag)
+        if not (math.isfinite(self.lower_bound) and self.lower_bound > 0):
+            raise PlanError(f"the lower bound is {self.lower_bound!r}: a positive number is needed")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to pickle or copy it: from its fields, without what it has computed meanwhile."""
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)  # type: ignore[arg-type]
+
+
+def cheapest(plans: Sequence[Plan]) -> Plan:
+    """The plan to use of those that serve a lag: the cheapest, and of equally cheap ones that of the largest lag."""
+    return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
+
+
+def excess(cost: float, bound: float) -> float:
+    """How far a cost is above a bound, as a share of the bound: rounded up, and not below 0."""
+    return max(0.0, up(Fraction(cost) / Fraction(bound) - 1))
+
+
+def check_lag(lag: object) -> None:
+    """Raise `PlanError` unless the lag is a whole number, not so large that error bounds of floats mean nothing."""
+    if not is_whole(lag) or lag > MAX_LAG:
+        raise PlanError(f"the lag is {lag!r}: a whole number from 0 to {MAX_LAG} is needed")
+
+
+def plan(
+    chain: Chain,
+    lag: int,
+    scheme: str = AUTO,
+    *,
+    gap: float = 1e-6,
+    time_limit: float | None = None,
+    progress: Tell | None = None,
+) -> Plan:
+    """A plan for this lag and every larger one, as cheap as the scheme (one of `onoff.schemes.SCHEMES`) can make it.
+
+    "everything" always asks for the full set. "paper" is the paper's scheme. "comb" is quick and near the bound.
+    "optimal" goes on until its cost is proved to be within `gap` of the least possible, or until `time_limit` seconds
+    have passed; the plan states the gap that it reached. "race" needs no table. "auto" is the cheapest of the race, the
+    comb and the optimum as far as time and size allow. A scheme that has no table when its time is up leaves the race.
+    `progress(cost, lower_bound)` is called as they improve. Long work is divided by joblib among the cores of this
+    machine, or among the workers of `joblib.parallel_config`.
+    """
+    if not isinstance(scheme, str) or scheme not in (AUTO, *SCHEMES):
+        raise PlanError(f"there is no scheme {scheme!r}: choose one of {', '.join((AUTO, *SCHEMES))}")
+    if not (isinstance(gap, Real) and math.isfinite(gap) and gap >= 0):
+        raise PlanError(f"the gap is {gap!r}: a number of at least 0 is needed")
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
+        raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
+    if progress is not None and not callable(progress):
+        raise PlanError(f"progress is {progress!r}: a function of cost and lower bound is needed")
+    checked_chain(chain)
+    check_lag(lag)
+    from onoff.plans.race import race_plan
+    from onoff.plans.table import TablePlan
+
+    tell = progress or (lambda cost, bound: None)
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
+    task = Task(Posterior(chain, lag), float(gap), deadline, tell)
+    if task.posterior.lag == 0 and (scheme == AUTO or SCHEMES[scheme].kind == "table"):
+        scheme = "everything"  # while ON
+    with one_thread():
+        found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
+        if found.law is None:
+            return race_plan(chain, lag, bound=found.certificate.bound)
+        table = TablePlan(found.scheme, chain, task.posterior.lag, found.law, found.certificate)
+        table.vouch()  # every scheme repairs its law in all contexts, by a flow or by a certificate
+        made = _never_worse(table) if scheme == AUTO or found.scheme != scheme else table
+    tell(made.cost, made.lower_bound)
+    return made
+
+
+def _never_worse(table: Plan) -> Plan:
+    """The table, or the race if that is cheaper by more than chance explains (`RacePlan.at_most`).
+
+    A race is looked at only where it may win. A few draws tell whether an estimate of its cost is worth its time.
+    """
+    from onoff.plans.race import DRAWS, FIRST_DRAWS, race_plan
+
+    if table.lag == 0 or table.cost <= table.lower_bound * (1 + NEAR):
+        return table
+    for draws in (FIRST_DRAWS, DRAWS):
+        race = race_plan(table.chain, table.lag, draws, bound=table.lower_bound)
+        if race.cost - 4 * race.standard_error > table.cost:
+            return table
+    return cheapest([table, race])
+
+
+def _auto(task: Task) -> Proposal:
+    """What the best scheme for this number of sources proposes."""
+    n = task.posterior.n
+    if COMB_LIMIT >= n > OPTIMAL_LIMIT:
+        from onoff.schemes.symmetric import propose
+
+        if (found := propose(task)) is not None:
+            return found
+    return SCHEMES[best_scheme(n)].propose(task)
+
+
+def best_scheme(n: int) -> str:
+    """The scheme that "auto" takes for n sources."""
+    return "race" if n > COMB_LIMIT else "comb" if n > OPTIMAL_LIMIT else "optimal"

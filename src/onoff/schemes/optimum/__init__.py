@@ -1,1 +1,0 @@
-"""The optimal law: the linear program of the paper, solved and proved."""

@@ -1,1 +1,0 @@
-"""Make a law realisable in every context: flows, repair, screening."""

@@ -1,0 +1,184 @@
+"""The attack on a log: what it believes is judged with a stated false-alarm rate, and leaks are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clientstreams import statuses, stream
+from onoff import Chain, OnoffError, plan
+from onoff.audit import attack as module
+from onoff.audit.attack import RecordedRule, Seen, attack, naive_steps, unfold
+from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
+from onoff.audit.files import law_line
+from onoff.everyday import Everyday
+from oracles import random_chain
+
+CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
+FOUR = random_chain("dense", 4, 2)
+
+
+def seen_of(client, chain, private, rng):
+    path, steps, queries = stream(client, chain, private, rng)
+    return path[:-1], [Seen(on, query, step) for on, query, step in zip(private, queries, steps, strict=True)]
+
+
+def switched(steps, rng):
+    return [True, *(bool(on) for on in np.cumsum(rng.random(steps - 1) < 0.3) % 2 == 0)]
+
+
+def attacked(client, seed=1, steps=200, **options):
+    rng = np.random.default_rng(seed)
+    path, seen = seen_of(client, CHAIN, switched(steps, rng), rng)
+    return attack(CHAIN, "both", seen, truth=path, **options)
+
+
+def recorded(chain, sensitive, text, seed):
+    """A stream of the promise `past` from its record: what the server saw, and the lines of laws by step."""
+    client = Past(Everyday.start(chain, sensitive), chain.n, sensitive)
+    path, steps, queries = stream(client, chain, statuses(text), np.random.default_rng(seed))
+    lines = {}
+    for t, step in enumerate(steps):
+        if step.lag:
+            state, ready = step.exhibit
+            lines[t] = law_line(t, ready.as_dict(), state.place, state.joined, chain.n)
+    return path[:-1], queries, lines
+
+
+def from_record(chain, sensitive, text, queries, lines):
+    seen, before = [], None
+    for t, private in enumerate(statuses(text)):
+        line = lines.get(t)
+        before = None if private or line is None else RecordedRule.of_line(line, queries[t], before, sensitive)
+        seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
+    return seen
+
+
+def test_naive_clients_are_caught_and_ours_is_not():
+    ours = attacked(Announced(3, [plan(CHAIN, 1)]), rounding=200 * 2.0**-40)
+    assert not attacked(Everything(3)).succeeded  # though floats move beliefs, and no rounding is stated
+    naive, decoys = attacked(Naive(3)), attacked(Decoys(3, 1))
+    assert (ours.succeeded, ours.conclusive, ours.p_value) == (False, True, 1)
+    assert ours.private.bits < 1e-12
+    assert ours.private.guessed == ours.private.guessed_before
+    assert naive.succeeded
+    assert 1 / 1000 <= naive.p_value <= 0.005  # the first of 1000 at best
+    assert naive.private.bits > 0.05
+    assert naive.open.guessed == 1
+    assert naive.open.score == pytest.approx(naive.open.bits)  # the server is certain, and right
+    assert decoys.succeeded
+    assert decoys.private.guessed > decoys.private.guessed_before
+
+
+def test_a_naive_client_on_the_same_requests_stands_beside():
+    rng = np.random.default_rng(4)
+    path, seen = seen_of(Announced(3, [plan(CHAIN, 1)]), CHAIN, switched(200, rng), rng)
+    naive = naive_steps(3, [step.private for step in seen], path)
+    assert all(step.query == ((0, 1, 2) if step.private else (x,)) for step, x in zip(naive, path, strict=True))
+    assert attack(CHAIN, "both", naive, truth=path).succeeded
+    assert not attack(CHAIN, "both", seen, rounding=200 * 2.0**-40, truth=path).succeeded
+
+
+def test_strangers_raise_an_alarm_no_more_often_than_stated(monkeypatch):
+    """Logs of naive clients, judged with the requests of somebody else: independent, though beliefs move a lot.
+
+    400 logs at a rate of 10 %: more than 62 alarms (p <= 0.1) have a probability below 1e-3, and are far from the 100
+    which a test with twice or more its rate would give.
+    """
+    monkeypatch.setattr(module, "STRANGERS", 99)
+    chain, rng, alarms, right = Chain.symmetric(2, 0.9), np.random.default_rng(8), 0, 0
+    for seed in range(400):
+        path, seen = seen_of(Naive(2), chain, [True, *(rng.random(23) < 0.5).tolist()], rng)
+        # A stranger's OFF requests contradict the log; only private ones are judged.
+        alarms += attack(chain, "both", seen, truth=chain.simulate(24, rng), seed=seed).p_value <= 0.1
+        right += attack(chain, "both", seen, truth=path, seed=seed).p_value <= 0.1
+    assert alarms <= 62
+    assert right > 200  # even in 24 steps
+
+
+def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypatch):
+    seen = [Seen(True, (0, 1, 2), Everything(3).on())] * 4
+    honest = module.infer
+    for promise, shift, expected in (("both", 1e-10, False), ("both", 1e-6, True), ("past", 1e-6, True)):
+
+        def moved(*given, shift=shift):
+            found = honest(*given)
+            return replace(found, after=found.after + shift * np.array([1, -1, 0]))
+
+        monkeypatch.setattr(module, "infer", moved)
+        assert attack(CHAIN, promise, seen, rounding=1e-11).succeeded == expected
+
+
+@pytest.mark.parametrize("sensitive", [(), (1,), (0, 2)])
+def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request(sensitive):
+    text = "1001000110"
+    path, queries, lines = recorded(FOUR, sensitive, text, 3)
+    found = attack(FOUR, "past", from_record(FOUR, sensitive, text, queries, lines), sensitive, 1e-12, path)
+    assert (found.succeeded, found.conclusive, found.missed, found.beliefs.silent) == (False, True, 0, ())
+    assert found.private.before > 1e-4  # nobody promises anything
+    assert max(found.private.bits, found.private.own) < 1e-25
+    assert (found.sensitive is None) == (not sensitive)
+    assert found.p_value is None
+    naive = attack(FOUR, "past", naive_steps(4, statuses(text), path), sensitive, truth=path)
+    assert naive.succeeded
+
+
+def test_beliefs_follow_a_wrong_record_and_show_what_it_tells():
+    """Readers of one context use the encoder of another: the attack knows it, and learns."""
+    _, queries, lines = recorded(FOUR, (1,), "10", 5)
+    first, second = sorted(lines[1].encoders)[:2]
+    swapped = {**lines[1].encoders, first: lines[1].encoders[second], second: lines[1].encoders[first]}
+    wrong = {1: replace(lines[1], encoders=swapped)}
+    before, own, after = attack(FOUR, "past", from_record(FOUR, (1,), "10", queries, wrong), (1,)).beliefs.bits(0)
+    assert (before, own) == (0, 0)
+    assert after > 1e-5
+
+
+def test_steps_without_a_law_or_with_a_race_are_counted_and_say_nothing():
+    _, queries, lines = recorded(FOUR, (1,), "100010", 5)
+    del lines[2]
+    found = attack(FOUR, "past", from_record(FOUR, (1,), "100010", queries, lines), (1,))
+    assert (found.off, found.missed, found.blind) == (4, 2, False)
+    np.testing.assert_allclose(found.beliefs.at[2:4], found.beliefs.before[2:4])
+    race = Announced(3, [plan(CHAIN, 1, "race")])
+    off = race.off(race.on(), ())
+    blind = attack(CHAIN, "both", [Seen(True, (0, 1, 2), race.on()), Seen(False, (0, 1), off)])
+    assert (blind.missed, blind.blind) == (1, True)
+
+
+def test_a_step_that_the_log_lacks_says_nothing_and_what_comes_after_it_still_does():
+    rng = np.random.default_rng(5)
+    client = Announced(3, [plan(CHAIN, 1)])
+    path, seen = seen_of(client, CHAIN, statuses("10001"), rng)
+    cut = [*seen[:2], replace(seen[2], query=None), *seen[3:]]
+    found = attack(CHAIN, "both", cut, truth=path)
+    assert (found.off, found.missed, found.beliefs.silent) == (2, 0, ())
+    assert found.open.bits > 0.01
+
+
+def test_the_belief_unfolds_as_if_the_log_ended_at_each_query():
+    rng = np.random.default_rng(5)
+    _, seen = seen_of(Naive(3), CHAIN, statuses("10100101"), rng)
+    found = attack(CHAIN, "both", seen)
+    unfolded = unfold(CHAIN, found, seen, 2, 8)
+    for t in range(2, 8):
+        hidden = [Seen(step.private, None, step.rule) for step in seen[t + 1 :]]
+        cut = attack(CHAIN, "both", seen[: t + 1] + hidden)
+        np.testing.assert_allclose(unfolded[t - 2], cut.beliefs.after[2:], atol=1e-12)
+    np.testing.assert_allclose(unfolded[-1], found.beliefs.after[2:], atol=1e-12)
+
+
+def test_what_does_not_fit_is_an_error():
+    full = Seen(True, (0, 1, 2), Everything(3).on())
+    with pytest.raises(OnoffError, match="the truth has 1 requests, the stream 2"):
+        attack(CHAIN, "both", [full] * 2, truth=(0,))
+    with pytest.raises(OnoffError, match="its first step on, which must be ON"):
+        attack(CHAIN, "both", [Seen(False, (0,), None)])
+    absorbing = Chain([[1.0, 0.0], [1.0, 0.0]])
+    two = [Seen(True, (0, 1), Everything(2).on())] * 2
+    with pytest.raises(OnoffError, match="impossible that '1' was asked for at step 1"):
+        attack(absorbing, "both", two, truth=(0, 1))
+    # A stream may begin where it never comes back to.
+    assert not attack(absorbing, "both", two, truth=(1, 0)).succeeded

@@ -1,0 +1,312 @@
+"""Clients as the server knows them, and its beliefs: those of all paths, whatever the client and the promise."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onoff
+from clientstreams import statuses, stream
+from onoff import Chain, OnoffError, plan
+from onoff.audit import bayes
+from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, predict
+from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, TooLarge, serving
+from onoff.everyday import Everyday
+from onoff.testing import chains
+from oracles import random_chain
+from sampling import examples
+
+CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
+ENDS = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 0, 1]])  # zeros and an absorbing end
+PLAYERS = {"schemes", "plans", "client", "everyday"}
+CASES = [
+    (random_chain("dense", 3, 1), (), "10010"),
+    (random_chain("dense", 3, 1), (1,), "100010"),
+    (random_chain("dense", 3, 2), (0, 1, 2), "1010"),
+    (random_chain("sparse", 3, 1), (2,), "100100"),
+    (ENDS, (1,), "10000"),
+    (random_chain("periodic", 4, 1), (1,), "1000"),
+]
+
+
+def uniform(n):
+    return np.full(n, 1 / n)
+
+
+def seen(steps, queries):
+    return [step.view(query) for step, query in zip(steps, queries, strict=True)]
+
+
+def all_paths(requests, views):
+    """Pr[X_0..X_T, what the views say] of every path, one request longer than the views; contexts follow each path."""
+    n = len(requests.start)
+    found = {}
+    for path in product(range(n), repeat=len(views) + 1):
+        p, context = requests.start[path[0]], 0
+        for t, view in enumerate(views):
+            moves = requests.moves(t)
+            before = path[t - 1] if len(moves) > 1 else 0
+            context = 0 if view.comes is None else int(view.comes[context, path[t - 1]])
+            chances = np.broadcast_to(view.chances, (view.contexts, n, n))
+            p *= moves[before, path[t], path[t + 1]] * (0 if context < 0 else chances[context, path[t], path[t + 1]])
+        found[path] = p
+    return found
+
+
+def law_at(found, t, n):
+    law = np.bincount([path[t] for path in found], list(found.values()), n)
+    return law / law.sum()
+
+
+class Noise:
+    """Views of any likelihoods at all, in contexts that move at random."""
+
+    def __init__(self, n, seed):
+        self.n, self.rng, self.contexts = n, np.random.default_rng(seed), 1
+
+    def view(self, private):
+        before, self.contexts = self.contexts, 1 if private else int(self.rng.integers(1, 4))
+        comes = None if private else self.rng.integers(0, self.contexts, (before, self.n))
+        shape = self.contexts, self.n, self.n if self.rng.random() < 0.5 else 1
+        return View(self.rng.random(shape) ** 4, self.contexts, comes)
+
+
+@pytest.mark.parametrize("block", [1, 2, bayes.BLOCK])
+@pytest.mark.parametrize("second", [False, True])
+@settings(max_examples=examples(20))
+@given(st.integers(0, 10_000), st.integers(1, 5))
+def test_beliefs_are_those_of_all_paths(block, second, seed, steps):
+    rng, n = np.random.default_rng(seed), 3
+    more = rng.dirichlet(np.ones(n), (n, n)) if second else None
+    requests = Requests(rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n), n), more)
+    private, noise = [True, *(rng.random(steps - 1) < 0.4)], Noise(n, seed)
+    views = [noise.view(on) for on in private]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bayes, "BLOCK", block)
+        found = infer(requests, private, views.__getitem__, (1,))
+    whole = all_paths(requests, views)
+    assert found.evidence == pytest.approx(np.log2(sum(whole.values())))
+    for t in range(steps):
+        before, at = all_paths(requests, views[:t]), all_paths(requests, views[: t + 1])
+        np.testing.assert_allclose(found.after[t], law_at(whole, t, n), rtol=1e-10)
+        np.testing.assert_allclose(found.before[t], law_at(before, t, n), rtol=1e-10)
+        np.testing.assert_allclose(found.at[t], law_at(at, t, n), rtol=1e-10)
+        np.testing.assert_allclose(found.prior[t], law_at(all_paths(requests, [NOTHING] * t), t, n), rtol=1e-10)
+        for some, paths in ((found.some_before, before), (found.some_at, at)):
+            never = sum(p for path, p in paths.items() if 1 not in path[: t + 1]) / sum(paths.values())
+            assert some[t] == pytest.approx(1 - never, abs=1e-12)
+    forward, evidence = predict(requests, steps, views.__getitem__)
+    np.testing.assert_allclose(forward, found.before)
+    assert evidence[-1] == pytest.approx(found.evidence)
+
+
+def engine_paths(chain, sensitive, private, queries):
+    """Pr[path, queries] in fractions, by the engine itself: its encoders, its draws' weights, its contexts."""
+    P = [[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in chain.P.tolist()]
+    states, state = [], None
+    for on, query in zip(private, queries, strict=True):
+        step = None if on else state.prepare()
+        states.append((state, step))
+        state = Everyday.start(chain, sensitive) if on else state.advance(step, query)
+    states.append((state, None))
+    found = {}
+    for path in product(range(chain.n), repeat=len(private)):
+        p, context = Fraction(1, chain.n), None
+        for t, on in enumerate(private):
+            p *= P[path[t - 1]][path[t]] if t else 1
+            if p and not on:
+                step = states[t][1]
+                units = step.masses if path[t] in sensitive else step.encoder(context).toarray()[path[t]].tolist()
+                p *= Fraction(int(units[step.sets.index(queries[t])]), int(sum(units)))
+            if not p:
+                break
+            context = states[t + 1][0].context(path[t], context, on)
+        found[path] = float(p)
+    return found
+
+
+@pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
+def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_hidden_request(chain, sensitive, text):
+    for seed in range(3):
+        client, private = Past(Everyday.start(chain, sensitive), chain.n, sensitive), statuses(text)
+        start = uniform(chain.n)
+        _, steps, queries = stream(client, chain, private, np.random.default_rng(seed), start)
+        found = infer(Requests(start, chain.P), private, seen(steps, queries).__getitem__, sensitive)
+        paths = engine_paths(chain, sensitive, private, queries)
+        assert (client.findings, found.silent) == ([], ())
+        for t in range(len(private)):
+            assert found.after[t] == pytest.approx(law_at(paths, t, chain.n), abs=1e-12)
+            assert max(found.bits(t)[1:]) < 1e-25
+        assert np.abs(found.some_at - found.some_before).max() < 1e-14
+
+
+def test_what_queries_before_a_private_request_tell_is_not_nothing():
+    chain = random_chain("dense", 3, 1)
+    client = Past(Everyday.start(chain), 3)
+    _, steps, queries = stream(client, chain, statuses("10001"), np.random.default_rng(1))
+    before, own, later = infer(Requests.of_chain(chain), statuses("10001"), seen(steps, queries).__getitem__).bits(4)
+    assert before > 1e-3
+    assert max(own, later) < 1e-30
+
+
+def test_only_clients_that_leak_move_beliefs_about_private_requests():
+    private, rng = statuses("110010"), np.random.default_rng(3)
+    planned = Announced(3, [plan(CHAIN, 1)])
+    for client in (planned, Naive(3), Decoys(3, 1), Everything(3)):
+        _, steps, queries = stream(client, CHAIN, private, rng)
+        found = infer(Requests.of_chain(CHAIN), private, seen(steps, queries).__getitem__)
+        np.testing.assert_allclose(found.prior, [CHAIN.stationary()] * 6, rtol=1e-12)
+        learned = np.abs(found.after - found.prior)[private].max()
+        assert (learned < 1e-11) == (client.name in ("both", "everything"))
+
+
+def test_a_query_that_cannot_have_been_drawn_silences_the_stream_until_privacy_is_on():
+    chain = random_chain("dense", 4, 2)
+    client, private = Past(Everyday.start(chain, (1,)), 4, (1,)), statuses("1000010")
+    _, steps, queries = stream(client, chain, private, np.random.default_rng(5))
+    views = seen(steps, queries)
+    views[2] = steps[2].view((1, 9))
+    found = infer(Requests.of_chain(chain), private, views.__getitem__, (1,))
+    assert (found.impossible, found.silent) == ((2,), (2, 3, 4))
+    views[2:5] = [NOTHING] * 3
+    np.testing.assert_allclose(found.after, infer(Requests.of_chain(chain), private, views.__getitem__).after)
+    _, evidence = predict(Requests.of_chain(CHAIN), 2, [NOTHING, View(np.zeros((1, 1, 1)))].__getitem__)
+    assert evidence.tolist() == [0, -np.inf]
+
+
+@settings(max_examples=examples(25))
+@given(chains(max_sources=5), st.integers(0, 99))
+def test_long_streams_of_any_chain_end_in_probabilities(chain, seed):
+    rng = np.random.default_rng(seed)
+    private = [True, *(rng.random(149) < 0.1)]
+    path, steps, queries = stream(Naive(chain.n), chain, private, rng)
+    calls = []
+    found = infer(Requests.of_chain(chain), private, seen(steps, queries).__getitem__, advance=lambda: calls.append(1))
+    assert len(calls) == 300
+    np.testing.assert_allclose(found.after.sum(axis=1), 1)
+    if not found.impossible:
+        assert all(found.after[t, path[t]] == pytest.approx(1) for t in range(150) if not private[t])
+
+
+def test_the_memory_does_not_grow_with_the_states_of_a_long_off_period():
+    n, steps = 30, 1000
+    cube = np.random.default_rng(1).random((n, n, n))
+    comes = np.broadcast_to(np.arange(n)[:, None], (n, n))
+    views = [NOTHING, View(cube, n, np.arange(n)[None]), *[View(cube, n, comes)] * (steps - 2)]
+    tracemalloc.start()
+    infer(Requests(uniform(n), uniform(n * n).reshape(n, n) * n), [True] + [False] * (steps - 1), views.__getitem__)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * steps * n**2 / 2  # bytes; one state for each step would be twice as many
+
+
+def test_a_divergence_far_below_the_rounding_of_floats_is_accurate():
+    a = np.array([0.5, 0.25, 0.25])
+    for shift in (1e-3, 1e-9, 1e-12):
+        expected = (shift**2 / 0.5 + shift**2 / 0.25) / 2 / np.log(2)
+        assert divergence(a + shift * np.array([1, -1, 0]), a) == pytest.approx(
+            expected, rel=2e-2 * (shift / 1e-3) + 1e-3
+        )
+
+
+# Clients
+
+
+def views_agree(step, n):
+    """The view of a query is its encoder, normalised, for every non-empty set; impossible contexts aside."""
+    for query in (q for size in range(1, n + 1) for q in combinations(range(n), size)):
+        cube = np.broadcast_to(step.view(query).chances, (step.contexts, n, n))
+        for context, following in product(range(step.contexts), range(n)):
+            units = step.encoder(context, following)
+            index = step.sets.index(query) if query in step.sets else None
+            if units is None or index is None:
+                assert not cube[context, :, following].any()
+                continue
+            expected = units[:, index] / np.maximum(units.sum(axis=1), 1)
+            assert cube[context, :, following] == pytest.approx(expected, abs=1e-15)
+
+
+@settings(max_examples=examples(25))
+@given(chains(min_sources=2, max_sources=3), st.integers(1, 3), st.integers(0, 2))
+def test_what_a_query_says_is_what_the_encoders_say(chain, lag, more):
+    made = plan(chain, lag)
+    client = Announced(chain.n, [made])
+    views_agree(client.step(lag + more, made), chain.n)
+    for other in (Everything(4), Naive(4), Naive(4, (1, 2)), *(Decoys(4, k) for k in (1, 2, 3))):
+        views_agree(other.on(), 4)
+        views_agree(other.off(other.on(), ()), 4)
+
+
+def test_while_on_all_but_decoys_ask_for_everything_and_naive_ones_do_so_for_sensitive_sources():
+    full = (0, 1, 2)
+    for client in (Everything(3), Naive(3), Announced(3, []), Past(Everyday.start(CHAIN), 3)):
+        assert client.on().sets == (full,)
+        assert client.on().view((0, 1)).chances.max() == 0
+    assert Decoys(3, 1).on().view(full).chances.max() == 0
+    off = Naive(3, (1,)).off(Naive(3).on(), full)
+    assert [off.draw(0, x, 0, np.random.default_rng(0)) for x in range(3)] == [(0,), full, (2,)]
+
+
+def test_decoys_are_drawn_as_their_encoder_says_and_however_many_sets_there_are():
+    rng, step = np.random.default_rng(2), Decoys(5, 2).on()
+    drawn = Counter(step.draw(0, 3, 0, rng) for _ in range(6000))
+    assert set(drawn) == {query for query in step.sets if 3 in query}
+    assert max(abs(count - 1000) for count in drawn.values()) < 130  # 4.5 standard deviations
+    many = Decoys(40, 20).on()
+    query = many.draw(0, 7, 0, rng)
+    assert (len(query), 7 in query, many.view(query).chances.max() > 0) == (21, True, True)
+    with pytest.raises(TooLarge, match="too many sets"):
+        many.encoder(0, 0)
+    for count in (0, 4, -1):
+        with pytest.raises(OnoffError, match="decoys among 4 sources"):
+            Decoys(4, count)
+
+
+def test_the_cheapest_plan_that_fits_serves_a_lag_and_a_race_says_nothing():
+    cheap, dear = plan(CHAIN, 1), plan(CHAIN, 2, "everything")
+    assert Announced(3, [cheap, dear]).step(3, serving([cheap, dear], 3)).sets == cheap.sets != dear.sets
+    race = plan(CHAIN, 1, "race")
+    step = Announced(3, [race]).off(Everything(3).on(), ())
+    assert (step.silent, step.contexts, step.view((0, 1)).chances.tolist()) == (True, 3, [[[1.0]]])
+    with pytest.raises(OnoffError, match="no plan for lag 1 or less"):
+        serving([dear], 1)
+
+
+def test_the_referee_does_not_import_the_player():
+    audit = Path(onoff.__file__).parent / "audit"
+    for file in audit.rglob("*.py"):
+        for node in imports_at_run_time(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and node.module == "onoff":
+                names = [f"onoff.{alias.name}" for alias in node.names]
+            for name in names:
+                assert not (name.startswith("onoff.") and name.split(".")[1] in PLAYERS), f"{file.name}: {name}"
+    files = [file.relative_to(audit).with_suffix("").parts for file in audit.rglob("[!_]*.py")]
+    modules = ", ".join(".".join(("onoff", "audit", *parts)) for parts in files)
+    code = f"import sys, {modules}; print([m for m in sys.modules if m.startswith('onoff.')])"
+    loaded = ast.literal_eval(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.decode()
+    )
+    assert not {name.split(".")[1] for name in loaded} & PLAYERS
+
+
+def imports_at_run_time(tree):
+    """All imports but those for type checkers only."""
+    skipped = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom) and id(n) not in skipped]
