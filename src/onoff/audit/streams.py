@@ -192,7 +192,10 @@ def audit_streams(
     if true is None:
         return found
     bounds = _misfit(setting, chain, found)
-    return replace(found, misfit=bounds, holds=_within(found, bounds) if client.promises else None)
+    inside = _within(found, bounds)
+    if promise == "both" and client.promises:  # what the encoders do at each step is within the bound, too
+        inside &= (_by_bound(setting, lambda: None).steps[-1].distance or 0.0) <= bounds.anywhere[-1] + MISSING
+    return replace(found, misfit=bounds, holds=inside if client.promises else None)
 
 
 @dataclass(frozen=True)
