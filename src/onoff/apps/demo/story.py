@@ -84,4 +84,4 @@ def _end(result: Demonstration) -> Iterator[str]:
     yield f"downloaded {_share(1 - past.bytes / everything.bytes)} fewer bytes than downloading everything, and"
     yield f"{_share(1 - past.bytes / mirror.bytes)} fewer than mirroring all that changed."
     yield "Try next: make page, docs/tutorial.md, or what a day with such habits costs:"
-    yield "    . .venv/bin/activate && onoff estimate examples/demo.csv"
+    yield "    . .venv/bin/activate && onoff costs examples/demo.csv --day"
