@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from common import show
-from onoff import Chain, Client, OnoffTransport, Planner, plan
+from onoff import Chain, Planner, connect, plan
 from onoff.apps.demo import statuses
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
@@ -58,8 +58,8 @@ class World:
         async def play(url: str) -> tuple[int, int]:
             draws = np.random.default_rng(3)
             with Planner(self.chain, self.directory / "plans", background=False) as planner:
-                client = Client(
-                    self.chain, OnoffTransport(url), place / "journal", planner, promise=promise, delay=0.0,
+                client = connect(
+                    self.chain, server=url, journal=place / "journal", plans=planner, promise=promise, delay=0.0,
                     first_ever=True, randbelow=lambda most: int(draws.integers(most)), **options,
                 )  # fmt: skip
                 members = 0

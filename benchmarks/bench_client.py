@@ -20,8 +20,8 @@ from statistics import median
 import numpy as np
 
 from common import dirichlet, peak_gigabytes, show
-from onoff import Chain, Client, Planner, plan
-from onoff.client.held import CACHE
+from onoff import Chain, Planner, connect, plan
+from onoff.client.cache import CACHE
 from onoff.client.transport import Answer, Content
 from onoff.plans.store import PlanStore
 
@@ -64,7 +64,8 @@ async def announced(chain: Chain, directory: Path, steps: int) -> list[float]:
     times = []
     with Planner(chain, directory) as planner:
         planner.wait(1, 120)
-        async with Client(chain, NoNetwork(chain), directory / "journal", planner, delay=0, first_ever=True) as client:
+        settings = {"transport": NoNetwork(chain), "promise": "both", "plans": planner, "delay": 0, "first_ever": True}
+        async with connect(chain, journal=directory / "journal", **settings) as client:  # type: ignore[arg-type]
             for t in range(2 * steps):
                 start = time.perf_counter()
                 await client.get(chain.names[path[t]], chain.names[path[t + 1]], private=t % 2 == 0)
@@ -78,7 +79,7 @@ async def everyday(chain: Chain, directory: Path, steps: int, sensitive: tuple[i
     path = [int(x) for x in chain.simulate(steps + 1, np.random.default_rng(1))]
     times = []
     options = {"delay": 0.0, "first_ever": True, "promise": "past", "sensitive": sensitive}
-    async with Client(chain, NoNetwork(chain), directory / "journal", **options) as client:  # type: ignore[arg-type]
+    async with connect(chain, transport=NoNetwork(chain), journal=directory / "journal", **options) as client:  # type: ignore[arg-type]
         for t, source in enumerate(path):
             private = t == 0 or (not sensitive and t % 10 == 0)
             start = time.perf_counter()
@@ -92,7 +93,7 @@ async def full_sets(chain: Chain, directory: Path, steps: int, still: bool, cach
     """Milliseconds of each ON step, which asks for everything; nothing is prepared."""
     options = {"delay": 0.0, "first_ever": True, "promise": "past", "ahead": False, "cache": cache}
     times = []
-    async with Client(chain, NoNetwork(chain, still), directory / "journal", **options) as client:  # type: ignore[arg-type]
+    async with connect(chain, transport=NoNetwork(chain, still), journal=directory / "journal", **options) as client:  # type: ignore[arg-type]
         for source in chain.simulate(steps + 1, np.random.default_rng(1)):
             start = time.perf_counter()
             await client.get(chain.names[int(source)], private=True)

@@ -37,9 +37,10 @@ from scipy.stats import rankdata
 
 from common import show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
-from onoff.client.grid import Grid
-from onoff.client.session import State
-from onoff.client.stored import Stored
+from onoff.client.connect import Settings
+from onoff.client.protocol import State
+from onoff.client.timing import SendClock
+from onoff.client.transport import Answer
 from onoff.wire import Catalogue, Frame
 
 NAMES = ("first", "second")
@@ -138,7 +139,7 @@ class Server:
         return found
 
 
-class FromTheCall(Grid):
+class FromTheCall(SendClock):
     """The rival's clock: a delay after the call, and no wait at the end."""
 
     async def after_call(self, called: float, delay: float) -> None:
@@ -153,14 +154,14 @@ class StoresOnlyTheWanted(Client):
     """The rival: the client with its old habits."""
 
     async def __aenter__(self) -> StoresOnlyTheWanted:
-        self._grid = FromTheCall()
+        self._clock = FromTheCall()
         await super().__aenter__()
         journal, finish = self.journal, self.journal.finish
 
-        def alone(state: State, members: list[Stored], size: int) -> None:
+        def alone(state: State, query: tuple[int, ...], answer: Answer) -> None:
             assert journal.state.pending is not None
-            wanted = [each for each in members if each.source == journal.state.pending.request]
-            finish(state, wanted, size)
+            wanted = journal.state.pending.request
+            finish(state, (wanted,), Answer((answer.contents[query.index(wanted)],), answer.size))
 
         journal.finish = alone  # type: ignore[method-assign, assignment]
         return self
@@ -172,9 +173,14 @@ def sequence(samples: int) -> list[str]:
     return wanted
 
 
+def settings(server: Server, place: Path) -> Settings:
+    planned: dict[str, Any] = {"plans": PLANNER, "promise": "both", "first_ever": True}
+    return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).completed()
+
+
 async def played(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
     """The gap after each request of a stream; one more is made, or the last gap would be that of the end."""
-    async with kind(CHAIN, server.transport(), place / "journal", PLANNER, first_ever=True) as client:
+    async with kind(settings(server, place)) as client:
         async for message in client.play([(source, True) for source in [*wanted, NAMES[0]]]):
             (place / "message").write_bytes(message.body)
     return server.gaps()[: len(wanted)]
@@ -183,7 +189,7 @@ async def played(server: Server, kind: type[Client], wanted: list[str], place: P
 async def got(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
     """The gap between the answer and the end of the connection, of a client for each request."""
     for source in wanted:
-        async with kind(CHAIN, server.transport(), place / "journal", PLANNER, first_ever=True) as client:
+        async with kind(settings(server, place)) as client:
             await client.get(source)
     return server.gaps()
 

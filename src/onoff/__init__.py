@@ -5,9 +5,9 @@ TYPE_CHECKING = False  # as type checkers know it: this comes before everything,
 if TYPE_CHECKING:
     from onoff import errors
     from onoff.client.client import Client
-    from onoff.client.connecting import connect
+    from onoff.client.connect import Settings, connect
     from onoff.client.message import Message
-    from onoff.client.synchronous import connect_sync
+    from onoff.client.sync import connect_sync
     from onoff.client.transport.own import OnoffTransport
     from onoff.client.transport.web import HttpTransport
     from onoff.errors import OnoffError
@@ -35,9 +35,10 @@ _HOME = {
     "Plan": "plans.plan",
     "Planner": "plans.planner",
     "Posterior": "model.posterior",
+    "Settings": "client.connect",
     "bounds": "model.bounds",
-    "connect": "client.connecting",
-    "connect_sync": "client.synchronous",
+    "connect": "client.connect",
+    "connect_sync": "client.sync",
     "fit": "logs.fitting",
     "follows": "logs.following",
     "plan": "plans.plan",
@@ -55,6 +56,7 @@ __all__ = [
     "Plan",
     "Planner",
     "Posterior",
+    "Settings",
     "bounds",
     "connect",
     "connect_sync",

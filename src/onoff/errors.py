@@ -29,7 +29,9 @@
     └── StoreError         a store of messages that cannot be used: it is damaged or holds another catalogue
         └── StoreUnavailable   it cannot be reached now; the same call may succeed later
 
-An error carries the offending data as attributes, so that a program need not read the message.
+An error carries the offending data as attributes, so that a program need not read the message. `facts` say what is
+wrong, and `advice` what to do, where that depends on who reads it; `str` is both. The advice is for Python, unless a
+command or a page puts its own in the place.
 """
 
 from __future__ import annotations
@@ -54,6 +56,30 @@ class OnoffError(Exception):
     """Base of all errors raised on purpose by onoff. `exit_code` is what a command ends with."""
 
     exit_code = USAGE
+    _advice: str | None = None
+
+    @property
+    def facts(self) -> str:
+        """What is wrong, without advice."""
+        return super().__str__()
+
+    @property
+    def advice(self) -> str:
+        """What to do about it; empty if the facts say it."""
+        return self.python_advice() if self._advice is None else self._advice
+
+    @advice.setter
+    def advice(self, words: str) -> None:
+        self._advice = words
+
+    def python_advice(self) -> str:
+        """What to do about it in Python."""
+        return ""
+
+    def __str__(self) -> str:
+        if not self.advice:
+            return self.facts
+        return f"{self.facts}{'' if self.facts.endswith(('.', '?', '!')) else '.'} {self.advice}"
 
 
 class ChainError(OnoffError, ValueError):
@@ -113,26 +139,36 @@ class SessionError(OnoffError):
 
 
 class PendingRequest(SessionError):
-    """A request is pending, and another one was made."""
+    """A request for `source` is pending, and another one was made."""
 
     exit_code = RULES
 
-    def __init__(self, message: str, *, step: int) -> None:
+    def __init__(self, message: str, *, step: int, source: str) -> None:
         super().__init__(message)
         self.step = step
+        self.source = source
+
+    def python_advice(self) -> str:
+        return "Client.resume() finishes it."
 
 
 class NothingPending(SessionError):
     """A pending request was to be finished, and none is: the last message may be the answer to another request.
 
-    `step` is the number of steps that were finished.
+    `step` is the number of steps that were finished, and `last` the source of the last message, if one has arrived.
     """
 
     exit_code = NOTHING_PENDING
 
-    def __init__(self, message: str, *, step: int) -> None:
+    def __init__(self, message: str, *, step: int, last: str | None = None) -> None:
         super().__init__(message)
         self.step = step
+        self.last = last
+
+    def python_advice(self) -> str:
+        if self.last is None:
+            return ""
+        return f"The last message, for {self.last!r} in step {self.step - 1}, comes again with resume(last=True)."
 
 
 class NotOpen(SessionError, RuntimeError):
@@ -140,13 +176,20 @@ class NotOpen(SessionError, RuntimeError):
 
 
 class Announced(SessionError):
-    """Another request than the announced one was made after a query that depends on the announcement."""
+    """Another request than the announced one was made after a query that depends on the announcement.
+
+    `source` is the name of the announced one.
+    """
 
     exit_code = RULES
 
-    def __init__(self, message: str, *, announced: int) -> None:
+    def __init__(self, message: str, *, announced: int, source: str) -> None:
         super().__init__(message)
         self.announced = announced
+        self.source = source
+
+    def python_advice(self) -> str:
+        return "Ask for it first."
 
 
 class JournalError(OnoffError):
@@ -163,24 +206,18 @@ class TransportError(OnoffError):
     """The server could not be asked.
 
     `pending` says whether a request is kept for `Client.resume`. If it is False, nothing was asked. It is None if no
-    client took part, or if the words say what to do. `happened` are the words without what follows from `pending`.
+    client took part, or if the facts say what to do.
     """
 
     exit_code = UNREACHABLE
     pending: bool | None = None
-
-    @property
-    def happened(self) -> str:
-        return super().__str__()
-
-    def __str__(self) -> str:
-        if self.pending is None:
-            return self.happened
-        end = "" if self.happened.endswith((".", "?", "!")) else "."
-        return f"{self.happened}{end} {self.kept if self.pending else self.not_asked}"
-
     kept: ClassVar[str] = "The request stays pending: Client.resume() finishes it, with the same query."
     not_asked: ClassVar[str] = "Nothing was asked: ask again later."
+
+    def python_advice(self) -> str:
+        if self.pending is None:
+            return ""
+        return self.kept if self.pending else self.not_asked
 
 
 class Unavailable(TransportError):

@@ -6,9 +6,11 @@ An error names the file and what is wrong with it. It is of the kind that the ca
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -22,6 +24,8 @@ from onoff.foreign import LONG, plain
 if TYPE_CHECKING:
     from zipfile import ZipInfo
 
+BLOCK = 1 << 16
+PATIENCE = 5.0  # seconds for the lock of another program
 ADVICE = {
     errno.ENOSPC: "make room and try again",
     errno.EDQUOT: "make room and try again",
@@ -142,8 +146,71 @@ def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
+        if sync:
+            sync_directory(target.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(file)) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on disk: a file that was renamed into it may be lost with the power until then."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append_line(file: Path, line: bytes, head: bytes = b"") -> None:
+    """Append a line, whole or not at all; it is on disk afterwards. Half a line that a crash has left is cut off.
+
+    A file that does not begin with `head` is refused and stays as it is. So is one that another program keeps locked.
+    """
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        begin = os.pread(descriptor, len(head), 0)
+        if begin != head[: len(begin)]:
+            raise OnoffError(f"{file}: is another kind of file, and stays as it is: name another file")
+        _lock(descriptor, file)  # only now: the lock of a journal, say, is never free
+        end = _end_of_lines(descriptor)
+        try:
+            written = 0
+            while written < len(line):
+                written += os.pwrite(descriptor, line[written:], end + written)
+            os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, end)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, file: Path) -> None:
+    """Lock a file. Who appends a line holds it for milliseconds; who holds it for seconds is waited for no longer."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise OnoffError(
+                    f"{file}: another program keeps it locked: end that program, or name another file"
+                ) from None
+            time.sleep(0.01)
+
+
+def _end_of_lines(descriptor: int) -> int:
+    """Where the last whole line ends; what stands behind it is cut off."""
+    end = size = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(0, end - BLOCK)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        end = begin + found + 1 if found >= 0 else begin
+        if found >= 0:
+            break
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return end
 
 
 def _is_special(file: Path) -> bool:

@@ -27,8 +27,7 @@ from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, amount, size, start_log
 from onoff.client.client import Client
-from onoff.client.snapshot import snapshot
-from onoff.client.stored import StepRow
+from onoff.client.journalfile import StepRow, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")

@@ -10,14 +10,13 @@ import threading
 import pytest
 from starlette.datastructures import Headers
 
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from onoff import Chain
 from onoff.apps.proxy.app import Application, wanted
 from onoff.apps.proxy.door import refusal
 from onoff.apps.proxy.line import Line, NotBegun
 from onoff.apps.proxy.naming import Naming
 from onoff.apps.proxy.replies import NOT_BEGUN, failed
-from onoff.client.client import Client
 from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply
@@ -45,7 +44,7 @@ def through(world, ask, **options):
 
 def everyday(world, chain=CHAIN, **options):
     settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
-    return Client(chain, world.transport(), world.directory / "journal", promise="past", **settings)
+    return client_with(chain, world.transport(), world.directory / "journal", promise="past", **settings)
 
 
 async def leave_pending(world, http):
@@ -275,7 +274,10 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
 
 def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted(world):
     async def run():
-        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, line):
+        async with proxied(client_with(None, world.transport(), world.directory / "learned", delay=0.001)) as (
+            http,
+            line,
+        ):
             for i in range(51):
                 await http.get(f"/{NAMES[i % 5]}")
             line.switch(False)

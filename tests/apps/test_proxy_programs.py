@@ -24,7 +24,7 @@ import typer
 from clikit import call
 from onoff import Chain
 from onoff.apps.cli.app import app
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
 from ports import free_port
 from proxykit import ONOFF, PlainOrigin, ProxyProcess
 

@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 from onoff.apps.terminal import amount
 
+from clientkit import client_with
 from clikit import call
 from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.apps.cli.showstatus import print_status, print_totals
 from onoff.client import playing
 from onoff.client.journal import Journal
-from onoff.client.playing import read_items
-from onoff.client.session import Pending, State
-from onoff.client.snapshot import Snapshot, snapshot
-from onoff.client.standing import Standing
-from onoff.client.stored import Totals
+from onoff.client.journalfile import Snapshot, Totals, snapshot
+from onoff.client.play import read_items
+from onoff.client.protocol import Pending, State
+from onoff.client.status import Standing
 from onoff.errors import (
     JOURNAL,
     NO_MESSAGE,
@@ -95,7 +95,7 @@ def web(tmp_path):
 @contextlib.asynccontextmanager
 async def client_of(chain, transport, journal, plans, **options):
     with Planner(chain, plans) as planner:
-        async with Client(chain, transport, journal, planner, delay=0.0, **options) as client:
+        async with client_with(chain, transport, journal, planner, delay=0.0, **options) as client:
             yield client
 
 
@@ -176,13 +176,13 @@ def test_a_pending_request_blocks_others_and_is_resumed_with_the_same_query(chai
 
 def test_the_last_message_is_had_again_without_a_server(chain, server, tmp_path):
     """Nobody answers at port 1. A pending request is not taken for a message, and no journal is made."""
-    nobody = Client(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", promise="past")
+    nobody = client_with(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", promise="past")
     with pytest.raises(JournalError, match="there is no journal"):
         nobody.again()
     assert not list(tmp_path.iterdir())
 
     async def ask():
-        async with Client(chain, OnoffTransport(server.url), tmp_path / "j", promise="past", delay=0.0) as client:
+        async with client_with(chain, OnoffTransport(server.url), tmp_path / "j", promise="past", delay=0.0) as client:
             with pytest.raises(JournalLocked):
                 client.again()
             return await client.get("sports")
@@ -240,14 +240,14 @@ def test_the_order_of_the_chain_need_not_be_that_of_the_server(server, tmp_path)
 
 def test_a_planner_of_another_chain_is_refused(chain, plans, tmp_path):
     with Planner(chain, plans) as planner, pytest.raises(ChainError, match="another chain"):
-        Client(Chain.symmetric(4, 0.5), OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner)
+        client_with(Chain.symmetric(4, 0.5), OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner)
 
 
 @pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1.0])
 def test_a_delay_that_is_none_is_refused(chain, chain_file, plans, tmp_path, delay):
     """With most of them queries would leave at once, and nothing would say so."""
     with Planner(chain, plans, background=False) as planner, pytest.raises(OnoffError, match="delay is"):
-        Client(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner, delay=delay)
+        client_with(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner, delay=delay)
     common = ["--chain", chain_file, "--server", "http://127.0.0.1:1", "--journal", tmp_path / "j", "--no-background"]
     assert onoff("get", "news", *common, "--delay", delay, check=False).returncode == 2
 

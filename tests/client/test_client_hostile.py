@@ -14,10 +14,9 @@ import time
 import pytest
 
 import onoff.client.journal
-from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, faulty
+from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with, faulty
 from hostilekit import ANY_FAULTS, OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch, watch_alike
 from onoff import Chain
-from onoff.client.client import Client
 from onoff.client.journal import Journal
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
@@ -246,7 +245,7 @@ def test_changed_urls_get_an_error_and_never_a_query(any_origin):
     assert world.outcome(lambda client: client.get("news")) == ("message",)
     urls = world.origin.urls(world.server)
     for changed in ({**urls, "news": world.server.url + "/other"}, dict(reversed(urls.items()))):
-        client = Client(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
+        client = client_with(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
         attempt(world, JournalError, client, "another list of sources")
 
 
@@ -295,7 +294,7 @@ def test_a_journal_with_any_damage_is_refused(world):
 def test_a_journal_of_another_chain_is_refused(world):
     pending_journal(world)
     other = Chain([[0.6, 0.1, 0.1, 0.1, 0.1]] * 5, NAMES)
-    client = Client(other, world.transport(), world.directory / "journal", Told(other, [SET]))
+    client = client_with(other, world.transport(), world.directory / "journal", Told(other, [SET]))
     attempt(world, JournalError, client, "another chain")
 
 
@@ -390,7 +389,7 @@ def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
 
     async def play():
         options = {"delay": 0.03, "attempts": 11, "backoff": 0.05, "first_ever": True}
-        client = Client(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
+        client = client_with(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
         async with client:
             bodies = [message.body async for message in client.play(items)]
             return bodies, client.journal.totals()

@@ -12,14 +12,13 @@ import json
 
 import pytest
 
-from clientkit import NAMES, OFF, ON, faulty, scene
+from clientkit import answer_of, NAMES, OFF, ON, faulty, scene
 from onoff import Chain, wire
 from onoff.client import journalfile
 from onoff.client.client import Client
-from onoff.client.grid import Grid
 from onoff.client.journal import Journal
-from onoff.client.session import begin, finish
-from onoff.client.stored import Stored
+from onoff.client.protocol import begin_both, finish
+from onoff.client.timing import Grid
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame
@@ -204,13 +203,13 @@ def written(path, requests):
     journal = Journal(path, WIDE.fingerprint, "catalogue", first_ever=True)
     sizes = []
     for request, following in requests:
-        state, pending = begin(journal.state, WIDE, request, following, True, None)
+        begun = begin_both(journal.state, WIDE, request, following, True, None)
         for act in (
-            lambda state=state, pending=pending: journal.begin(state, pending, 300.0),
+            lambda begun=begun: journal.begin(begun, 300.0),
             lambda: journal.finish(
                 finish(journal.state),
-                [Stored(journal.state.step, x, 200, x, b"%03d" % x * (1 + x % 7)) for x in range(300)],
-                1,
+                range(300),
+                answer_of([b"%03d" % x * (1 + x % 7) for x in range(300)]),
             ),
         ):
             act()

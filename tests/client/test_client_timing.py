@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from clientkit import scene
+from clientkit import client_with, scene
 from onoff import Chain, plan
-from onoff.client.client import DELAY, Client
-from onoff.client.grid import Grid
+from onoff.client.client import DELAY
+from onoff.client.timing import Grid
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.own import OnoffTransport
 from recordingserver import OnoffOrigin, RecordingServer
@@ -76,7 +76,7 @@ def delays(the_plan, directory, delay, dear_seconds):
             clients = {}
             for source in contexts:
                 transport = OnoffTransport(server.url)
-                client = Client(chain, transport, directory / str(source), planner, first_ever=True, delay=delay)
+                client = client_with(chain, transport, directory / str(source), planner, first_ever=True, delay=delay)
                 clients[source] = await stack.enter_async_context(client)
             for sample in range(SAMPLES + 1):
                 for source in random.sample(contexts, 2):

@@ -17,8 +17,8 @@ from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS,
 from onoff.client import held
 from onoff.client.client import Client
 from onoff.client.journal import Journal
+from onoff.client.journalfile import snapshot
 from onoff.client.message import member_of
-from onoff.client.snapshot import snapshot
 from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.server.received import parse_query

@@ -10,9 +10,8 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import connect
-from onoff.client.snapshot import snapshot
-from onoff.client.standing import standing
-from onoff.client.stored import StepRow
+from onoff.client.journalfile import StepRow, snapshot
+from onoff.client.status import standing
 from onoff.errors import ChainError, OnoffError, PlanError
 from onoff.plans.planner import Planner
 

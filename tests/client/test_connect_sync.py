@@ -13,7 +13,7 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import connect, connect_sync
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
 from onoff.errors import ChainError, NothingPending, NotOpen, PendingRequest, SourceError, Unavailable
 from recordingserver import Reply, reply
 

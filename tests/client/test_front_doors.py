@@ -9,8 +9,8 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
 from onoff import connect, connect_sync
-from onoff.client.grid import Grid
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
+from onoff.client.timing import Grid
 from onoff.errors import (
     NothingPending,
     NotOpen,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff.client import held
-from onoff.client.held import Entry, cache_size, kept
+from onoff.client.cache import Entry, cache_size, kept
 from onoff.client.journalfile import SCHEMA
 from onoff.client.message import member_of
 from onoff.client.transport import Content

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -15,12 +16,12 @@ from functools import partial
 
 import pytest
 
+from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journalfile
 from onoff.client.journal import Journal
-from onoff.client.session import State, begin, finish
-from onoff.client.snapshot import snapshot
-from onoff.client.stored import Stored
+from onoff.client.journalfile import Memory, Progress, message_lengths, snapshot
+from onoff.client.protocol import State, begin_both, finish
 from onoff.errors import JournalError, JournalLocked
 
 CHAIN = Chain.symmetric(3, 0.2)
@@ -31,12 +32,11 @@ def opened(path, chain=CHAIN.fingerprint, catalogue="catalogue", **options):
 
 
 def make_step(journal, request=1, body=b"hello"):
-    state, pending = begin(journal.state, CHAIN, request, None, True, None)
-    journal.begin(state, pending, cost=3.0)
-    step = journal.state.step
-    members = [Stored(step, x, 200, 7, body if x == request else b"other %d" % x) for x in pending.query]
-    journal.sending_again()
-    journal.finish(finish(journal.state), members, size=100)
+    begun = begin_both(journal.state, CHAIN, request, None, True, None)
+    journal.begin(begun, cost=3.0)
+    journal.count_sending()
+    bodies = [body if x == request else b"other %d" % x for x in begun.pending.query]
+    journal.finish(finish(journal.state), begun.pending.query, answer_of(bodies, size=100))
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def test_state_and_message_come_back(path):
     again = opened(path)
     assert not again.created
     assert again.state == before
-    assert again.latest() == Stored(1, 2, 200, 7, b"second")
+    step, member, body = again.latest()
+    assert (step.step, member.source, member.status, member.round, body) == (1, 2, 200, 7, b"second")
     steps = list(again.steps())
     assert [(s.step, s.request, s.query, s.private, s.plan) for s in steps] == [
         (0, 1, (0, 1, 2), True, "everything"),
@@ -69,9 +70,9 @@ def test_state_and_message_come_back(path):
 
 def test_a_drawn_query_is_on_disk_before_it_is_sent(path):
     journal = opened(path)
-    state, pending = begin(journal.state, CHAIN, 1, None, True, None)
-    journal.begin(state, pending, cost=3.0)
-    assert snapshot(path).state.pending == pending  # read by another connection, while it is open
+    begun = begin_both(journal.state, CHAIN, 1, None, True, None)
+    journal.begin(begun, cost=3.0)
+    assert snapshot(path).state.pending == begun.pending  # read by another connection, while it is open
     journal.close()
 
 
@@ -221,9 +222,9 @@ def test_a_read_only_disk_is_not_damage(path, monkeypatch):
     journal.close()
     monkeypatch.setattr(journalfile, "connect", journalfile.connect_to_read)
     journal = opened(path)
-    state, pending = begin(journal.state, CHAIN, 1, None, True, None)
-    told_to_keep_it(lambda: journal.begin(state, pending, cost=3.0), "readonly database")
-    told_to_keep_it(lambda: journal.note("a", "b"), "readonly database")
+    begun = begin_both(journal.state, CHAIN, 1, None, True, None)
+    told_to_keep_it(lambda: journal.begin(begun, cost=3.0), "readonly database")
+    told_to_keep_it(lambda: journal.remember(server="b"), "readonly database")
     assert journal.state.pending is None
     journal.close()
 
@@ -234,7 +235,7 @@ def test_a_database_that_another_program_has_locked_is_not_damage(path, monkeypa
     other.execute("BEGIN EXCLUSIVE")
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.01))
     journal = opened(path)
-    told_to_keep_it(lambda: journal.note("a", "b"), "locked")
+    told_to_keep_it(lambda: journal.remember(server="b"), "locked")
     journal.close()
     other.close()
 
@@ -289,8 +290,7 @@ def everything(path):
     """All that can be read of a journal, as a program would."""
     journal = opened(path)
     try:
-        notes = {key: journal.recall(key) for key in ("chain", "play")}
-        return journal.state, notes, list(journal.steps()), journal.totals((1.0, 2.0, 3.0)), journal.latest()
+        return journal.state, journal.memory, list(journal.steps()), journal.totals(), journal.latest()
     finally:
         journal.close()
 
@@ -301,8 +301,7 @@ def test_random_damage_is_never_a_traceback_nor_another_state(path, in_memory):
     journal = opened(path)
     for request in (1, 2, 0, 1, 2):
         make_step(journal, request)
-    journal.note("chain", json.dumps({"names": CHAIN.names, "matrix": CHAIN.P.tolist()}))
-    journal.note("play", json.dumps({"digest": "0" * 64, "first": 1, "file": "requests", "count": 4}))
+    journal.remember(chain=CHAIN.as_dict(), play=Progress("0" * 64, 1, "requests", 4))
     journal.close()
     whole, seen = everything(path), snapshot(path)
     content = path.read_bytes()
@@ -328,8 +327,8 @@ def test_random_damage_is_never_a_traceback_nor_another_state(path, in_memory):
             except JournalError:
                 outcomes["refused"] += 1
             else:
-                state, notes = (found.state, found.notes) if look is snapshot else found[:2]
-                assert (state, notes) == ((right.state, right.notes) if look is snapshot else right[:2])
+                state, memory = (found.state, found.memory) if look is snapshot else found[:2]
+                assert (state, memory) == ((right.state, right.memory) if look is snapshot else right[:2])
                 outcomes["taken"] += 1
     assert min(outcomes.values()) > 100
 
@@ -359,7 +358,7 @@ def test_a_process_killed_while_making_it_leaves_nothing_in_the_way(path):
 def test_the_log_of_a_journal_that_was_moved_away_is_not_taken_for_the_new_ones(path):
     code = (
         "import os, signal; from onoff.client.journal import Journal;"
-        f"journal = Journal({str(path)!r}, {CHAIN.fingerprint!r}, 'catalogue'); journal.note('a', 'b');"
+        f"journal = Journal({str(path)!r}, {CHAIN.fingerprint!r}, 'catalogue'); journal.remember(server='b');"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
@@ -367,7 +366,7 @@ def test_the_log_of_a_journal_that_was_moved_away_is_not_taken_for_the_new_ones(
     path.rename(path.parent / "elsewhere")
     journal = opened(path)
     assert journal.created
-    assert journal.recall("a") is None
+    assert journal.memory.server is None
     make_step(journal)
     journal.close()
     opened(path).close()
@@ -379,15 +378,16 @@ def test_a_full_disk_changes_nothing(path):
     before = journal.state
     pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
     journal._database.execute(f"PRAGMA max_page_count = {pages}")
-    state, pending = begin(journal.state, CHAIN, 1, None, True, None)
-    journal.begin(state, pending, cost=3.0)
-    big = Stored(journal.state.step, 1, 200, 7, b"x" * 100_000)
+    begun = begin_both(journal.state, CHAIN, 1, None, True, None)
+    journal.begin(begun, cost=3.0)
+    state = begun.state
     with pytest.raises(JournalError, match="full") as caught:
-        journal.finish(finish(journal.state), [big], size=1)
+        journal.finish(finish(journal.state), (1,), answer_of([b"x" * 100_000]))
     assert "keep it" in str(caught.value)
     assert "damaged" not in str(caught.value)
     assert journal.state == state
-    assert journal.latest().step == before.step - 1
+    assert journal.latest() is None  # a step is pending
+    assert before.step == state.step
     journal.close()
     again = opened(path)
     assert again.state == state
@@ -401,11 +401,39 @@ def test_it_cannot_be_made_where_nothing_can_be_written(tmp_path):
         snapshot(tmp_path / "journal")
 
 
-def test_a_note_is_kept_and_the_last_of_its_name_counts(path):
+def test_the_lengths_of_messages_are_those_of_the_newest_bodies(path):
     journal = opened(path)
-    assert journal.recall("play") is None
-    journal.note("play", json.dumps({"first": 3}))
-    journal.note("play", json.dumps({"first": 4}))
-    assert json.loads(journal.recall("play")) == {"first": 4}
-    assert snapshot(path).notes == {"play": '{"first": 4}'}
+    assert message_lengths(path) == {}
+    make_step(journal, request=1, body=b"hello")
+    make_step(journal, request=2, body=b"longer than that")
     journal.close()
+    assert message_lengths(path) == {0: 7, 1: 7, 2: 16}
+
+
+def test_what_is_remembered_comes_back(path):
+    journal = opened(path)
+    play = Progress("0" * 64, 3, "requests", 4)
+    assert journal.memory == Memory()
+    journal.remember(play=play, gap=True)
+    journal.remember(play=play._replace(first=4), learning=("a", "b"))
+    expected = Memory(play=play._replace(first=4), gap=True, learning=("a", "b"))
+    assert journal.memory == snapshot(path).memory == expected
+    journal.close()
+    again = opened(path)
+    assert again.memory == expected
+    again.close()
+
+
+def test_a_new_journal_is_on_disk_with_its_name(path, monkeypatch):
+    """Its directory is synced after the rename: without that a loss of power might take the journal away."""
+    actions = []
+    rename, fsync = os.rename, os.fsync
+
+    def synced(descriptor):
+        actions.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "rename", lambda *names: actions.append("rename") or rename(*names))
+    monkeypatch.setattr(os, "fsync", synced)
+    opened(path).close()
+    assert actions[actions.index("rename") :] == ["rename", "directory"]

@@ -11,13 +11,12 @@ import time
 
 import pytest
 
-import onoff.client.witness
-from clientkit import Told
-from onoff import Chain, Client, OnoffTransport
+import onoff.client.rollback
+from clientkit import Told, client_with, answer_of
+from onoff import Chain, OnoffTransport
 from onoff.client.journal import Journal
-from onoff.client.session import begin, finish
-from onoff.client.stored import Stored
-from onoff.client.witness import Witness
+from onoff.client.protocol import begin_both, finish
+from onoff.client.rollback import RollbackGuard
 from onoff.errors import JournalError, StaleStep
 from onoff.files import cache_directory
 from serverprocess import ServerProcess
@@ -38,10 +37,9 @@ def opened(path):
 def make_step(path, request=1):
     """One more step, by a process that ends in order."""
     journal = opened(path)
-    state, pending = begin(journal.state, CHAIN, request, None, True, None)
-    journal.begin(state, pending, cost=3.0)
-    members = [Stored(state.step, x, 200, 7, b"message") for x in pending.query]
-    journal.finish(finish(journal.state), members, 100)
+    begun = begin_both(journal.state, CHAIN, request, None, True, None)
+    journal.begin(begun, cost=3.0)
+    journal.finish(finish(journal.state), begun.pending.query, answer_of([b"message"] * 3, size=100))
     journal.close()
 
 
@@ -96,7 +94,7 @@ def test_a_query_that_was_only_drawn_counts_too(path, tmp_path):
     shutil.copy2(path, tmp_path / "old")
     shutil.copy2(path.with_name("journal.lock"), tmp_path / "old.lock")
     journal = opened(path)
-    journal.begin(*begin(journal.state, CHAIN, 1, None, True, None), cost=3.0)
+    journal.begin(begin_both(journal.state, CHAIN, 1, None, True, None), cost=3.0)
     journal.close()
     shutil.copy2(tmp_path / "old", path)
     shutil.copy2(tmp_path / "old.lock", path.with_name("journal.lock"))
@@ -119,9 +117,9 @@ def rebooted(path):
     """Only files survive, and whatever the log of the database holds is read from them."""
     code = (
         "import os, signal; from onoff import Chain; from onoff.client.journal import Journal;"
-        "from onoff.client.session import begin;"
+        "from onoff.client.protocol import begin;"
         f"chain = Chain.symmetric(3, 0.2); journal = Journal({str(path)!r}, chain.fingerprint, 'catalogue');"
-        "journal.begin(*begin(journal.state, chain, 1, None, True, None), cost=3.0);"
+        "journal.begin(begin_both(journal.state, chain, 1, None, True, None), cost=3.0);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
@@ -181,7 +179,7 @@ def test_a_journal_that_is_moved_with_its_lock_is_taken(path, tmp_path):
     assert steps_of(tmp_path / "renamed") == 3
 
 
-@pytest.mark.parametrize(("kind", "call"), [(Journal, "_seal"), (Witness, "tell")])
+@pytest.mark.parametrize(("kind", "call"), [(RollbackGuard, "seal")])
 def test_killed_between_the_commit_and_what_is_written_beside_it(path, monkeypatch, kind, call):
     make_step(path)
 
@@ -195,7 +193,7 @@ def test_killed_between_the_commit_and_what_is_written_beside_it(path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(kind, call, killed)
         with pytest.raises(KilledError):
-            journal.begin(*begin(journal.state, CHAIN, 1, None, True, None), cost=3.0)
+            journal.begin(begin_both(journal.state, CHAIN, 1, None, True, None), cost=3.0)
     journal.close()
     again = opened(path)
     assert again.state.pending is not None
@@ -234,7 +232,7 @@ def test_a_full_cache_is_no_reason_to_stop(path, monkeypatch):
         def __getattr__(self, name):
             return full if name == "pwrite" else getattr(os, name)
 
-    monkeypatch.setattr(onoff.client.witness, "os", FullOs())
+    monkeypatch.setattr(onoff.client.rollback, "os", FullOs())
     make_step(path)
     make_step(path)
     assert steps_of(path) == 3
@@ -256,7 +254,7 @@ def test_our_server_refuses_a_journal_that_was_restored_with_its_lock_and_its_wi
 
     async def ask(wanted, drawn):
         options = {"delay": 0.0, "first_ever": True}
-        async with Client(chain, OnoffTransport(server.url), path, Told(chain, [drawn]), **options) as client:
+        async with client_with(chain, OnoffTransport(server.url), path, Told(chain, [drawn]), **options) as client:
             if client.journal.state.step == 0:
                 await client.get("news")
             await client.get(wanted, "news", False)

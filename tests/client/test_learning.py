@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import onoff
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from clikit import call
 from onoff import Chain, connect, connect_sync, follows
+from onoff.client.journalfile import snapshot
 from onoff.client.learning import Learned
-from onoff.client.snapshot import snapshot
 from onoff.errors import JournalError, LogError, OnoffError
 from onoff.logs.quality import estimate
 from onoff.model.misfit import FEW
@@ -143,14 +143,14 @@ def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_on
         with pytest.raises(JournalError, match="was made while learning"), learning(world, chain=chain, learn=False):
             pass
     path = world.directory / "learned"
-    raw = onoff.Client(uniform, world.transport(), path, promise="past")
+    raw = client_with(uniform, world.transport(), path, promise="past")
     with pytest.raises(JournalError, match="was made while learning"):
         asyncio.run(raw.__aenter__())
 
     async def use_then_learn():
-        async with onoff.Client(uniform, world.transport(), world.directory / "usual", promise="past") as client:
+        async with client_with(uniform, world.transport(), world.directory / "usual", promise="past") as client:
             await client.get("news")
-        async with onoff.Client(None, world.transport(), world.directory / "usual"):
+        async with client_with(None, world.transport(), world.directory / "usual"):
             pass
 
     with pytest.raises(JournalError, match="was made with a chain"):

@@ -14,13 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clientkit import CHAIN, NAMES, OFF, ON, scene
+from clientkit import CHAIN, NAMES, OFF, ON, client_with, scene
 from onoff import Chain, plan
-from onoff.client.client import Client
 from onoff.client.journal import Journal
+from onoff.client.journalfile import numbers_text
 from onoff.client.laws import plan_digest, step_digest
-from onoff.client.session import Pending
-from onoff.client.stored import numbers_text
+from onoff.client.protocol import Pending
 from onoff.everyday import Everyday
 from onoff.plans.race import race_plan
 from oracles import random_chain
@@ -76,7 +75,7 @@ def rows_after(world, planner, **options):
 
     async def run():
         transport, path = world.transport(), world.directory / "journal"
-        async with Client(CHAIN, transport, path, planner, delay=0.001, **options) as client:
+        async with client_with(CHAIN, transport, path, planner, delay=0.001, **options) as client:
             async for _ in client.play(ITEMS):
                 pass
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, faulty
+from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, client_with, faulty
 from hostilekit import ANY_FAULTS
-from onoff import Client, HttpTransport
+from onoff import HttpTransport
 from onoff.client.transport import connection
 from onoff.errors import OnoffError, SourceError, Unavailable
 from ports import free_port
@@ -43,7 +43,7 @@ class Servers:
         """What a caller sees; nothing that tells what was wanted."""
 
         async def run():
-            async with Client(
+            async with client_with(
                 CHAIN, self.transport(**options), self.directory / journal, Told(CHAIN, sets),
                 delay=0.001, attempts=attempts, backoff=0.01, first_ever=True,
             ) as client:  # fmt: skip

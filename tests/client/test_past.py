@@ -13,8 +13,7 @@ import pytest
 
 from everydaykit import Seen, drawn, exactly
 from onoff import Chain
-from onoff.client import past
-from onoff.client.session import State, finish
+from onoff.client.protocol import State, begin_past, finish, is_full
 from onoff.errors import ContextError, PendingRequest, PlanError
 from onoff.everyday import Everyday
 from onoff.plans.lengths import Weighing
@@ -41,7 +40,7 @@ WORLDS = {
 class Machine:
     """All streams that the state machine can make, with their probabilities."""
 
-    def __init__(self, chain, sensitive=(), begin=past.begin):
+    def __init__(self, chain, sensitive=(), begin=begin_past):
         self.start, self.begin = Everyday.start(chain, sensitive), begin
         self.P = [exactly(row) for row in chain.P.tolist()]
         self.prepare = cache(Everyday.prepare)
@@ -58,7 +57,7 @@ class Machine:
         for t, private in enumerate(statuses):
             after, found = {}, []
             for queries, (rows, readers) in now.items():
-                step = None if past.is_full(rows, private) else self.prepared(rows, queries)
+                step = None if is_full(rows, private) else self.prepared(rows, queries)
                 laws = {}
                 for (hidden, x, state), p in readers.items():
                     known = (*hidden, x if private or x in self.start.sensitive else None)
@@ -156,7 +155,7 @@ def test_weights_that_follow_from_the_queries_tell_nothing(name):
 
 def forgets_to_move(state, start, rows, request, private, step, randbelow):
     """A client that stays in its context after an OFF step."""
-    made = past.begin(state, start, rows, request, private, step, randbelow)
+    made = begin_past(state, start, rows, request, private, step, randbelow)
     if private or rows is None:
         return made
     stays = state.context if state.context < len(made.rows.rows) else made.state.context
@@ -165,7 +164,7 @@ def forgets_to_move(state, start, rows, request, private, step, randbelow):
 
 def forgets_sensitive(state, start, rows, request, private, step, randbelow):
     """A client that does not join the context of a sensitive request."""
-    made = past.begin(state, start, rows, request, private, step, randbelow)
+    made = begin_past(state, start, rows, request, private, step, randbelow)
     if private or rows is None or request not in start.sensitive:
         return made
     to = made.rows.place[state.context]
@@ -174,7 +173,7 @@ def forgets_sensitive(state, start, rows, request, private, step, randbelow):
 
 def restores_rows(state, start, rows, request, private, step, randbelow):
     """A client whose rows after an OFF step are again those after the ON step, and its context, too."""
-    made = past.begin(state, start, rows, request, private, step, randbelow)
+    made = begin_past(state, start, rows, request, private, step, randbelow)
     if private or rows is None:
         return made
     return replace(made, state=replace(made.state, context=state.context), rows=start)
@@ -186,7 +185,7 @@ def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
     told = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Everyday, "same", lambda *_: True)
-        for begin in (past.begin, mistake):
+        for begin in (begin_past, mistake):
             machine = Machine(chain, (1,), begin)
             try:
                 told.append(checked(machine, [(ON, OFF, OFF, OFF)])[0])
@@ -200,8 +199,8 @@ def made(chain, items, sensitive=(), state=SETTLED):
     """The steps of a stream with chance draws."""
     start, rows = Everyday.start(chain, sensitive), None
     for request, private in items:
-        step = None if past.is_full(rows, private) else rows.prepare()
-        begun = past.begin(state, start, rows, request, private, step)
+        step = None if is_full(rows, private) else rows.prepare()
+        begun = begin_past(state, start, rows, request, private, step)
         yield begun
         state, rows = finish(begun.state), begun.rows
 
@@ -236,28 +235,28 @@ def test_the_state_survives_its_dictionary():
 
 def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
     start = Everyday.start(ENDS)
-    first = past.begin(SETTLED, start, None, 1, ON, None)
+    first = begin_past(SETTLED, start, None, 1, ON, None)
     with pytest.raises(PendingRequest, match="still pending"):
-        past.begin(first.state, start, first.rows, 1, ON, None)
+        begin_past(first.state, start, first.rows, 1, ON, None)
     state, step = finish(first.state), first.rows.prepare()
     with pytest.raises(ContextError, match="impossible"):
-        past.begin(state, start, first.rows, 1, OFF, step, randbelow=None)
+        begin_past(state, start, first.rows, 1, OFF, step, randbelow=None)
     with pytest.raises(ContextError, match="there is no source 9"):
-        past.begin(state, start, first.rows, 9, OFF, step, randbelow=None)
+        begin_past(state, start, first.rows, 9, OFF, step, randbelow=None)
     with pytest.raises(PlanError, match="prepared for the present rows"):
-        past.begin(state, start, first.rows, 0, OFF, None, randbelow=None)
-    second = past.begin(state, start, first.rows, 2, OFF, step)
+        begin_past(state, start, first.rows, 0, OFF, None, randbelow=None)
+    second = begin_past(state, start, first.rows, 2, OFF, step)
     with pytest.raises(PlanError, match="prepared for the present rows"):  # a step of rows that have moved on
-        past.begin(finish(second.state), start, second.rows, 0, OFF, step, randbelow=None)
+        begin_past(finish(second.state), start, second.rows, 0, OFF, step, randbelow=None)
 
 
 def test_a_source_that_no_other_leads_to_is_refused_by_name():
     chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], ["a", "b", "island"])
     for status in (ON, OFF):
         start = Everyday.start(chain)
-        first = past.begin(SETTLED, start, None, 0, ON, None)
+        first = begin_past(SETTLED, start, None, 0, ON, None)
         with pytest.raises(ContextError, match="impossible to ask for 'island'"):
-            past.begin(finish(first.state), start, first.rows, 2, status, first.rows.prepare(), randbelow=None)
+            begin_past(finish(first.state), start, first.rows, 2, status, first.rows.prepare(), randbelow=None)
 
 
 def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context_allows_it():
@@ -271,8 +270,8 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
     else:
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
-        past.begin(state, Everyday.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
+        begin_past(state, Everyday.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
 
 
 def test_secrets_of_this_promise_come_from_the_operating_system():
-    assert inspect.signature(past.begin).parameters["randbelow"].default is secrets.randbelow
+    assert inspect.signature(begin_past).parameters["randbelow"].default is secrets.randbelow

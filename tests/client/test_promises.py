@@ -20,14 +20,13 @@ from clientkit import BODIES, NAMES, OFF, ON, scene
 from clikit import call
 from onoff import Chain, connect
 from onoff.client import ahead, past, record
-from onoff.client.ahead import Ahead
 from onoff.client.client import GAP
-from onoff.client.grid import Grid
+from onoff.client.connect import Settings
 from onoff.client.journal import Journal
-from onoff.client.session import finish
-from onoff.client.settings import Settings
-from onoff.client.snapshot import snapshot
-from onoff.client.stored import Stored
+from onoff.client.journalfile import Stored, snapshot
+from onoff.client.promises import Ahead
+from onoff.client.protocol import finish
+from onoff.client.timing import Grid
 from onoff.errors import (
     JOURNAL,
     USAGE,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import onoff
 from onoff import Chain, Client, plan
-from onoff.client.session import State, begin, finish, next_lag
+from onoff.client.protocol import State, begin, finish, next_lag
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.everyday import Step
 from onoff.plans.race import RacePlan
@@ -41,12 +41,14 @@ def plans(chain):
 
 def step(state, chain, request, following, private, plans=None):
     lag = next_lag(state, following, private)
-    state, pending = begin(state, chain, request, following, private, plans[lag] if lag else None)
+    begun = begin_both(state, chain, request, following, private, plans[lag] if lag else None)
+    state, pending = begun.state, begun.pending
     return finish(state), pending
 
 
 def test_the_first_request_is_made_on_and_asks_for_everything(chain):
-    state, pending = begin(FIRST, chain, 2, 1, False, None)
+    begun = begin_both(FIRST, chain, 2, 1, False, None)
+    state, pending = begun.state, begun.pending
     assert pending.query == (0, 1, 2, 3)
     assert pending.private
     assert not pending.asked_private
@@ -89,16 +91,16 @@ def test_an_announced_request_binds_after_an_off_query_only(chain, plans):
     state, _ = step(FIRST, chain, 2, 3, True)
     state, _ = step(state, chain, 0, 1, False, plans)  # announced 3 while ON: not binding
     with pytest.raises(Announced, match="'1' was announced") as caught:
-        begin(state, chain, 2, 0, True, None)
+        begin_both(state, chain, 2, 0, True, None)
     assert caught.value.announced == 1
     state, _ = step(state, chain, 1, 2, True)
     step(state, chain, 3, 2, True)
 
 
 def test_while_a_request_is_pending_another_is_an_error(chain):
-    state, _ = begin(FIRST, chain, 2, 1, True, None)
+    state = begin_both(FIRST, chain, 2, 1, True, None).state
     with pytest.raises(PendingRequest, match="step 0, for '2', is still pending"):
-        begin(state, chain, 1, 1, True, None)
+        begin_both(state, chain, 1, 1, True, None)
     with pytest.raises(NothingPending, match="nothing is pending"):
         finish(FIRST)
 
@@ -107,22 +109,22 @@ def test_impossible_requests_and_missing_plans_are_errors():
     ring = Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]], ["a", "b", "c"])
     state, _ = step(FIRST, ring, 0, 1, True)
     with pytest.raises(ContextError, match="'c' right after 'a'"):
-        begin(state, ring, 2, 0, True, None)
+        begin_both(state, ring, 2, 0, True, None)
     with pytest.raises(ContextError, match="'b' right after 'b'"):
-        begin(state, ring, 1, 1, False, plan(ring, 1))
+        begin_both(state, ring, 1, 1, False, plan(ring, 1))
     for private in (True, False):  # what is said of the next request is checked while ON, too
         with pytest.raises(ContextError, match="'a' right after 'b'"):
-            begin(state, ring, 1, 0, private, plan(ring, 1))
+            begin_both(state, ring, 1, 0, private, plan(ring, 1))
         with pytest.raises(ContextError, match="'b' right after 'c'"):
-            begin(FIRST, ring, 2, 1, private, None)
+            begin_both(FIRST, ring, 2, 1, private, None)
     with pytest.raises(ContextError, match="no source 7"):
-        begin(state, ring, 7, 1, True, None)
+        begin_both(state, ring, 7, 1, True, None)
     with pytest.raises(PlanError, match="lag 1 or less"):
-        begin(state, ring, 1, 2, False, None)
+        begin_both(state, ring, 1, 2, False, None)
     with pytest.raises(PlanError, match="lag 1 or less"):
-        begin(state, ring, 1, 2, False, plan(Chain.symmetric(3, 0.5), 1))
+        begin_both(state, ring, 1, 2, False, plan(Chain.symmetric(3, 0.5), 1))
     with pytest.raises(PlanError, match="smaller lag"):
-        begin(state, ring, 1, 2, False, plan(ring, 2))
+        begin_both(state, ring, 1, 2, False, plan(ring, 2))
 
 
 @settings(max_examples=examples(40))
@@ -134,7 +136,7 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
     for t, private in enumerate(statuses):
         lag = next_lag(state, requests[t + 1], private)
         randbelow = random.Random(seed + t).randrange
-        state, pending = begin(
+        state, pending = begin_both(
             state, chain, requests[t], requests[t + 1], private, made(lag) if lag else None, randbelow
         )
         assert State.from_dict(state.as_dict()) == state

@@ -8,8 +8,8 @@ import pytest
 
 from clientkit import CHAIN, NAMES, ON, scene
 from clikit import call
-from onoff.client.snapshot import snapshot
-from onoff.client.traffic import change_chances
+from onoff.client.journalfile import snapshot
+from onoff.client.status import change_chances
 from onoff.wire import FRAME_OVERHEAD, UNCHANGED_LENGTH
 
 WHOLE = 64 + FRAME_OVERHEAD

@@ -12,8 +12,7 @@ import pytest
 
 from clikit import call
 from onoff import HttpTransport
-from onoff.client.urls import asking, find_urls, lists
-from onoff.client.urls.lists import plain_name
+from onoff.client.feeds import asking, find_urls, lists, plain_name
 from onoff.errors import CatalogueError
 from recordingserver import RecordingServer, Reply, reply
 

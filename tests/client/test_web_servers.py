@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from clientkit import CHAIN, NAMES, OFF, ON, Told
-from onoff import Client, HttpTransport
+from clientkit import CHAIN, NAMES, OFF, ON, Told, client_with
+from onoff import HttpTransport
 from webservers import needs_nginx, nginx, plain_server
 
 SET = (0, 1, 3, 4)
@@ -33,7 +33,7 @@ def stream(servers, files, journal, wanted):
     async def run():
         transport = HttpTransport(urls)
         options = {"delay": 0.001, "first_ever": True}
-        async with Client(CHAIN, transport, journal, Told(CHAIN, [SET, SET, SET]), **options) as client:
+        async with client_with(CHAIN, transport, journal, Told(CHAIN, [SET, SET, SET]), **options) as client:
             got = [await client.get(wanted[0], private=ON)]
             got.append(await client.get(wanted[1], wanted[2], OFF))
             write(files, CHANGED, "something new about the weather", LONG_AGO + 1000)

@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from onoff.client.measuring import Measured, Source
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
 from onoff.apps.costs import read_lengths as read_lengths_of
 from onoff.apps.proxy.line import Line
-from onoff.client.measuring import Measured, Source
-from onoff.client.playing import read_items
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
+from onoff.client.play import read_items
 from onoff.plans.lengths import read_lengths
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript

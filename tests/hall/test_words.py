@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from clikit import call
 from onoff import Chain, plan
 from onoff.client.journal import Journal
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
 from onoff.client.transport.own import OnoffTransport
 from onoff.errors import REFUSED, UNREACHABLE, CatalogueError, RefusedByServer
 from onoff.foreign import plain, plain_text, refusal

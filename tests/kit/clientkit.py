@@ -15,7 +15,9 @@ from types import SimpleNamespace
 
 from onoff import Chain
 from onoff.client.client import Client
+from onoff.client.connect import connect
 from onoff.client.message import Message
+from onoff.client.transport import Answer, Content
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import OnoffError, SourceError
@@ -43,7 +45,7 @@ class Told:
     scheme, name, lag, cost, law = "told", "told, lag 1", 1, 2.0, None
 
     def __init__(self, chain: Chain, sets: Sequence[tuple[int, ...]]) -> None:
-        self.chain, self.sets, self.store = chain, iter(sets), SimpleNamespace(chain=chain, lengths=None)
+        self.chain, self.sets, self.store = chain, iter(sets), SimpleNamespace(chain=chain)
 
     def best(self, lag: int) -> Told:  # noqa: ARG002
         return self
@@ -55,6 +57,18 @@ class Told:
         query = next(self.sets)
         assert request in query
         return query
+
+
+def client_with(chain, transport, journal, planner=None, **options) -> Client:
+    """A client with a transport of the test's own. A new journal is for the promise "both" if there is a planner."""
+    if planner is not None and not Path(journal).exists():
+        options = {"promise": "both", **options}
+    return connect(chain, learn=chain is None, transport=transport, journal=journal, plans=planner, **options)
+
+
+def answer_of(bodies, size: int = 1, number: int = 7) -> Answer:
+    """A whole answer with these bodies, each of round `number`."""
+    return Answer(tuple(Content(200, body, number, size=len(body)) for body in bodies), size)
 
 
 class World:
@@ -77,7 +91,7 @@ class World:
 
     def client(self, sets: Sequence[tuple[int, ...]] = (), journal: str = "journal", **options: object) -> Client:
         settings = {"delay": 0.001, "attempts": 3, "backoff": 0.01, "first_ever": True, **options}
-        return Client(CHAIN, self.transport(), self.directory / journal, Told(CHAIN, sets), **settings)
+        return client_with(CHAIN, self.transport(), self.directory / journal, Told(CHAIN, sets), **settings)
 
     def play(
         self, items: Sequence[tuple[str, bool]], sets: Sequence[tuple[int, ...]] = (), **options: object

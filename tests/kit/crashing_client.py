@@ -33,10 +33,11 @@ import onoff.apps.terminal
 
 import onoff.client.journal
 import onoff.client.journalfile
-import onoff.client.record
-import onoff.client.witness
+import onoff.client.laws
+import onoff.client.rollback
+import onoff.files
 from onoff.apps.cli.main import main as command_line
-from onoff.client.client import Client
+from onoff.client.connect import connect
 from onoff.client.message import Message
 from onoff.client.transport.own import OnoffTransport
 from onoff.client.transport.web import HttpTransport
@@ -103,10 +104,25 @@ class WatchedOs:
         return watched
 
 
+def watched_files(function):
+    """A function of `onoff.files` whose calls of the system are actions."""
+
+    def watched(*arguments):
+        onoff.files.os = WatchedOs()
+        try:
+            return function(*arguments)
+        finally:
+            onoff.files.os = os
+
+    return watched
+
+
 def watch() -> None:
     """Put the watchers in place."""
-    onoff.client.journal.os = onoff.client.witness.os = onoff.client.record.os = WatchedOs()
-    onoff.client.journalfile.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": connect})
+    onoff.client.journal.os = onoff.client.rollback.os = WatchedOs()
+    onoff.client.journal.sync_directory = watched_files(onoff.files.sync_directory)
+    onoff.client.laws.append_line = watched_files(onoff.files.append_line)
+    onoff.client.journalfile.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": watched_database})
     stream, backend = network.AnyIOStream, network.AnyIOBackend
     read, write, open_tcp = stream.read, stream.write, backend.connect_tcp
     sent = [False]
@@ -135,7 +151,7 @@ def watch() -> None:
     Planner._compute = lambda self, lag: compute(self, lag) if background.allowed else None
 
 
-def connect(path, **options):
+def watched_database(path, **options):
     about_to("open database")
     return sqlite3.connect(path, factory=WatchedConnection, **options)
 
@@ -147,7 +163,7 @@ class Pairs:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self.store = SimpleNamespace(chain=chain, lengths=None)  # it is its own planner, too
+        self.store = SimpleNamespace(chain=chain)  # it is its own planner, too
 
     def best(self, lag: int) -> Pairs:  # noqa: ARG002
         return self
@@ -177,8 +193,9 @@ async def play(order) -> None:
         line = {"step": message.step, "source": message.source, "body": message.body.decode()}
         os.write(received, (json.dumps(line) + "\n").encode())
 
-    options = {"delay": 0.001, "attempts": 3, "backoff": 0.01, **kept}
-    async with Client(chain, transport, order["journal"], planner, **options) as client:
+    promise = None if planner is None or Path(order["journal"]).exists() else "both"
+    options = {"delay": 0.001, "attempts": 3, "backoff": 0.01, "promise": promise, **kept}
+    async with connect(chain, transport=transport, journal=order["journal"], plans=planner, **options) as client:
         with contextlib.suppress(NothingPending):  # before the first step
             deliver(await client.resume(last=True))
         for source, following, private in order["items"][client.journal.state.step :]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from clikit import call
 from onoff import Chain, OnoffError, follows, plan
 from onoff.client.journal import Journal
-from onoff.client.session import begin, finish
+from onoff.client.protocol import begin, finish
 from onoff.logs import following
 from onoff.logs.following import bet
 from onoff.logs.predictors import Piece, predictors

@@ -23,7 +23,7 @@ import pytest
 
 import proxyforge
 from onoff import Chain
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
 from onoff.logs.journals import noted
 from ports import free_port
 from recordingserver import RecordingServer, reply

@@ -26,7 +26,6 @@ from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
 from onoff.plans.plan import plan
-from onoff.plans.table import TablePlan
 from onoff.schemes import AUTO, SCHEMES, listed
 from onoff.types import Bar, Floats, Mask, is_number, quiet
 
@@ -224,7 +223,7 @@ def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 def _planned(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float) -> _Answer:
     """The cost of a plan."""
     made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
-    expected = members(made.law) if isinstance(made, TablePlan) else None
+    expected = members(made.law) if made.kind == "table" else None
     return _Answer({"scheme": made.scheme, "messages": made.cost, "lower_bound": made.lower_bound}, expected)
 
 
@@ -318,9 +317,9 @@ def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
     from onoff.logs.journals import is_journal
 
     if is_journal(file):
-        from onoff.client.traffic import message_lengths
+        from onoff.client.journalfile import message_lengths
 
-        found = message_lengths(file)
+        found = {chain.names[source]: size for source, size in message_lengths(file).items() if source < chain.n}
     else:
         found = read_json(file)
     if not isinstance(found, dict):

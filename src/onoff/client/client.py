@@ -1,10 +1,10 @@
-"""The client: what a caller asks for, through the session, the journal and a transport, in that order.
+"""The client: what a caller asks for, through the protocol, the journal and a transport, in that order.
 
-ready (public things) -> draw and on disk (promise, journal) -> at a point of the grid -> on the wire (transport)
+ready (public things) -> draw and on disk (promise, journal) -> at a point of the clock -> on the wire (transport)
 -> checked -> the whole answer and the end of the step on disk -> the next step prepared -> the caller
 
-From the last byte of an answer to the end of its step everything is done for all members alike. Only then is it looked
-at which one was wanted, and what follows leaves on the grid.
+From the last byte of an answer to the end of its step all members of the answer are treated alike. Only then does the
+client look up which one was wanted, and what follows leaves at a point of the clock.
 """
 
 from __future__ import annotations
@@ -12,140 +12,79 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from onoff.client import session
-from onoff.client.checking import (
-    check_flags,
-    check_item,
-    check_parts,
-    check_request,
-    check_seconds,
-    iterated,
-    nothing_pending,
-    places_on_wire,
-)
-from onoff.client.grid import Grid, now
-from onoff.client.held import CACHE, cache_size
+from onoff.client import protocol
 from onoff.client.journal import Journal
-from onoff.client.learning import LEAVE, Learned, Learning, check_learning, learned, unknown_habits
-from onoff.client.message import Message, delivered, member_of, message_of
-from onoff.client.promises import Both, Drawing, Past, checked_promise
-from onoff.client.session import Pending
-from onoff.client.snapshot import has_pending
-from onoff.client.stored import StepRow
+from onoff.client.journalfile import Step, has_pending
+from onoff.client.learning import Learned, Learning, check_learning, learned, unknown_habits
+from onoff.client.message import Message, delivered, message_of
+from onoff.client.promises import Both, Drawing, Past
+from onoff.client.protocol import Pending
+from onoff.client.timing import SendClock, now
 from onoff.client.transport import Answer, Transport
+from onoff.client.transport.own import OnoffTransport
+from onoff.client.transport.web import HttpTransport
 from onoff.errors import (
     ChainError,
     JournalError,
+    NothingPending,
     NotOpen,
     OnoffError,
     PendingRequest,
-    PlanError,
     StaleStep,
     TransportError,
     Unavailable,
 )
-from onoff.files import path_of
+from onoff.foreign import plain
 from onoff.model.chain import Chain, checked_chain
-from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
-from onoff.types import RandBelow, is_whole
+from onoff.types import is_flag
 
 if TYPE_CHECKING:
-    from onoff.client.settings import Settings
+    from onoff.client.connect import Settings
 
 Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
-GAP = "gap"  # the journal's note that a request may be left out: a proxy makes it, and takes it back at an orderly end
 OPEN = "the client is not open: use it in `async with connect(...) as client`"
-DELAY = 0.05  # seconds between two points of the grid: longer than any draw and its commit
+DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
 
 
 class Client:
-    """Fetches the latest message of one of the sources of a chain. Use as `async with Client(...) as client`.
+    """Fetches the latest message of one of the sources of a chain. `onoff.connect` makes one from `Settings`.
 
-    A query is sent at most `attempts` times, always with the same bytes. The pauses in between double, beginning with
-    `backoff` seconds. Everything leaves at points of a grid in time that are `delay` seconds apart. The grid starts
-    where the step before ended, or when the client was opened. A call counts as made at the next point. Its query
-    leaves at a later point, once it is drawn. The connection is closed at a point as well.
-
-    The journal decides which promise is kept. A new one is made for `promise` and the `sensitive` sources. Without a
-    promise it is made for "both" if there is a planner, which that needs, and else for "past". With `record` the laws
-    of OFF steps of "past" are noted in a file for auditors. `ahead` says whether the next one is prepared while an
-    answer is on its way.
-
-    With `weighing` the laws of "past" are cheap in bytes rather than in messages.
-
-    Members of answers, wanted or not, are held on disk in at most `cache` bytes (0 switches that off). A query asks for
-    what is held only if it is newer.
-
-    `connect` makes one from files and addresses, and says which errors a caller must be ready for. A planner may
-    be given as a function that makes it, which is called when the client is opened. `settings` are what the journal is
-    to remember. With `ends_planner` the planner is closed with the client.
-
-    Without a chain it learns (`onoff.client.learning`): every request asks for everything, and the journal notes it.
+    A query is sent at most `attempts` times, always with the same bytes. Everything leaves at points of a clock that
+    are `delay` seconds apart. The clock starts where the step before ended, or when the client was opened. A call
+    counts as made at the next point. Its query leaves at a later point, once it is drawn. The connection is closed at a
+    point as well.
 
     Several tasks may ask at once. Their requests are made one after the other, in the order of the calls. If one of
     them stays pending, those behind it get a `PendingRequest`, and nothing is drawn for them. If the client is closed
     meanwhile, the request that is under way stays pending, and those behind it are turned away.
-
-    With `first_ever` a new journal is the first of this reader at these sources, ever: then its first request counts as
-    ON already. Otherwise the second does, since the first may repeat a request whose query went out before.
     """
 
-    def __init__(
-        self,
-        chain: Chain | None,
-        transport: Transport,
-        journal: str | Path,
-        planner: Planner | Callable[[], Planner] | None = None,
-        *,
-        delay: float = DELAY,
-        attempts: int = 5,
-        backoff: float = 0.2,
-        first_ever: bool = False,
-        promise: str | None = None,
-        sensitive: Sequence[int | str] = (),
-        record: str | Path | None = None,
-        ahead: bool = True,
-        cache: int = CACHE,
-        weighing: Weighing | None = None,
-        randbelow: RandBelow = secrets.randbelow,
-        settings: Settings | None = None,
-        ends_planner: bool = False,
-    ) -> None:
-        if chain is not None:
-            checked_chain(chain)
-        check_parts(transport, planner, weighing)
-        if planner is not None and not callable(planner) and planner.store.chain != chain:
-            raise ChainError("the planner is for another chain than the client")
-        check_seconds(delay=delay, backoff=backoff)
-        check_flags(first_ever=first_ever, ahead=ahead, ends_planner=ends_planner)
-        if not is_whole(attempts, 1):
-            raise OnoffError(f"attempts is {attempts!r}: a whole number from 1 on is needed")
-        self._chain, self.learns, self.transport = chain, chain is None, transport
-        self.planner = None if callable(planner) else planner
-        self._make_planner = planner if callable(planner) else None
-        if chain is None and (promise == "both" or sensitive or planner is not None):
-            raise OnoffError(LEAVE)
-        self._promise, self._sensitive = (None, ()) if chain is None else checked_promise(chain, promise, sensitive)
-        if self._promise is None and (planner is None or self._sensitive):
-            self._promise = "past"
-        self._record, self._ahead = None if record is None else path_of(record, "the record"), ahead
-        self.delay, self.attempts, self.backoff = delay, attempts, backoff
-        self.path, self._first_ever, self._randbelow = path_of(journal, "the journal"), first_ever, randbelow
-        self._cache, self._weighing = cache_size(cache), weighing
-        self._settings, self._ends_planner = settings, ends_planner
+    def __init__(self, settings: Settings) -> None:
+        """The settings are complete: see `Settings.completed`."""
+        self._settings, self.delay, self.learns = settings, settings.delay, settings.learn
+        assert isinstance(settings.journal, Path)
+        self.path = settings.journal
+        self._chain: Chain | None = None if settings.chain is None else checked_chain(settings.chain)
+        self.transport = settings.transport or _transport(settings)
+        self.planner: Planner | None = None
+        if settings.promise == "both" and not isinstance(settings.plans, str | PathLike | None):
+            self.planner = settings.plans
+            if self.planner.store.chain != self._chain:
+                raise ChainError("the planner is for another chain than the client")
+        self._ends_planner = self.planner is None and not settings.lasting
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
-        self._gap = False  # whether a request before the next one may be left out
-        self._grid = Grid()
+        self._gap = False  # whether a request before the next one may have been lost
+        self._clock = SendClock()
         self._turn = asyncio.Lock()  # first come, first served
         self._asking: asyncio.Task[object] | None = None  # whose turn it is
         self._stage = "new"  # then "open", then "closed"
@@ -155,9 +94,10 @@ class Client:
         if self._stage != "new":
             raise NotOpen("a client is opened once: make another one")
         self._stage = "closed"
+        settings = self._settings
         try:
-            if self._make_planner is not None:
-                self.planner = self._make_planner()
+            if settings.promise == "both" and isinstance(settings.plans, str | PathLike | None):
+                self.planner = Planner(self.chain, settings.plans, background=settings.background)
             try:
                 await self._retried(self.transport.connect)
             except TransportError as error:
@@ -166,21 +106,21 @@ class Client:
                 raise
             if self._chain is None:
                 self._chain = unknown_habits(self.transport.names)
-            self._on_wire = places_on_wire(self.chain, self.transport.names)
+            self._on_wire = _places_on_wire(self.chain, self.transport.names)
+            assert isinstance(settings.cache, int)
             self._opened = Journal(
-                self.path, self.chain.fingerprint, self.transport.fingerprint, self._first_ever,
-                promise=self._promise, sensitive=self._sensitive, cache=self._cache,
+                self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
+                promise=settings.promise, sensitive=settings.sensitive, cache=settings.cache,  # type: ignore[arg-type]
             )  # fmt: skip
             check_learning(self._opened, self.learns, self.chain.names)
-            self._gap = self._opened.recall(GAP) == "yes"
-            self._drawing = self._kept_promise(self._opened)
-            if self._settings is not None:
-                self._settings.note(self._opened)
+            self._gap = self._opened.memory.gap
+            self._drawing = self._promise(self._opened)
+            settings.remember(self._opened)
             self._drawing.look_ahead()
         except BaseException:
             await self._closed()
             raise
-        self._grid.restart()
+        self._clock.restart()
         self._stage = "open"
         return self
 
@@ -195,7 +135,7 @@ class Client:
                 pass
             # At a point, or the end would show what the caller did with the last message. The journal, which moves its
             # log into its file, comes after: what takes long and varies would carry little things across points.
-            await self._grid.next_point(self.delay)
+            await self._clock.next_point(self.delay)
         finally:
             await self._closed()
 
@@ -205,15 +145,16 @@ class Client:
     def __exit__(self, *_: object) -> None:
         """Do nothing: it was not entered."""
 
-    def _kept_promise(self, journal: Journal) -> Drawing:
+    def _promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
+        settings = self._settings
         if self.learns:
             return Learning(self.chain, journal)
         if journal.promise == "past":
-            return Past(self.chain, journal, self._randbelow, self._ahead, self._record, self._weighing)
-        if self.planner is None:
-            raise PlanError(f"{journal.path}: was made for the promise 'both', which needs a planner")
-        return Both(self.chain, journal, self.planner, self._randbelow)
+            record = None if settings.record is None else Path(settings.record)
+            return Past(self.chain, journal, settings.randbelow, settings.ahead, record)
+        assert self.planner is not None
+        return Both(self.chain, journal, self.planner, settings.randbelow)
 
     async def _closed(self) -> None:
         """Let everything go: first the connection, which the server sees."""
@@ -224,7 +165,7 @@ class Client:
                 self._drawing.close()
             if self._opened is not None:
                 self._opened.close()
-            if self._ends_planner and self.planner is not None:
+            if self.planner is not None and self._ends_planner:
                 self.planner.close()
 
     @property
@@ -245,15 +186,8 @@ class Client:
         """What was noted so far, if this client learns."""
         return learned(self.journal) if self.learns else None
 
-    @property
-    def lengths(self) -> tuple[float, ...] | None:
-        """The lengths of messages that plans are made with."""
-        if self._weighing is not None:
-            return self._weighing.lengths
-        return None if self.planner is None else self.planner.store.lengths
-
     def take_gap(self) -> bool:
-        """Whether the next request must be ON, because one before it may be left out. Who asks sees to it."""
+        """True if an earlier request may have been lost. The caller must then make the next one ON. Clears the flag."""
         gap, self._gap = self._gap, False
         return gap
 
@@ -273,40 +207,39 @@ class Client:
         Raises `NothingPending` if there is none: then the last message is perhaps not the one that you wait for. With
         `last` that one is returned, from the disk, if one has arrived. No server is asked.
         """
-        check_flags(last=last)
+        if not is_flag(last):
+            raise OnoffError(f"last is {last!r}: True or False is needed")
         async with self._in_turn():
             called = now()
             pending = self.journal.state.pending
             if pending is not None:
-                await self._grid.after_call(called, self.delay)
+                await self._clock.after_call(called, self.delay)
                 return delivered(await self._complete(pending, called, again=True))
             found = self._last(self.journal)
             if found is None or not last:
-                raise nothing_pending(self.journal.state.step, None if found is None else found[0])
+                source = None if found is None else found[0].source
+                words = "nothing is pending: ask for what you want"
+                raise NothingPending(words, step=self.journal.state.step, last=source)
             return delivered(found[0])
 
-    def again(self) -> tuple[Message, StepRow] | None:
+    def again(self) -> tuple[Message, Step] | None:
         """The last message, from the disk, with its step; None if none has arrived. For a client that is not open.
 
         No server is asked. Raises `PendingRequest` if a request is pending: open the client, and `resume` finishes it.
         """
-        journal = Journal(self.path, self.chain.fingerprint, None, cache=self._cache)
+        journal = Journal(self.path, self.chain.fingerprint, None)
         try:
-            if journal.state.pending is not None:
-                raise PendingRequest(
-                    "a request is pending: `onoff resume` (Client.resume) finishes it", step=journal.state.step
-                )
+            pending, step = journal.state.pending, journal.state.step
+            if pending is not None:
+                raise PendingRequest("a request is pending", step=step, source=self.chain.names[pending.request])
             return self._last(journal)
         finally:
             journal.close()
 
-    def _last(self, journal: Journal) -> tuple[Message, StepRow] | None:
+    def _last(self, journal: Journal) -> tuple[Message, Step] | None:
         """The wanted message of the last finished step, with its `error` set if it is none."""
-        stored = journal.latest()
-        if stored is None:
-            return None
-        made = next(journal.steps(since=stored.step))
-        return message_of(self.chain.names, stored, made.query, made.private, made.made_private), made
+        found = journal.latest()
+        return None if found is None else (message_of(self.chain.names, *found), found[0])
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn.
@@ -317,20 +250,19 @@ class Client:
         would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
         the rest of the items.
         """
-        upcoming = iterated(items)
+        if not isinstance(items, Iterable) or isinstance(items, str | bytes):
+            raise OnoffError(f"the requests are {items!r}: (source, private) for each is needed")
+        upcoming = map(_checked_item, items)
         current = next(upcoming, None)
         while current is not None:
-            check_item(current)
             following = next(upcoming, None)
-            if following is not None:
-                check_item(following)
             announced = following[0] if following is not None and self.journal.promise == "both" else None
             yield await self._ask(current[0], announced, current[1])
             current = following
 
     async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
         """Draw the query, put it on disk, and complete the step."""
-        check_request(source, next, private)
+        _check_request(source, next, private)
         async with self._in_turn() as drawing:
             status = drawing.status(None if private is None else bool(private)) or self._gap
             await drawing.ready(status)
@@ -339,8 +271,8 @@ class Client:
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
                 with contextlib.suppress(JournalError):  # then the next one is ON, too
-                    self.journal.note(GAP, "")
-            await self._grid.after_call(called, self.delay)
+                    self.journal.remember(gap=False)
+            await self._clock.after_call(called, self.delay)
             return await self._complete(pending, called)
 
     @contextlib.asynccontextmanager
@@ -362,47 +294,89 @@ class Client:
 
         If it may have been sent `again`, or is, the journal counts that first. `called` is when the call was made.
         """
-        query = sorted(pending.query, key=lambda source: self._on_wire[source])
-        on_wire = tuple(self._on_wire[source] for source in query)
         journal, drawing = self.journal, self._drawing
         assert drawing is not None, "the client is open"
         drawing.look_ahead()
-        step, versions = journal.state.step, dict(zip(pending.query, pending.held, strict=True))
-        named = tuple(versions[source] for source in query)
-        held = journal.held(pending)  # all of it is checked before anything leaves, and not only what is wanted
+        named = sorted(zip(pending.query, pending.held, strict=True), key=lambda each: self._on_wire[each[0]])
+        query = tuple(source for source, _ in named)
+        on_wire, held = tuple(self._on_wire[source] for source in query), tuple(version for _, version in named)
+        journal.check_held()  # all of it, and not only what is wanted
         sendings = int(again)
 
         async def send() -> Answer:
             nonlocal sendings
             if sendings:
-                journal.sending_again()
+                journal.count_sending()
             sendings += 1
-            return await self.transport.fetch(journal.stream, step, on_wire, named)
+            return await self.transport.fetch(journal.stream, journal.state.step, on_wire, held)
 
         try:
-            answer = await self._grid.ended_at_a_point(self._retried(send), called, self.delay)
+            answer = await self._clock.ended_at_a_point(self._retried(send), called, self.delay)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise
-        members = [
-            member_of(step, source, content, held.get(source))
-            for source, content in zip(query, answer.contents, strict=True)
-        ]
-        journal.finish(session.finish(journal.state), members, answer.size)
+        journal.finish(protocol.finish(journal.state), query, answer)
         await drawing.hold()
-        self._grid.restart()  # only from here on may anything depend on which member was wanted
-        wanted = members[query.index(pending.request)]
-        return message_of(
-            self.chain.names, wanted, pending.query, pending.private, pending.private and not pending.asked_private
-        )
+        self._clock.restart()  # only from here on may anything depend on which member was wanted
+        found = self._last(journal)
+        assert found is not None, "a step was finished"
+        return found[0]
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Call until it works, and return the result. Pauses depend on the attempt only."""
-        for attempt in range(1, self.attempts + 1):
+        for attempt in range(1, self._settings.attempts + 1):
             try:
                 return await ask()
             except Unavailable:
-                if attempt == self.attempts:
+                if attempt == self._settings.attempts:
                     raise
-                await asyncio.sleep(self.backoff * 2 ** (attempt - 1))
+                await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
+
+
+def _transport(settings: Settings) -> Transport:
+    """The way to the server of the settings, or to the web servers of their URLs."""
+    if settings.urls is None:
+        assert settings.server is not None, "complete settings have a server or URLs"
+        return OnoffTransport(settings.server, settings.token, deadline=settings.deadline)
+    if isinstance(settings.urls, Path):
+        return HttpTransport.load(settings.urls, settings.deadline)
+    return HttpTransport(dict(settings.urls), deadline=settings.deadline)  # type: ignore[arg-type]
+
+
+def _check_request(source: str, next: str | None, private: bool | None) -> None:
+    """Refuse what cannot be a request, before anything is drawn or written. Which source it is stays unlooked at."""
+    if not isinstance(source, str):
+        raise ChainError(f"the source is {source!r}: its name is needed", value=source)
+    if not isinstance(next, str | None):
+        raise ChainError(f"the next source is {next!r}: its name is needed, or None", value=next)
+    if private is not None and not is_flag(private):
+        raise OnoffError(f"private is {private!r}: True or False is needed, or None")
+
+
+def _checked_item(item: tuple[str, bool]) -> tuple[str, bool]:
+    """A request of `Client.play`. Raises an error if it cannot be one."""
+    if not (isinstance(item, tuple | list) and len(item) == 2):
+        raise OnoffError(f"a request is {item!r}: (source, private) is needed")
+    _check_request(item[0], None, item[1])
+    return item
+
+
+def _places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
+    """Where each source of the chain stands in the server's order. Raises `ChainError` if the sources are others."""
+    if sorted(names) != sorted(chain.names):
+        theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
+        raise ChainError(
+            f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
+            f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
+            "one, or change the list"
+        )
+    places = {name: i for i, name in enumerate(names)}
+    return [places[name] for name in chain.names]
+
+
+def _missing(names: list[str], where: str) -> str:
+    """Which names a list lacks, in a sentence; nothing if it lacks none."""
+    if not names:
+        return ""
+    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -2,17 +2,16 @@
 
 What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
 0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
-never of the wanted source. A lock keeps a second process out. Beside it, `NAME.lock` bears the identity of the journal
-and the number of its newest transaction, and so does a witness in the user's cache: a journal that is older than one
-of them was restored from a backup, and one that has no such lock, or lives in another inode than it was made in, was
-copied. They would ask again for what was already asked: they are refused.
+never of the wanted source. A journal that was copied or rolled back is refused (`onoff.client.rollback`).
 
 After a crash `Client.resume` goes on from here: it finishes the pending request with the same query.
+
+What else is checked when it is opened, each against a fault that nothing else catches: SQLite's own check finds pages
+that were torn or swapped, and the checksums find digits that have changed inside a page (`onoff.client.journalfile`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -24,14 +23,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onoff.client import held, journalfile, traffic
-from onoff.client.held import CACHE, Entries, Held
-from onoff.client.journalfile import SUMMED, VERSION, DamagedError, explained
-from onoff.client.session import Pending, State
-from onoff.client.snapshot import check_promise, promise_in
-from onoff.client.stored import StepRow, Stored, Totals, last_asked, numbers_text, step_rows, totals_of
-from onoff.client.witness import Witness
-from onoff.errors import AFRESH, JournalError, JournalLocked, NotOpen
+from onoff.client import cache, journalfile, status
+from onoff.client.cache import CACHE, Member, Members
+from onoff.client.journalfile import VERSION, DamagedError, Snapshot, Step, Totals, explained
+from onoff.client.protocol import Begun, State
+from onoff.client.rollback import RollbackGuard
+from onoff.client.transport import Answer
+from onoff.errors import AFRESH, JournalError, NotOpen
+from onoff.files import sync_directory
 
 
 class Journal:
@@ -55,166 +54,148 @@ class Journal:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
-        Members of earlier answers are held in at most `cache` bytes. Without a catalogue it is opened to be read alone:
-        it must be there, and what it says must not be asked of any server.
+        Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
+        next answer. Without a catalogue it is opened to be read alone: it must be there, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
-        self._witness: Witness | None = None
+        self._guard: RollbackGuard | None = None
         if catalogue is None and not self.path.exists():
             raise JournalError(f"{self.path}: there is no journal; the first request makes one")
         with explained(self.path):
-            self._lock = self._locked()
             try:
+                self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
                     self._create(chain, catalogue or "", first_ever, promise or "both", sensitive)
                 journalfile.check_is_journal(self.path)
                 self._database = journalfile.connect(self.path)
-                meta = self._checked(chain, catalogue, promise, sensitive)
-                self._witness = Witness(meta["identity"])
-                self._check_newest(meta)
-                self.state = State.from_dict(json.loads(meta["state"]))
-                self.promise, self.sensitive = promise_in(meta)
-                self.rows = journalfile.read_rows(self._database, meta)
-                self.stream = meta["identity"]  # the random name under which its queries go out
-                self._entries = self._checked_held(meta)
-                self._seen = traffic.read_seen(self._database)
+                self._meta = self._checked(chain, catalogue)
+                found = Snapshot.of(self._database, self._meta)
+                check_promise(self.path, (found.promise, found.sensitive), promise, sensitive)
+                self._guard.check(self._meta)
+                self.state, self.memory, self.rows = found.state, found.memory, found.rows
+                self.promise, self.sensitive = found.promise, found.sensitive
+                self.stream = self._meta["identity"]  # the random name under which its queries go out
+                self._members = self._checked_members()
+                self._seen = status.read_seen(self._database)
             except BaseException:
                 self.close()
                 raise
 
-    def asking(self, state: State) -> State:
-        """The state with the versions of what is held in its pending query, for all of its members alike."""
-        assert state.pending is not None
-        versions = held.versions(self._entries, state.pending.query)
-        return replace(state, pending=replace(state.pending, held=versions))
+    def naming_versions(self, begun: Begun) -> Begun:
+        """The drawn query with the versions of what is held, for all of its members alike."""
+        pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
+        return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
-    def held(self, pending: Pending) -> Held:
-        """What the pending query says is held. All of it is read and checked, before anything is sent."""
-        sources = [source for source, version in zip(pending.query, pending.held, strict=True) if version is not None]
-        with self._open() as database:
-            return held.read_bodies(database, self._entries, sources)
-
-    def begin(
-        self,
-        state: State,
-        pending: Pending,
-        cost: float,
-        numbers: Sequence[tuple[int, int]] = (),
-        law: str | None = None,
-        rows: dict[str, Any] | None = None,
-    ) -> None:
+    def begin(self, begun: Begun, cost: float, law: str | None = None) -> None:
         """Put a drawn query on disk, before it goes on the wire, with what it was drawn from and the rows after it.
 
-        `numbers` are the (bound, number) pairs of the draw, and `law` is the digest of its law: an auditor draws again.
+        `cost` is what its law expects, and `law` is the digest of that law.
         """
+        pending, rows = begun.pending, None if begun.rows is None else begun.rows.as_dict()
         row = (
-            *(state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
-            *(json.dumps(pending.query), pending.request, pending.next, cost, numbers_text(numbers), law),
-            _pad(pending.request, pending.next),
+            *(begun.state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
+            *(json.dumps(pending.query), pending.request, pending.next, cost),
+            *(journalfile.numbers_text(begun.numbers), law, _pad(pending.request, pending.next)),
         )
+        changes = {}
+        if rows is not None:
+            text = json.dumps(rows)
+            changes["rows"] = journalfile.digest(text)
         try:
-            with self._transaction(state) as database:
+            with self._transaction(begun.state, changes) as database:
                 database.execute(
                     "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, numbers, "
                     "law, pad, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
                     row,
                 )
                 if rows is not None:
-                    text = json.dumps(rows)
                     database.execute("INSERT OR REPLACE INTO everyday VALUES (1, ?)", (text,))
-                    database.execute("UPDATE meta SET value = ? WHERE key = 'rows'", (journalfile.rows_digest(text),))
         finally:
-            if rows is not None and self.state is state:  # on disk, though what comes after that may have failed
+            if rows is not None and self.state is begun.state:  # on disk, though what comes after may have failed
                 self.rows = rows
 
-    def sending_again(self) -> None:
+    def count_sending(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
         with self._transaction(self.state) as database:
             database.execute("UPDATE steps SET attempts = attempts + 1 WHERE step = ?", (self.state.step,))
 
-    def finish(self, state: State, members: Sequence[Stored], size: int) -> None:
+    def check_held(self) -> None:
+        """Raise an error unless all that the pending query says is held can be read. Done before anything is sent."""
+        with self._open() as database:
+            cache.check_bodies(database, self._members, sorted(self._named()))
+
+    def finish(self, state: State, query: Sequence[int], answer: Answer) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
-        All members are written, in the order of the answer, except those that are there unchanged. What else was held
-        stays while there is room. Which member was wanted changes neither what is written nor whether it fits.
+        `query` has the sources in the order of the answer. All members are written in that order, except those that are
+        there unchanged. What else was held stays while there is room. Which member was wanted changes neither what is
+        written nor whether it fits.
         """
-        entries, seen = self._entries, self._seen
+        contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
+        unchanged = {source for source, content in contents.items() if content.unchanged and source in named}
+        members, seen, changes = self._members, self._seen, dict[str, str]()
         try:
-            with self._transaction(state) as database:
-                entries = held.store(database, self._entries, members, self._limit)
-                if entries != self._entries:
-                    self._sum_up(database, entries)
-                seen, changed, changed_bytes = traffic.see(database, self._seen, members, entries)
-                received = [(m.source, m.version, len(m.body)) for m in members if not m.unchanged]
+            with self._transaction(state, changes) as database:
+                members = cache.store(database, members, self.state.step, contents, unchanged, self._limit)
+                if members != self._members:
+                    changes["held"] = cache.members_digest(members)
+                whole = {source: members[source] for source in query if source not in unchanged}
+                sizes = {source: (contents[source].size, member.sum) for source, member in whole.items()}
+                changed = status.note_seen(database, self._seen, sizes)
+                seen = {**seen, **sizes}
+                received = [(s, cache.version_of(contents[s]), member.length) for s, member in whole.items()]
                 database.execute(
                     "UPDATE steps SET bytes = ?, changed = ?, changed_bytes = ?, received = ?, cache = ? "
                     "WHERE step = ?",
-                    (size, json.dumps(changed), changed_bytes, json.dumps(received), self._limit, state.step - 1),
+                    (
+                        *(answer.size, json.dumps(changed), sum(sizes[source][0] for source in changed)),
+                        *(json.dumps(received), self._limit, self.state.step),
+                    ),
                 )
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
-                self._entries, self._seen = entries, seen
+                self._members, self._seen = members, seen
 
-    def latest(self) -> Stored | None:
-        """The wanted message of the last finished step."""
-        last = self.state.step - 1
+    def latest(self) -> tuple[Step, Member, bytes] | None:
+        """The last finished step, and what there is of its wanted source; None if no step was finished."""
         with self._open() as database:
-            row = database.execute(
-                "SELECT members.step, source, status, round, body, content_type, version FROM members "
-                "JOIN steps ON source = request WHERE steps.step = ?",
-                (last,),
-            ).fetchone()
-        if row is None:
-            return None
-        received, *rest = row
-        return replace(Stored(last, *rest), unchanged=received != last)
+            step = next(journalfile.read_steps(database, self.state.step - 1), None)
+            if step is None or step.bytes is None:
+                return None
+            row = database.execute(f"SELECT {cache.COLUMNS} FROM members WHERE source = ?", (step.request,)).fetchone()
+            return step, Member.of_row(row), row[-1]
 
-    def steps(self, since: int = 0) -> Iterator[StepRow]:
+    def steps(self, since: int = 0) -> Iterator[Step]:
         """The steps from `since` on, oldest first."""
         with self._open() as database:
-            yield from step_rows(database, since)
+            yield from journalfile.read_steps(database, since)
 
-    def last_asked(self) -> dict[int, int]:
-        """The newest step whose query holds a source, for every source that was asked for; a pending one counts."""
+    def totals(self) -> Totals:
+        """Sums over the finished steps."""
         with self._open() as database:
-            return last_asked(database)
+            return journalfile.read_totals(database)
 
-    def totals(self, lengths: Sequence[float] | None = None, since: int = 0) -> Totals:
-        """Sums over the finished steps from `since` on, all of which were planned with these lengths."""
-        with self._open() as database:
-            return totals_of(database, lengths, since)
-
-    def recall(self, key: str) -> str | None:
-        """A note made by `note`."""
-        with self._open() as database:
-            row = database.execute("SELECT value FROM meta WHERE key = ?", (f"note {key}",)).fetchone()
-        return None if row is None else str(row[0])
-
-    def note(self, key: str, value: str) -> None:
-        """Keep a note of the caller's."""
-        self.note_all({key: value})
-
-    def note_all(self, notes: Mapping[str, str]) -> None:
-        """Keep notes of the caller's, all or none."""
-        with self._transaction(self.state) as database:
-            rows = [(f"note {key}", value) for key, value in notes.items()]
-            database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
-            digest = journalfile.notes_digest(journalfile.notes_of(journalfile.read_meta(database)))
-            database.execute("UPDATE meta SET value = ? WHERE key = 'notes'", (digest,))
+    def remember(self, **changes: Any) -> None:
+        """Change fields of the memory, all or none."""
+        memory = replace(self.memory, **changes)
+        rows = self.memory.changes(memory)
+        if rows:
+            meta = {**self._meta, **dict(rows)}
+            with self._transaction(self.state, {"notes": journalfile.notes_digest(meta)}) as database:
+                database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+            self._meta.update(rows)
+            self.memory = memory
 
     def close(self) -> None:
         """Let other processes have it."""
         if self._database is not None:
             self._database.close()
             self._database = None
-        if self._witness is not None:
-            self._witness.close()
-            self._witness = None
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1  # the number may soon be that of another file
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -225,17 +206,19 @@ class Journal:
             yield self._database
 
     @contextmanager
-    def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
-        """A transaction that also writes the new state. The state in memory changes only once the disk has it."""
+    def _transaction(self, state: State, changes: Mapping[str, str] | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction that also writes the new state, and `changes` of `meta`, which the body may add to.
+
+        The state in memory changes only once the disk has it.
+        """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database
-                meta = dict(database.execute(f"SELECT key, value FROM meta WHERE key IN {SUMMED}").fetchall())
-                number = int(meta["transaction"]) + 1
-                changes = {"state": _state_text(state), "transaction": str(number)}
-                changes["checksum"] = journalfile.checksum({**meta, **changes})
-                rows = [(value, key) for key, value in changes.items()]
+                number = int(self._meta["transaction"]) + 1
+                new = {**(changes or {}), "state": _state_text(state), "transaction": str(number)}
+                new["checksum"] = journalfile.checksum({**self._meta, **new})
+                rows = [(value, key) for key, value in new.items()]
                 database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
                 database.execute("COMMIT")
             except BaseException:
@@ -243,49 +226,33 @@ class Journal:
                     database.execute("ROLLBACK")
                 raise
             self.state = state
-            self._seal(number, meta["identity"])
+            self._meta.update(new)
+            assert self._guard is not None
+            self._guard.seal(number, self._meta["identity"])
 
-    def _checked_held(self, meta: dict[str, str]) -> Entries:
+    def _named(self) -> set[int]:
+        """The sources of which the pending query names a version."""
+        pending = self.state.pending
+        assert pending is not None
+        return {source for source, version in zip(pending.query, pending.held, strict=True) if version is not None}
+
+    def _checked_members(self) -> Members:
         """All that is held, every body checked: the next query depends on it."""
         with self._open() as database:
-            entries = held.read_all(database)
-        if held.entries_digest(entries) != meta["held"]:
+            members = cache.read_all(database)
+        if cache.members_digest(members) != self._meta["held"]:
             raise DamagedError("the checksum of what it holds does not match")
         pending = self.state.pending
-        for source, version in () if pending is None else zip(pending.query, pending.held, strict=True):
-            if version is not None and (source not in entries or entries[source].version != version):
-                raise DamagedError("the pending query names what is not held")
-        return entries
-
-    def _sum_up(self, database: sqlite3.Connection, entries: Entries) -> None:
-        database.execute("UPDATE meta SET value = ? WHERE key = 'held'", (held.entries_digest(entries),))
-
-    def _seal(self, number: int, identity: str) -> None:
-        """Write beside the journal, and for its witness, which one it is and which transaction is its newest."""
-        os.pwrite(self._lock, f"{number:020d} {identity}\n".encode(), 0)
-        if self._witness is not None:
-            self._witness.tell(number)
-
-    def _sealed(self) -> tuple[int, str]:
-        """What `_seal` wrote last, if anything."""
-        number, _, identity = os.pread(self._lock, 64, 0).decode("ascii", "replace").strip().partition(" ")
-        return int(number) if number.isdecimal() else 0, identity
-
-    def _locked(self) -> int:
-        """A descriptor of the lock file, held while the journal is open. A file of others gets no lock beside it."""
-        name = journalfile.lock_beside(self.path)
-        if self.path.exists() and not name.exists():
-            journalfile.check_is_journal(self.path)
-        descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise JournalLocked(f"{self.path}: another process is using this journal; wait for it to end") from None
-        return descriptor
+        if pending is not None and any(
+            version is not None and (source not in members or members[source].version != version)
+            for source, version in zip(pending.query, pending.held, strict=True)
+        ):
+            raise DamagedError("the pending query names what is not held")
+        return members
 
     def _create(self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int]) -> None:
-        start, _ = self._sealed()  # a journal was here before: count on, so that it stays refused
+        assert self._guard is not None
+        start, _ = self._guard.sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
         unfinished = self.path.with_name(self.path.name + ".new")
         # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
@@ -302,8 +269,10 @@ class Journal:
             "transaction": str(start),
             "state": _state_text(state),
             "notes": journalfile.notes_digest({}),
-            "held": held.entries_digest({}),
-            **journalfile.promise_of(promise, sensitive),
+            "held": cache.members_digest({}),
+            "promise": promise,
+            "sensitive": json.dumps(list(sensitive)),
+            "rows": journalfile.digest(""),
         }
         database = journalfile.connect(unfinished)
         try:
@@ -312,37 +281,36 @@ class Journal:
             database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             database.close()  # moves everything from the write-ahead log into the file
-        self._seal(start, meta["identity"])
-        os.fsync(self._lock)  # a journal without its lock would be refused
+        self._guard.seal_first(start, meta["identity"])
         os.rename(unfinished, self.path)
+        sync_directory(self.path.parent)
 
-    def _checked(
-        self, chain: str, catalogue: str | None, promise: str | None, sensitive: Sequence[int]
-    ) -> dict[str, str]:
-        """What the journal says of itself, once all of it makes sense and is of a known version."""
+    def _checked(self, chain: str, catalogue: str | None) -> dict[str, str]:
+        """What the journal says of itself, once all of it makes sense and is for this chain and catalogue."""
         with self._open() as database:
             # Not `quick_check`, which passes over an index from which the key of a note is missing.
             if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
                 raise DamagedError("the file fails SQLite's check")
             meta = journalfile.read_meta(database)
-            journalfile.check_version(self.path, meta)
-            journalfile.check_sums(meta)
+            journalfile.check_meta(self.path, meta)
             for key, value in (("chain", chain), ("catalogue", catalogue)):
                 if value is not None and meta[key] != value:
                     what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
                     raise JournalError(f"{self.path}: {_elsewhere(self.path, what, meta)}")
-            check_promise(self.path, promise_in(meta), promise, sensitive)
             return meta
 
-    def _check_newest(self, meta: dict[str, str]) -> None:
-        """Refuse a copy, and a state that is older than the lock or the witness remembers."""
-        number, identity = self._sealed()
-        if meta["identity"] != identity or int(meta["inode"]) != self.path.stat().st_ino:
-            raise JournalError(f"{self.path}: is a copy or a restored backup of a journal; {AFRESH}")
-        remembered = 0 if self._witness is None else self._witness.newest()
-        if max(number, remembered) > int(meta["transaction"]):
-            raise JournalError(f"{self.path}: is older than what was last written; was it restored? {AFRESH}")
-        self._seal(int(meta["transaction"]), identity)  # a process may have been killed between the two
+
+def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
+    """Refuse another promise, or other sensitive sources, than the journal was `made` for."""
+    if promise is not None and promise != made[0]:
+        raise JournalError(
+            f"{path}: was made for the promise {made[0]!r} and keeps it: leave the promise out, or name another journal"
+        )
+    if sensitive and tuple(sensitive) != made[1]:
+        raise JournalError(
+            f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
+            "leave them out, or name another journal"
+        )
 
 
 def _state_text(state: State) -> str:

@@ -1,4 +1,4 @@
-"""What auditors check a draw against: the law's digest, which the journal keeps, and the record of laws on `--record`.
+"""What auditors check a draw against: the digest of its law, which the journal keeps, and the record of all laws.
 
 A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are; for each
 set its length and its members; the masses; then for every context, ascending, its number, how many entries its encoder
@@ -6,16 +6,30 @@ has, and these entries sorted by request and set: all requests, all positions of
 
 The promise `past` has one digest for all contexts of a step, which is public. A table of the promise `both` has one for
 the context (last, next) alone, with the number last * n + next.
+
+The record (`--record FILE`) has the law and the encoders of every OFF step of the promise `past`, noted before the step
+is begun: one JSON object a line, without any secret (no request, no context, no query).
+
+    {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "charge": hex,
+     "law": {...}}
+
+`place`, `joined` and `charge` are those of the state in which the step was prepared (`onoff.everyday.Everyday`), and
+`law` is `Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the
+last line of a step counts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onoff.errors import OnoffError
+from onoff.files import append_line, told
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
@@ -25,6 +39,33 @@ if TYPE_CHECKING:
 Entries = tuple[int, Units, Units, Units]  # a context with the requests, the positions of sets and the units
 
 
+HEAD = b'{"format": "onoff-law", '  # how every line of a record begins
+
+
+def law_line(stream: str, number: int, step: Step) -> bytes:
+    """The line of a prepared step."""
+    state = step.state
+    line = {
+        "format": "onoff-law",
+        "version": 2,
+        "stream": stream,
+        "step": number,
+        "place": list(state.place),
+        "joined": list(state.joined),
+        "charge": state.charge.hex(),
+        "law": step.as_dict(),
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def record(file: Path, line: bytes) -> None:
+    """Append a line to the record. Raises `OnoffError` if that fails; then nothing was asked."""
+    try:
+        append_line(file, line, HEAD)
+    except OSError as error:
+        raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {told(error)}") from None
+
+
 def step_digest(step: Step) -> str:
     """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
     return digest(step.sets, step.masses, _entries_of(step))
@@ -32,14 +73,14 @@ def step_digest(step: Step) -> str:
 
 def plan_digest(plan: Plan, last: int, next: int, lag: int) -> str | None:
     """The digest of a plan's table in one context; None if it has no table."""
-    if plan.law is None:
+    if plan.kind != "table":
         return None
     table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
     table.sum_duplicates()
     table.eliminate_zeros()
     rows = np.repeat(np.arange(plan.n), np.diff(table.indptr))
     entries = (last * plan.n + next, rows, table.indices, table.data)
-    return digest(plan.sets, plan.masses, [entries])  # type: ignore[attr-defined]
+    return digest(plan.law.sets, plan.law.masses, [entries])
 
 
 def digest(sets: Sequence[Query], masses: Sequence[int], contexts: Iterable[Entries]) -> str:

@@ -6,26 +6,24 @@ journal is begun with that chain. A journal that was made while learning has no 
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from onoff.client.ahead import NothingAhead
 from onoff.client.journal import Journal
-from onoff.client.session import Pending, check_request
+from onoff.client.promises import NothingAhead
+from onoff.client.protocol import FULL_SET, Begun, Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.model.misfit import FEW, LASTING, lasting, too_few
 
 LONG = 300  # requests: a chain that lasts for as many need not be fitted again soon
-NOTE = "learning"  # the note that has the names of the sources
-LEAVE = "give no chain, promise, sensitive sources or lengths while learning: there is no chain that they could be for"
+LEAVE = "give no chain, promise or sensitive sources while learning: there is no chain that they could be for"
 
 log = logging.getLogger("onoff.client")
 
@@ -127,19 +125,15 @@ class Learning(NothingAhead):
     def status(self, private: bool | None) -> bool:
         return private is None or private
 
-    async def ready(self, private: bool) -> None:  # noqa: ARG002
-        return
-
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
             raise SessionError("while learning nothing is announced: leave the next request out")
         state, request = self._journal.state, self._chain.index(source)
         check_request(state, self._chain, request)
         everything = tuple(range(self._chain.n))
-        pending = Pending(request, None, True, private, 0, everything, "everything", 0.0)
-        begun = self._journal.asking(replace(state, pending=pending))
-        assert begun.pending is not None
-        self._journal.begin(begun, begun.pending, float(self._chain.n))
+        pending = Pending(request, None, True, private, 0, everything, FULL_SET, 0.0)
+        begun = self._journal.naming_versions(Begun(replace(state, pending=pending), pending))
+        self._journal.begin(begun, float(self._chain.n))
         self._count(private)
         return begun.pending
 
@@ -170,7 +164,7 @@ def unknown_habits(names: Sequence[str]) -> Chain:
 
 def learned(journal: Journal) -> Learned:
     """What a journal that is open has noted."""
-    return Learned.of(len(names_in(journal.recall(NOTE))), _statuses(journal))
+    return Learned.of(len(journal.memory.learning or ()), _statuses(journal))
 
 
 def _statuses(journal: Journal) -> list[bool]:
@@ -180,28 +174,10 @@ def _statuses(journal: Journal) -> list[bool]:
 
 def check_learning(journal: Journal, learns: bool, names: Sequence[str]) -> None:
     """Refuse to learn with a journal that has a chain, and to use one without a chain for anything else."""
-    noted = journal.recall(NOTE)
-    if learns and noted is None:
+    if not learns:
+        journal.memory.refuse_learning(journal.path)
+    elif journal.memory.learning is None:
         state = journal.state
         if state.step or state.pending is not None:
             raise JournalError(f"{journal.path}: was made with a chain: name another journal to learn with")
-        journal.note(NOTE, json.dumps(list(names)))
-    elif not learns:
-        refuse_learning(journal.path, {} if noted is None else {NOTE: noted})
-
-
-def refuse_learning(path: Path, notes: Mapping[str, str]) -> None:
-    """Raise an error if these notes are those of a journal that was made while learning."""
-    if NOTE in notes:
-        raise JournalError(
-            f"{path}: was made while learning and has no chain. Go on with --learn (learn=True), or fit a chain to it "
-            f"(`onoff fit {path} -o habits.json --open-only`) and give that with another journal"
-        )
-
-
-def names_in(note: str | None) -> list[str]:
-    """The names in a note."""
-    found = json.loads(note or "[]")
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise JournalError("the names that the journal remembers cannot be read")
-    return found
+        journal.remember(learning=tuple(names))

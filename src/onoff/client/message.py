@@ -1,13 +1,12 @@
-"""The message that a client hands over, and what it keeps of every member of an answer."""
+"""The message that a client hands over."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onoff.client.held import Entry
-from onoff.client.stored import Stored
-from onoff.client.transport import Content
+from onoff.client.cache import Member
+from onoff.client.journalfile import Step
 from onoff.errors import SourceError
 
 # Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
@@ -37,17 +36,27 @@ class Message:
     unchanged: bool = False
 
 
-def member_of(step: int, source: int, content: Content, held: tuple[Entry, bytes] | None) -> Stored:
-    """What an answer has for a source, taken from what is held if that is unchanged."""
-    if content.unchanged and held is not None:
-        was, body = held
-        return Stored(
-            step, source, was.status, was.round, body, was.content_type, was.version, unchanged=True, size=content.size
-        )
-    # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
-    status = 304 if content.unchanged else content.status
-    version = content.version if status == 200 else None
-    return Stored(step, source, status, content.round, content.body, content.content_type, version, size=content.size)
+def message_of(names: Sequence[str], step: Step, member: Member, body: bytes) -> Message:
+    """The wanted message of a finished step, with its `error` set if it is none."""
+    name = names[member.source]
+    error = None
+    if member.status != 200:
+        words = f"the server answered {member.status} for {name!r}" + (NOT_HELD if member.status == 304 else "")
+        words += "; the request counts as made, with its query"
+        error = SourceError(words, status=member.status, body=body, content_type=member.content_type)
+    return Message(
+        source=name,
+        body=body,
+        step=step.step,
+        private=step.private,
+        made_private=step.made_private,
+        query=tuple(names[i] for i in step.query),
+        round=member.round,
+        error=error,
+        status=member.status,
+        content_type=member.content_type,
+        unchanged=member.step != step.step,
+    )
 
 
 def delivered(message: Message) -> Message:
@@ -55,18 +64,3 @@ def delivered(message: Message) -> Message:
     if message.error is not None:
         raise message.error
     return message
-
-
-def message_of(
-    names: Sequence[str], stored: Stored, query: tuple[int, ...], private: bool, made_private: bool
-) -> Message:
-    """What was stored for the wanted source, as a message, with its `error` set if it is none."""
-    name = names[stored.source]
-    error = None
-    if stored.status != 200:
-        words = f"the server answered {stored.status} for {name!r}" + (NOT_HELD if stored.status == 304 else "")
-        words += "; the request counts as made, with its query"
-        error = SourceError(words, status=stored.status, body=stored.body, content_type=stored.content_type)
-    asked = tuple(names[i] for i in query)
-    about = (stored.status, stored.content_type, stored.unchanged)
-    return Message(name, stored.body, stored.step, private, made_private, asked, stored.round, error, *about)

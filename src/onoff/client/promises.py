@@ -1,31 +1,40 @@
 """The two promises that a client can keep: how each makes a query ready, draws it and puts it on disk.
 
 What is done in `ready` depends on public things only, and is done before the source is looked at.
+
+The next OFF step of the promise `past` is prepared in a thread between requests. What is prepared is a function of the
+rows, and these are one of the queries so far. When that is begun, and how long it takes, depends on public things: the
+rows, the machine, and the moments at which queries left and answers came. A request that comes earlier waits for it
+*before its source is looked at*. From the end of that wait on it counts as made like any other: its query leaves a
+whole delay later at the earliest, so the draw does not show.
+
+What a caller does with a message may slow the thread down, and that could show. So a message is held back until the
+next step is prepared, but for no longer than `HELD` seconds.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from onoff.client import past, session
-from onoff.client.ahead import Ahead, NothingAhead, Prepared
 from onoff.client.journal import Journal
 from onoff.client.journalfile import DamagedError, explained
-from onoff.client.laws import plan_digest, step_digest
-from onoff.client.record import append, law_line
-from onoff.client.session import Numbers, Pending
+from onoff.client.laws import law_line, plan_digest, record, step_digest
+from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
 from onoff.errors import OnoffError, SessionError
-from onoff.everyday import Everyday
+from onoff.everyday import Everyday, Step
 from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
-from onoff.plans.lengths import Weighing
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
 
+HELD = 0.5  # seconds: most chains of a hundred sources take less
 PROMISES = {
     "past": "nothing that is asked at or after a private request changes what the server believes about it",
     "both": "no query tells anything about requests made while ON or to come; an OFF request needs the next one",
@@ -55,6 +64,22 @@ class Drawing(Protocol):
         """Let everything go."""
 
 
+class NothingAhead:
+    """The side of a client whose next step needs no preparation: between requests it does nothing."""
+
+    async def ready(self, private: bool) -> None:  # noqa: ARG002
+        return
+
+    def look_ahead(self) -> None:
+        return
+
+    async def hold(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
 class Both(NothingAhead):
     """Past and future are hidden; an OFF request needs the next one. Queries are drawn from plans."""
 
@@ -64,31 +89,21 @@ class Both(NothingAhead):
     def status(self, private: bool | None) -> bool:
         return private is None or private
 
-    async def ready(self, private: bool) -> None:  # noqa: ARG002
-        return
-
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         request = self._chain.index(source)
         following = None if next is None else self._chain.index(next)
         before = self._journal.state
-        lag = session.next_lag(before, following, private)
+        lag = next_lag(before, following, private)
         plan = self._planner.best(lag) if lag else None
-        numbers, law = Numbers(self._randbelow), None
-        drawn, _ = session.begin(before, self._chain, request, following, private, plan, numbers)
+        begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow)
+        begun = self._journal.naming_versions(begun)
+        cost, law = float(self._chain.n), None
         if plan is not None:
             assert before.last is not None
             assert following is not None
-            law = plan_digest(plan, before.last, following, lag)
-        state = self._journal.asking(drawn)
-        assert state.pending is not None
-        cost = self._everything() if plan is None else plan.cost
-        self._journal.begin(state, state.pending, cost, numbers.noted, law)
-        return state.pending
-
-    def _everything(self) -> float:
-        """What the full set costs, in the unit of the plans."""
-        lengths = self._planner.store.lengths
-        return float(self._chain.n) if lengths is None else math.fsum(lengths)
+            cost, law = plan.cost, plan_digest(plan, before.last, following, lag)
+        self._journal.begin(begun, cost, law)
+        return begun.pending
 
 
 class Past:
@@ -105,17 +120,18 @@ class Past:
         randbelow: RandBelow,
         ahead: bool = True,
         record: Path | None = None,
-        weighing: Weighing | None = None,
     ) -> None:
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
         self._start = Everyday.start(chain, journal.sensitive)
         with explained(journal.path):  # rows that no client can have written are damage
             self._rows = None if journal.rows is None else Everyday.from_dict(chain, journal.rows)
             _check_rows(self._rows, journal)
-        self._ahead, self._looks_ahead = Ahead(self._prepared), ahead
+        self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
+        self._first: Prepared | None = None  # the step after an ON step, always the same
         self._ready: Prepared | None = None
-        self._weighing = weighing
-        self._asked = journal.last_asked() if weighing is not None else {}  # when each source was asked for last
+        self._limits = ExitStack()
+        # To switch to one thread and back in every step would wake the others, and they wait awake.
+        self._limits.enter_context(one_thread())
 
     def status(self, private: bool | None) -> bool:
         """Without sensitive sources a request is ON unless told otherwise. With some, these are hidden all the time."""
@@ -124,7 +140,7 @@ class Past:
     async def ready(self, private: bool) -> None:
         state = self._journal.state
         self._ready = None
-        if self._rows is None or past.is_full(self._rows, private) or state.pending is not None:
+        if self._rows is None or is_full(self._rows, private) or state.pending is not None:
             return
         self._ready = await self._ahead.prepared(self._rows, state.step)
 
@@ -134,30 +150,24 @@ class Past:
                 f"{self._journal.path}: was made for the promise 'past', which needs no next request and does not hide "
                 "it: leave the next request out, or make another journal for the promise 'both'"
             )
-        if self._ready is not None and self._ready.line is not None and self._record is not None:
+        ready = self._ready
+        if ready is not None and self._record is not None:
             # Before the source is looked at, but after the call counts as made: the disk's time would otherwise be
-            # added to the caller's, and carry what took less than a delay across a point of the grid.
-            append(self._record, self._ready.line)
-        step = None if self._ready is None else self._ready.step
+            # added to the caller's, and carry what took less than a delay across a point of the clock.
+            record(self._record, ready.line)
+        step = None if ready is None else ready.step
         request = self._chain.index(source)
-        numbers, law = Numbers(self._randbelow), None if self._ready is None else self._ready.law
-        made = past.begin(self._journal.state, self._start, self._rows, request, private, step, numbers)
-        state = self._journal.asking(made.state)
-        assert state.pending is not None
-        lengths = None if self._weighing is None else self._weighing.lengths
-        everything = float(self._chain.n) if lengths is None else math.fsum(lengths)
-        cost = everything if step is None else step.cost_in(lengths)
+        begun = begin_past(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
+        begun = self._journal.naming_versions(begun)
+        cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.law)
         try:
-            rows = None if made.rows is None else made.rows.as_dict()
-            self._journal.begin(state, state.pending, cost, numbers.noted, law, rows)
+            self._journal.begin(begun, cost, law)
         finally:
             # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
             # rows that are older than the context would tell something about the context.
-            if self._journal.state is state:
-                self._rows, self._ready = made.rows, None
-                if self._weighing is not None:
-                    self._asked = {**self._asked, **dict.fromkeys(made.pending.query, made.state.step)}
-        return state.pending
+            if self._journal.state is begun.state:
+                self._rows, self._ready = begun.rows, None
+        return begun.pending
 
     def look_ahead(self) -> None:
         state = self._journal.state
@@ -170,18 +180,72 @@ class Past:
 
     def close(self) -> None:
         self._ahead.close()
+        self._limits.close()
 
-    def _prepared(self, rows: Everyday, number: int) -> Prepared:
-        weights = None if self._weighing is None else self._weighing.after(gaps(self._asked, number, self._chain.n))
-        with one_thread():  # a second thread of the linear algebra would only wait, awake
-            step = rows.prepare(weights)
-        line = None if self._record is None else law_line(self._journal.stream, number, step)
-        return Prepared(step, step_digest(step), line)
+    def _prepare(self, rows: Everyday, number: int) -> Prepared:
+        """Prepare step `number`. What follows an ON step is prepared once, and then taken again."""
+        first = rows.same(self._start)
+        if first and self._first is not None:
+            step, law = self._first.step, self._first.law
+        else:
+            step = rows.prepare()
+            law = step_digest(step)
+        line = b"" if self._record is None else law_line(self._journal.stream, number, step)
+        found = Prepared(step, law, line)
+        if first:
+            self._first = found
+        return found
 
 
-def gaps(asked: Mapping[int, int], number: int, n: int) -> list[int]:
-    """How many steps before step `number` each source was asked for; all steps before it, if never."""
-    return [number - asked.get(source, -1) for source in range(n)]
+@dataclass(frozen=True)
+class Prepared:
+    """A step, the digest of its law, and its line for the record, empty if none is kept."""
+
+    step: Step
+    law: str
+    line: bytes
+
+
+class Ahead:
+    """One step ahead. `prepare` makes it from the rows and the number of the step."""
+
+    def __init__(self, prepare: Callable[[Everyday, int], Prepared]) -> None:
+        self._prepare = prepare
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onoff-prepare")
+        self._number = -1
+        self._made: asyncio.Future[Prepared] | None = None
+
+    def begin(self, rows: Everyday, number: int) -> asyncio.Future[Prepared]:
+        """Begin to prepare step `number`, unless that was begun before. What failed is tried again."""
+        if self._made is None or self._number != number or _failed(self._made):
+            self._forget()
+            self._number = number
+            self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
+        return self._made
+
+    async def prepared(self, rows: Everyday, number: int) -> Prepared:
+        """What was prepared for step `number`. A caller that gives up waiting does not stop the thread."""
+        return await asyncio.shield(self.begin(rows, number))
+
+    async def hold(self) -> None:
+        """Wait until what was begun is prepared, but not for long."""
+        if self._made is not None:
+            await asyncio.wait({self._made}, timeout=HELD)
+
+    def close(self) -> None:
+        """Begin nothing more. What runs in the thread ends by itself, and nobody is told."""
+        self._forget()
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self) -> None:
+        """Let go of what was begun: the loop may be closed when the thread is done, and an error is for nobody."""
+        if self._made is not None and not self._made.cancel() and not self._made.cancelled():
+            self._made.exception()
+        self._made = None
+
+
+def _failed(made: asyncio.Future[Prepared]) -> bool:
+    return made.done() and (made.cancelled() or made.exception() is not None)
 
 
 def _check_rows(rows: Everyday | None, journal: Journal) -> None:

@@ -2,7 +2,7 @@
 
 Everything here except `Step.draw` is a function of public things: the chain, the sensitive set, the statuses and the
 queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
-step, with what is secret, is in `onoff.client`.
+step, with what is secret, is `onoff.client.protocol`.
 
     state = Everyday.start(chain, sensitive)          after a step that was made ON
     context = state.context(request, None, private=True)

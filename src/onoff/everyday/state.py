@@ -1,8 +1,8 @@
 """The state between two steps of the everyday promise, and the step that is prepared from it.
 
 A state says which contexts there may be, and what public things tell in each of them. A step is the law of the next
-query and its encoders. All of it is public but `Step.draw`. The reader's side, with what is secret, is in
-`onoff.client`.
+query and its encoders. All of it is public but `Step.draw`. The reader's side, with what is secret, is
+`onoff.client.protocol`.
 """
 
 from __future__ import annotations

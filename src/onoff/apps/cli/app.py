@@ -16,7 +16,6 @@ from onoff.apps.cli import (
     client,
     costs,
     fit,
-    measure,
     normalise,
     page,
     plan,
@@ -43,7 +42,6 @@ app = App(
 client.register(app)
 play.register(app)
 proxy.register(app)
-measure.register(app)
 urls.register(app)
 fit.register(app)
 normalise.register(app)

@@ -42,8 +42,8 @@ def check(
 
     Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
-    from onoff.client.settings import default_journal, remembered_chain
-    from onoff.client.snapshot import snapshot
+    from onoff.client.connect import default_journal
+    from onoff.client.journalfile import snapshot
     from onoff.logs.following import follows
     from onoff.logs.journals import is_journal
     from onoff.logs.requests import of_journal, of_log
@@ -55,7 +55,7 @@ def check(
     requests = requests or journal or default_journal()
     if is_journal(requests):
         _tell_learned(requests, chain)
-        known = Chain.load(chain) if chain is not None else remembered_chain(snapshot(requests).notes, requests)
+        known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
         found = of_journal(requests, known)
     elif chain is None:
         raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")

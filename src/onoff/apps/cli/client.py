@@ -22,7 +22,6 @@ from onoff.apps.cli.options import (
     Deadline,
     Delay,
     JournalFile,
-    Lengths,
     Plans,
     Promise,
     Record,
@@ -33,13 +32,13 @@ from onoff.apps.cli.options import (
     parse_switch,
 )
 from onoff.apps.cli.output import note, print_json
-from onoff.apps.cli.telling import RESUME, explained, note_new, note_planner, with_journal
+from onoff.apps.cli.telling import explained, note_new, note_planner, typed
 from onoff.errors import ChainError, JournalError, NothingPending, SourceError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
+    from onoff.client.journalfile import Step
     from onoff.client.message import Message
-    from onoff.client.stored import StepRow
 
 Received = TypeVar("Received")
 Out = Annotated[
@@ -83,7 +82,6 @@ def get(
     sensitive: Sensitive = None,
     record: Record = None,
     plans: Plans = None,
-    lengths: Lengths = None,
     cache: Cache = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
@@ -96,7 +94,7 @@ def get(
     """
     import asyncio
 
-    from onoff.client.connecting import connect
+    from onoff.client.connect import connect
     from onoff.files import check_file
 
     private = parse_switch(on, off)
@@ -104,14 +102,14 @@ def get(
         check_file(out)
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=_promise(promise, next, journal),
-        sensitive=parse_sources(sensitive), record=record, plans=plans, lengths=lengths, cache=cache,
+        sensitive=parse_sources(sensitive), record=record, plans=plans, cache=cache,
         token=os.environ.get(TOKEN),
         delay=delay, deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         _check_source(client, name)  # a slip of the pen leaves no journal behind
     try:
-        with explained(client, RESUME):
+        with explained(client):
             message, row = asyncio.run(_get(source, next, private, client))
     finally:
         note_planner(client)
@@ -137,7 +135,7 @@ def _check_source(client: Client, name: str) -> None:
 
 def _promise(given: str | None, next: str | None, journal: Path | None) -> str | None:
     """The promise of a new journal: the given one, or else "both" if the reader knows the next request."""
-    from onoff.client.settings import default_journal
+    from onoff.client.connect import default_journal
 
     is_new = not (journal or default_journal()).exists()
     return "both" if given is None and next is not None and is_new else given
@@ -145,7 +143,7 @@ def _promise(given: str | None, next: str | None, journal: Path | None) -> str |
 
 async def _get(
     source: str, next: str | None, private: bool | None, asked: Client
-) -> tuple[Message | SourceError, StepRow]:
+) -> tuple[Message | SourceError, Step]:
     """The message, or that there is none, and its step, once the connection is closed.
 
     Whatever depends on the source comes after that. Until then both cases are alike: the step is read in either.
@@ -163,7 +161,7 @@ async def _or_its_error(asked: Awaitable[Received]) -> Received | SourceError:
         return error
 
 
-def _last_step(client: Client) -> StepRow:
+def _last_step(client: Client) -> Step:
     """The step that was finished last, as the journal has it."""
     [row] = islice(client.journal.steps(since=client.journal.state.step - 1), 1)
     return row
@@ -188,9 +186,8 @@ def resume(
     """
     import asyncio
 
-    from onoff.client.connecting import connect
-    from onoff.client.settings import default_journal
-    from onoff.client.snapshot import snapshot
+    from onoff.client.connect import connect, default_journal
+    from onoff.client.journalfile import snapshot
     from onoff.files import check_file
 
     path = journal or default_journal()
@@ -204,22 +201,24 @@ def resume(
         deadline=deadline, background=False, ahead=False,
     )  # fmt: skip
     kept = snapshot(path)
-    with explained(client, RESUME):
+    with explained(client):
         found = client.again() if kept.state.pending is None else asyncio.run(_resume(client))
     if found is None:
         raise NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
     message, row = found
     if kept.state.pending is None:
         if not last:
-            again = with_journal("`onoff resume --last`", path)
-            about = f"{again} writes the last message again, for {client.chain.names[row.request]!r} in step {row.step}"
-            raise NothingPending(f"nothing is pending: ask for what you want. {about}", step=kept.state.step)
+            wanted = client.chain.names[row.request]
+            error = NothingPending("nothing is pending: ask for what you want", step=kept.state.step, last=wanted)
+            again = typed("onoff resume --last", path)
+            error.advice = f"{again} writes the last message again, for {wanted!r} in step {row.step}"
+            raise error
         note("nothing was pending; this is the last message again, and no server was asked")
     announced = row.next is not None or kept.promise == "past"
     deliver(message, row, client.chain.names, announced, client.path, out, as_json)
 
 
-async def _resume(asked: Client) -> tuple[Message | SourceError, StepRow]:
+async def _resume(asked: Client) -> tuple[Message | SourceError, Step]:
     """The message of the pending request, or that there is none, with its step."""
     async with asked as client:
         message = await _or_its_error(client.resume())
@@ -233,12 +232,11 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
-    from onoff.apps.cli.showstatus import print_status
-    from onoff.apps.status import status_of
-    from onoff.client.learning import NOTE, Learned
-    from onoff.client.settings import default_journal
-    from onoff.client.snapshot import snapshot
-    from onoff.client.standing import standing
+    from onoff.apps.cli.showstatus import print_status, status_data
+    from onoff.client.connect import default_journal
+    from onoff.client.journalfile import snapshot
+    from onoff.client.learning import Learned
+    from onoff.client.status import status as status_of
     from onoff.logs.following import follows
     from onoff.logs.journals import noted
     from onoff.logs.requests import of_journal
@@ -246,7 +244,7 @@ def status(
     path = journal or default_journal()
     if journal is None:
         _name_journals_of_proxies(path)
-    if chain is None and NOTE in snapshot(path).notes:
+    if chain is None and snapshot(path).memory.learning is not None:
         kept = noted(path)
         learned = Learned.of(len(kept.names or ()), kept.private)
         if as_json:
@@ -254,10 +252,10 @@ def status(
         else:
             print(learned.words(path))
         return
-    found = standing(path, chain, plans)
+    found = status_of(path, chain, plans)
     following = follows(found.chain, of_journal(path, found.chain).indices)
     if as_json:
-        print_json(status_of(found, following))
+        print_json(status_data(found, following))
     else:
         print_status(found, following, journal)
 

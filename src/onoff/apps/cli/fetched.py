@@ -8,53 +8,24 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onoff.apps.cli.output import detail, note, print_json
-from onoff.apps.cli.telling import with_journal
+from onoff.apps.cli.telling import typed
 from onoff.errors import OnoffError, SourceError
 from onoff.foreign import plain_text
 
 if TYPE_CHECKING:
+    from onoff.client.journalfile import Step
     from onoff.client.message import Message
-    from onoff.client.stored import StepRow
 
 MOST_NAMED = 20  # sources of a set that -v names
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """What `onoff get --json` prints.
-
-    `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
-    `query` is what was asked for, `cost` what the law expected it to be, `bytes` what arrived for all of it.
-    """
-
-    source: str
-    step: int
-    private: bool
-    made_private: bool
-    lag: int
-    plan: str
-    query: tuple[str, ...]
-    cost: float
-    bytes: int | None
-    attempts: int | None
-    round: int | None
-    status: int
-    content_type: str | None
-    unchanged: bool
-    length: int
-    encoding: str | None
-    body: str | None
-    file: Path | None
-
-
 def deliver(
     message: Message | SourceError,
-    row: StepRow,
+    row: Step,
     names: Sequence[str],
     announced: bool,
     journal: Path,
@@ -88,49 +59,36 @@ def deliver(
         if out is not None:
             write_atomically(out, message.body)
         if as_json:
-            print_json(fetched(message, row, out))
+            print_json(fetched_data(message, row, out))
         elif out is None:
             _show(message.body)
         sys.stdout.flush()
     except BrokenPipeError:
         raise  # who reads has enough
     except OSError as error:
-        once_more = with_journal("`onoff resume --last`", journal)
+        once_more = typed("onoff resume --last", journal)
         words = f"{told(error)}. The request was made and is finished: {once_more} writes its message again"
         raise OnoffError(words) from error
 
 
-def fetched(message: Message, row: StepRow, file: Path | None) -> Fetched:
-    """The message with what it took."""
+def fetched_data(message: Message, row: Step, file: Path | None) -> dict[str, object]:
+    """What `onoff get --json` prints: the message, and what its step took.
+
+    `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
+    `query` is what was asked for, `cost` what the law expected it to be, `bytes` what arrived for all of it.
+    """
     encoding, body = None, None
     if file is None:
         try:
             encoding, body = "utf-8", message.body.decode()
         except UnicodeDecodeError:
             encoding, body = "base64", base64.b64encode(message.body).decode()
-    return Fetched(
-        source=message.source,
-        step=message.step,
-        private=message.private,
-        made_private=message.made_private,
-        lag=row.lag,
-        plan=row.plan,
-        query=message.query,
-        cost=row.cost,
-        bytes=row.bytes,
-        attempts=row.attempts,
-        round=message.round,
-        status=message.status,
-        content_type=message.content_type,
-        unchanged=message.unchanged,
-        length=len(message.body),
-        encoding=encoding,
-        body=body,
-        file=file,
-    )
+    about = {name: value for name, value in vars(message).items() if name not in ("error", "body")}
+    took = {name: getattr(row, name) for name in ("lag", "plan", "cost", "bytes", "attempts")}
+    return {**about, **took, "length": len(message.body), "encoding": encoding, "body": body, "file": file}
 
 
-def tell_step(row: StepRow, names: Sequence[str]) -> None:
+def tell_step(row: Step, names: Sequence[str]) -> None:
     """Say with -v what was asked for in a step, and what it took."""
     from onoff.apps.cli.output import counted, size
     from onoff.types import PlanName
@@ -139,7 +97,7 @@ def tell_step(row: StepRow, names: Sequence[str]) -> None:
     status = "ON" if row.private else f"OFF, {counted(row.lag, 'step')} after ON"
     detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
     took = "" if row.bytes is None else f"; {size(row.bytes)} received"
-    tried = "" if row.attempts in (None, 1) else f" in {row.attempts} attempts"
+    tried = "" if row.attempts == 1 else f" in {row.attempts} attempts"
     made = PlanName.parse(row.plan)
     cost = f"about {row.cost:.3g}" if made and not made.has_table else f"{row.cost:.3f}"  # without a table: estimated
     detail(f"expected cost {cost} ({row.plan}){took}{tried}")

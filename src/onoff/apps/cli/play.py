@@ -20,7 +20,6 @@ from onoff.apps.cli.options import (
     Deadline,
     Delay,
     JournalFile,
-    Lengths,
     Plans,
     Promise,
     Record,
@@ -35,8 +34,8 @@ from onoff.errors import OnoffError
 
 if TYPE_CHECKING:
     from onoff.client.client import Client
-    from onoff.client.playing import Delivery
-    from onoff.client.stored import StepRow, Totals
+    from onoff.client.journalfile import Step, Totals
+    from onoff.client.play import Delivery
 
 STDIN = Path("-")
 
@@ -60,7 +59,6 @@ def play(
     sensitive: Sensitive = None,
     record: Record = None,
     plans: Plans = None,
-    lengths: Lengths = None,
     cache: Cache = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
@@ -80,13 +78,13 @@ def play(
     import os
 
     from onoff.apps.cli.showstatus import print_totals
-    from onoff.client.connecting import connect
-    from onoff.client.playing import Delivery, parse_items, read_items
+    from onoff.client.connect import connect
+    from onoff.client.play import Delivery, parse_items, read_items
 
     given = None if file != STDIN else _standard_input()
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, lengths=lengths, cache=cache,
+        record=record, plans=plans, cache=cache,
         token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
         background=background, lasting=True,
     )  # fmt: skip
@@ -107,7 +105,7 @@ def play(
     if as_json:
         print_json(played)
     else:
-        print_totals(played.totals, client.chain, client.lengths, played.since, client.journal.promise)
+        print_totals(played.totals, client.chain, client.journal.promise)
     delivery.check()
 
 
@@ -115,14 +113,13 @@ def play(
 class Played:
     """What `onoff play --json` prints: how many requests FILE has, how many were made now, and what there is to say.
 
-    The totals are those of the journal from step `since` on.
+    The totals are those of the journal.
     """
 
     file: Path
     requests: int
     made: int
     note: str | None
-    since: int
     totals: Totals
 
 
@@ -136,17 +133,14 @@ def _standard_input() -> str:
 
 async def _play(
     asked: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
-) -> tuple[Played, list[StepRow]]:
+) -> tuple[Played, list[Step]]:
     """What was played, and the steps that were made for it now."""
     from onoff.apps.progress import progress
-    from onoff.client.playing import play_file
-    from onoff.client.settings import SINCE, since_from
+    from onoff.client.play import play_file
 
     async with asked as client:
         before = client.journal.state.step
         words = await play_file(client, file, items, delivery, restart, progress("requests"))
         note_new(client)
-        since = since_from(client.journal.recall(SINCE))
         steps = [row for row in client.journal.steps(since=before) if row.bytes is not None]
-        totals = client.journal.totals(client.lengths, since)
-        return Played(file, len(items), len(steps), words, since, totals), steps
+        return Played(file, len(items), len(steps), words, client.journal.totals()), steps

@@ -75,8 +75,7 @@ def proxy(
     import logging
 
     from onoff.apps.proxy.process import is_loopback, run
-    from onoff.client.connecting import connect
-    from onoff.client.settings import default_journal
+    from onoff.client.connect import connect, default_journal
 
     private = parse_switch(switch_on, switch_off)
     logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
@@ -126,7 +125,7 @@ def _switching(address: str) -> str:
 
 def _refuse_announced(path: Path) -> None:
     """Raise an error if a journal is for requests that announce the next one: no program does."""
-    from onoff.client.snapshot import snapshot
+    from onoff.client.journalfile import snapshot
 
     if path.exists() and snapshot(path).promise == "both":
         raise OnoffError(

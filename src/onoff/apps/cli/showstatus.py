@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.apps.cli.output import amount, counted, percent, print_table, size, unit
-from onoff.apps.status import BOUND_LIMIT
+from onoff.apps.cli.output import counted, percent, print_table, size
 from onoff.foreign import plain
 from onoff.model.bounds import outer_bound
 
 if TYPE_CHECKING:
-    from onoff.client.standing import Standing
-    from onoff.client.stored import Totals
-    from onoff.client.traffic import Traffic
+    from onoff.client.journalfile import Totals
+    from onoff.client.status import Status, Traffic
     from onoff.logs.following import Following
     from onoff.model.chain import Chain
 
+BOUND_LIMIT = 300  # sources: beyond it the outer bound takes longer than a status may
 
-def print_status(found: Standing, following: Following | None = None, journal: Path | None = None) -> None:
+
+def status_data(found: Status, following: Following) -> dict[str, object]:
+    """What `onoff status --json` prints.
+
+    `lag` counts steps since privacy was last ON, None before a request has counted as ON; `full` requests more ask for
+    everything, whatever is said. `next` is what the next request costs in messages, ON and OFF, and the least that any
+    law needs. `refuted` says that the requests do not follow the chain, `following` why.
+    """
+    state, names = found.journal.state, found.chain.names
+    after, pending = state.answered, state.pending
+    started = after.last is not None or found.law is not None
+    off = least = None
+    if found.plan is not None:
+        off, least = found.plan.cost, _least(found.chain, after.lag + 1)
+    elif found.law is not None:
+        off, least = found.law.cost, found.law.lower_bound
+    query = () if pending is None else pending.query
+    return {
+        "promise": found.journal.promise,
+        "sensitive": [names[source] for source in found.journal.sensitive],
+        "steps": state.step,
+        "lag": after.lag if started else None,
+        "full": 0 if started else after.unsettled + 1,
+        "pending": None if pending is None else {"source": names[pending.request], "query": [names[x] for x in query]},
+        "announced": None if after.announced is None else names[after.announced],
+        "next": {"on": float(found.chain.n), "off": off, "lower_bound": least},
+        "rounding": state.rounding,
+        "totals": found.journal.totals,
+        "refuted": following.refuted,
+        "following": following,
+    }
+
+
+def _least(chain: Chain, lag: int) -> float | None:
+    """The messages that every scheme needs at a lag; None if that takes too long to find out."""
+    return outer_bound(chain.posterior(lag)) if chain.n <= BOUND_LIMIT else None
+
+
+def print_status(found: Status, following: Following | None = None, journal: Path | None = None) -> None:
     """Print how a client stands, and at the end whether its requests follow the chain; at the top, too, if they do not.
 
     `journal` is named in what there is to do, if it is not the usual one.
@@ -47,32 +83,31 @@ def print_status(found: Standing, following: Following | None = None, journal: P
         print(f"announced: the next request must be {names[after.announced]!r}")
     _print_next_cost(found, after.lag + 1)
     print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
-    print_totals(found.journal.totals, found.chain, found.lengths, found.since, found.journal.promise)
+    print_totals(found.journal.totals, found.chain, found.journal.promise)
     if found.journal.traffic is not None:
         print_traffic(found.journal.traffic)
     if following is not None:
         print(following.words())
 
 
-def _print_next_cost(found: Standing, lag: int) -> None:
+def _print_next_cost(found: Status, lag: int) -> None:
     """Print what the next request costs, ON and OFF, and the least that any scheme would cost."""
-    chain, plan, step, lengths = found.chain, found.plan, found.step, found.lengths
+    plan, law, everything = found.plan, found.law, found.chain.n
     if plan is not None:
         about = "about " * plan.estimated
-        if plan.estimated and lengths is None:
-            off = f"about {plan.cost:.3g} ({plan.scheme})"
-        else:
-            off = f"{about}{amount(plan.cost, lengths)} ({plan.scheme}, lag {plan.lag})"
-        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):,g}, OFF {off}")
-        if chain.n <= BOUND_LIMIT:
+        off = (
+            f"about {plan.cost:.3g} ({plan.scheme})"
+            if plan.estimated
+            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        )
+        print(f"cost of the next request in messages: ON {everything}, OFF {off}")
+        least = _least(found.chain, lag)
+        if least is not None:
             above = f"the plan is {about}{percent(plan.excess_at(lag))} above that"
-            least = outer_bound(chain.posterior(lag), lengths)
-            print(f"no scheme needs less than {amount(least, lengths)} on average at lag {lag}: {above}")
-    if step is not None:
-        off = f"OFF {step.cost_in(lengths):.3f}"
-        print(f"cost of the next request in {unit(lengths)}: ON {_everything(chain, lengths):g}, {off}")
-        if step.weights == lengths:  # else the bound counts chances of changes, too
-            print(f"nothing that keeps this promise costs less than {step.lower_bound:.3f} at that step")
+            print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
+    if law is not None:
+        print(f"cost of the next request in messages: ON {everything}, OFF {law.cost:.3f}")
+        print(f"nothing that keeps this promise costs less than {law.lower_bound:.3f} at that step")
 
 
 def print_traffic(traffic: Traffic) -> None:
@@ -98,29 +133,20 @@ def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
         print("all sources are sensitive: every request asks for everything")
 
 
-def print_totals(
-    totals: Totals, chain: Chain, lengths: Sequence[float] | None, since: int, promise: str = "both"
-) -> None:
-    """What a journal's finished steps, from step `since` on, asked for, against the alternatives for the same lags."""
+def print_totals(totals: Totals, chain: Chain, promise: str = "both") -> None:
+    """Print what a journal's finished steps asked for, against the alternatives for the same lags."""
     steps = totals.steps
-    rows = [("expected of the plans that were used", totals.cost), ("asked for", totals.downloaded)]
-    if promise == "both":
-        least = sum(count * outer_bound(chain.posterior(lag), lengths) for lag, count in totals.lags.items())
-        rows.append(("outer bound: no scheme needs less on average", least))
-    else:
-        rows[0] = ("expected of the laws that sets were drawn from", totals.cost)
-    which = " since --lengths changed" if since else ""
-    title = f"{counted(steps, 'request')}{which}, privacy ON for {totals.private}: {unit(lengths)} asked for"
-    everything = steps * _everything(chain, lengths)
-    decimals = 1 if everything < 10_000 else 0
-    shown = [
-        (name, f"{number:,.{decimals}f}", amount(number / max(1, steps), lengths))
-        for name, number in (("downloading everything", everything), *rows)
+    which = "plans that were used" if promise == "both" else "laws that sets were drawn from"
+    rows = [
+        ("downloading everything", float(steps * chain.n)),
+        (f"expected of the {which}", totals.cost),
+        ("asked for", float(totals.downloaded)),
     ]
+    if promise == "both":
+        least = sum(count * outer_bound(chain.posterior(lag)) for lag, count in totals.lags.items())
+        rows.append(("outer bound: no scheme needs less on average", least))
+    decimals = 1 if rows[0][1] < 10_000 else 0
+    shown = [(name, f"{number:,.{decimals}f}", f"{number / max(1, steps):.3f}") for name, number in rows]
+    title = f"{counted(steps, 'request')}, privacy ON for {totals.private}: messages asked for"
     print_table(title, ("", "in all", "per request"), shown)
     print(f"{size(totals.bytes)} received, {counted(totals.attempts - steps, 'retry', 'retries')}")
-
-
-def _everything(chain: Chain, lengths: Sequence[float] | None) -> float:
-    """What the full set costs."""
-    return chain.n if lengths is None else math.fsum(lengths)

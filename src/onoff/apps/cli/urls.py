@@ -39,7 +39,7 @@ def urls(
     import asyncio
 
     from onoff.apps.progress import progress
-    from onoff.client.urls import find_urls
+    from onoff.client.feeds import find_urls
     from onoff.files import check_file, write_atomically
 
     check_file(out)

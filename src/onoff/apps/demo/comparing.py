@@ -24,7 +24,7 @@ from onoff.audit.transcript.belief import Asked
 from onoff.audit.transcript.everyday import audit_everyday_transcript, read_laws
 from onoff.audit.transcript.evidence import read_evidence
 from onoff.audit.transcript.reading import Line, Log, read_journal, read_notes
-from onoff.client.snapshot import snapshot
+from onoff.client.status import account
 from onoff.everyday import Everyday
 from onoff.model.chain import Chain
 from onoff.plans.store import PlanStore
@@ -167,7 +167,7 @@ def of_stream(log: Log, name: str | None) -> tuple[Line, ...]:
 
 
 def _ours(name: str, promise: str, journal: Path, beliefs: Beliefs, findings: Sequence[str]) -> Stream:
-    totals = snapshot(journal).totals
+    totals = account(journal).totals
     return Stream(
         name, promise, totals.downloaded, totals.bytes, beliefs, tuple(f"{name}: {word}" for word in findings)
     )

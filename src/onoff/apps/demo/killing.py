@@ -11,7 +11,7 @@ from pathlib import Path
 from onoff.apps.demo.comparing import of_stream
 from onoff.apps.demo.habits import DELAY, news
 from onoff.audit.transcript.reading import Log, read_notes
-from onoff.client.snapshot import snapshot
+from onoff.client.journalfile import snapshot
 from onoff.errors import OnoffError
 from onoff.server.local import ONOFF
 

@@ -18,7 +18,7 @@ from onoff.apps.demo.killing import Killed, killed, play_and_kill
 from onoff.apps.demo.rivals import Rival, rivals
 from onoff.audit.transcript.reading import read_transcript
 from onoff.client.client import Client
-from onoff.client.connecting import connect
+from onoff.client.connect import connect
 from onoff.client.transport.own import OnoffTransport
 from onoff.plans.plan import plan
 from onoff.plans.store import PlanStore

@@ -11,7 +11,7 @@ from onoff.apps.demo import DELAY
 from onoff.apps.page.hidden import Watched, Watcher
 from onoff.apps.page.steps import Made
 from onoff.apps.page.world import FRESH, LOCKED, World
-from onoff.client.connecting import connect
+from onoff.client.connect import connect
 from onoff.errors import SessionError
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from onoff.apps.demo import LENGTH, SWITCHING, news
 from onoff.apps.page.steps import Made, made_steps
 from onoff.client.client import Client
-from onoff.errors import ChainError, ContextError, OnoffError, SessionError, TransportError
+from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.server.local import LocalServer
 
@@ -167,7 +167,7 @@ class World(ABC):
             "habits": self._habits(),
             "queue": [asdict(wish) for wish in self.queue],
             "steps": [asdict(made) | {"naive": self._naive(made)} for made in self.made[-LINES:]],
-            "message": "" if latest is None else latest.body.decode("utf-8", "replace"),
+            "message": "" if latest is None else latest[2].decode("utf-8", "replace"),
             "bytes": {
                 "onoff": sum(made.bytes for made in finished),
                 "everything": frame * n * len(finished),
@@ -252,7 +252,7 @@ class World(ABC):
                     await self.client.resume()
                 return
             except OnoffError as error:
-                self.failure = error.happened if isinstance(error, TransportError) else str(error)
+                self.failure = error.facts
                 self.record()
                 self.tell()
                 await asyncio.sleep(RETRY)

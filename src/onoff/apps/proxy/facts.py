@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onoff.apps.proxy.line import Line, Trouble
 from onoff.client.learning import Learned
-from onoff.client.snapshot import Snapshot, snapshot
+from onoff.client.status import Account, account
 from onoff.logs.following import Following, follows
 from onoff.logs.journals import noted
 from onoff.logs.requests import of_journal
@@ -31,7 +31,7 @@ class Facts:
     sensitive: tuple[str, ...]
     private: bool
     waiting: int
-    journal: Snapshot
+    journal: Account
     following: Following | None
     learned: Learned | None
     troubles: tuple[Trouble, ...]
@@ -42,7 +42,7 @@ class Reporter:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._seen: tuple[tuple[int, bool], Snapshot, Following | None, Learned | None] | None = None
+        self._seen: tuple[tuple[int, bool], Account, Following | None, Learned | None] | None = None
         self._turn = asyncio.Lock()
 
     async def facts(self) -> Facts:
@@ -58,9 +58,9 @@ class Reporter:
             client.path, names, hidden, line.private, line.waiting, journal, following, learned, tuple(line.troubles)
         )
 
-    def _look(self) -> tuple[Snapshot, Following | None, Learned | None]:
+    def _look(self) -> tuple[Account, Following | None, Learned | None]:
         client = self._line.client
-        found = snapshot(client.path)
+        found = account(client.path)
         if client.learns:
             kept = noted(client.path)
             return found, None, Learned.of(client.chain.n, kept.private)

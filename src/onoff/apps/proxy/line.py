@@ -23,7 +23,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import GAP, Client
+from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
@@ -31,8 +31,6 @@ from onoff.files import told
 LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
-PRIVACY = "privacy"  # the journal's note of the switch
-OWED = "owed"  # its note, at an orderly end, of how many of the requests to come are made ON
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
@@ -75,19 +73,19 @@ class Line:
         self.client, self._longest = client, longest
         self.troubles: deque[Trouble] = deque(maxlen=KEPT)
         self._unreachable = False
-        noted = client.journal.recall(PRIVACY)
+        noted = client.journal.memory.privacy
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
-        self._private = not client.journal.sensitive if noted is None else noted == "on"
+        self._private = not client.journal.sensitive if noted is None else noted
         self._waiting: deque[_Wish] = deque()
         self._wake = asyncio.Event()
         self._closed = False
         # How many of the requests to come are made ON.
-        self._owed = max(int(client.take_gap()), _number(client.journal.recall(OWED)))
+        self._owed = max(int(client.take_gap()), client.journal.memory.owed)
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
     async def __aenter__(self) -> Line:
-        self.client.journal.note(GAP, "yes")
+        self.client.journal.remember(gap=True)
         self._worker = asyncio.create_task(self._work())
         return self
 
@@ -107,7 +105,7 @@ class Line:
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        self.client.journal.note_all({GAP: "yes" if self._owed else "", OWED: str(self._owed)})
+        self.client.journal.remember(gap=self._owed > 0, owed=self._owed)
 
     @property
     def private(self) -> bool:
@@ -116,7 +114,7 @@ class Line:
 
     def switch(self, private: bool) -> None:
         """Switch privacy ON or OFF for the requests to come."""
-        self.client.journal.note(PRIVACY, "on" if private else "off")
+        self.client.journal.remember(privacy=private)
         self._private = private
 
     @property
@@ -132,7 +130,7 @@ class Line:
         """The message of a source, in the future. From here on its step will be made; `leave` if nobody waits."""
         if self._closed:
             self._owe_one()
-            self.client.journal.note(GAP, "yes")  # the end may have taken it back
+            self.client.journal.remember(gap=True)  # the end may have taken it back
             raise LineClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
             self._owe_one()
@@ -246,15 +244,10 @@ class Line:
         self._unreachable = failed or (self._unreachable and error is not None)
 
 
-def _number(noted: str | None) -> int:
-    """The number in a note; 0 if it has none. What a damaged note asks for is bounded by the line."""
-    return min(int(noted), LONGEST) if noted is not None and noted.isdecimal() and len(noted) < 10 else 0
-
-
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
         return told(error)
     if isinstance(error, TransportError):
-        return error.happened  # the line itself finishes what is pending
+        return error.facts  # the line itself finishes what is pending
     own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
     return str(error) if isinstance(error, OnoffError) else own

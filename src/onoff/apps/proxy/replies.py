@@ -78,7 +78,7 @@ def failed(error: Exception) -> Response:
     if isinstance(error, OnoffError | OSError):
         words = told(error) if isinstance(error, OSError) else str(error)
     if isinstance(error, TransportError):
-        words = error.happened  # what follows is for Python
+        words = error.facts  # what follows is for Python
     if isinstance(error, LineFull | LineClosed):
         status = 503
     elif isinstance(error, ContextError):

@@ -58,7 +58,7 @@ def _is_secure(origin: str) -> bool:
 async def _stay(response: httpx.Response) -> None:
     """Hide where a redirect leads: httpx reads it even if it does not follow, and one it cannot read is an error.
 
-    Only who makes a file of URLs looks at it (`onoff.client.urls`).
+    Only who makes a file of URLs looks at it (`onoff.client.feeds`).
     """
     response.extensions["location"] = response.headers.pop("location", None)
 

@@ -27,7 +27,7 @@ from onoff.client.transport.connection import (
     within,
 )
 from onoff.client.transport.validators import condition, type_of, version_of
-from onoff.errors import CatalogueError, SourceError
+from onoff.errors import CatalogueError
 from onoff.files import path_of, told
 from onoff.foreign import plain
 
@@ -105,18 +105,6 @@ class HttpTransport:
                 contents.append(_content(status, body, headers, version))
                 size += len(body)
         return Answer(tuple(contents), size)
-
-    async def bodies(self) -> dict[str, bytes]:
-        """The body of every source, fetched without conditions. Raises `SourceError` if one answers not with 200."""
-        answer = await self.fetch("", 0, tuple(range(len(self.names))))
-        for (name, url), content in zip(self._sources.items(), answer.contents, strict=True):
-            if content.status != 200:
-                raise SourceError(
-                    f"the server answered {content.status} for {name!r} ({url}): its length cannot be measured",
-                    status=content.status,
-                    body=content.body,
-                )
-        return {name: content.body for name, content in zip(self.names, answer.contents, strict=True)}
 
     async def close(self) -> None:
         await self._http.close()

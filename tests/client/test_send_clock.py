@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff.client import grid
-from onoff.client.grid import MISSED, SPIN, Grid
+from onoff.client import timing
+from onoff.client.timing import EARLY, MISSED, SendClock
 
 DELAY = 0.05
 
@@ -20,12 +21,16 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.time, self.slept, self.late = 1000.0, [], []
-        monkeypatch.setattr(grid, "now", self.now)
-        monkeypatch.setattr(grid.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(timing, "now", self.now)
+        monkeypatch.setattr(timing.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(timing, "time", SimpleNamespace(sleep=self.doze))
 
     def now(self):
         self.time += 1e-6
         return self.time
+
+    def doze(self, seconds):
+        self.time += seconds
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
@@ -39,7 +44,7 @@ def clock(monkeypatch):
 
 def left_at(clock, handled, drawn, delay=DELAY):
     """When a query leaves, in delays after the end of the step before; seconds spent by the caller and by the draw."""
-    found = Grid()
+    found = SendClock()
     found.restart()
     start = clock.time
     clock.time += handled
@@ -73,14 +78,14 @@ def test_what_the_caller_did_and_how_long_the_draw_took_shows_in_whole_points_on
 
 def test_the_end_is_at_a_point_too_and_the_last_milliseconds_are_spent_awake(clock):
     for handled, point in ((0.0, 1), (0.049, 1), (0.051, 2)):
-        found = Grid()
+        found = SendClock()
         found.restart()
         start = clock.time
         clock.time += handled
         clock.slept.clear()
         asyncio.run(found.next_point(DELAY))
         assert clock.time - start == pytest.approx(point * DELAY, abs=1e-4)
-        assert clock.slept == [pytest.approx(max(0.0, point * DELAY - handled - SPIN), abs=1e-4)]
+        assert clock.slept == [pytest.approx(max(0.0, point * DELAY - handled - EARLY), abs=1e-4)]
 
 
 @pytest.mark.parametrize(("busy", "point"), [(0.0, 2), (0.001, 2), (0.003, 3), (0.03, 3), (0.06, 4), (0.12, 5)])
@@ -100,7 +105,7 @@ def test_a_loop_that_is_always_busy_keeps_nobody_waiting_for_ever(clock, busy, l
 
 def given_up_at(clock, handled, patience):
     """When a call that is given up counts as ended, in delays; seconds spent by the caller before it, and waiting."""
-    found = Grid()
+    found = SendClock()
     found.restart()
     start = clock.time
     clock.time += handled
@@ -117,7 +122,7 @@ def test_when_a_call_was_made_that_is_given_up_shows_in_whole_points_only(clock,
 
 
 def test_without_a_delay_nothing_waits(clock):
-    found = Grid()
+    found = SendClock()
     found.restart()
     before = clock.time
     asyncio.run(found.after_call(before, 0.0))

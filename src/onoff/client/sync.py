@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from inspect import signature
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from onoff.client.client import Client
-from onoff.client.connecting import connect
+from onoff.client.connect import Settings, with_settings
 from onoff.client.learning import Learned
 from onoff.client.message import Message
 from onoff.errors import NotOpen, OnoffError
 
-Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 NOT_YET = "the client is not open: use it in `with connect_sync(...) as client`, or call its `open` first"
@@ -176,22 +174,10 @@ async def _closed(played: Any) -> None:
     await played.aclose()
 
 
-def _like(
-    original: Callable[Parameters, Client],
-) -> Callable[[Callable[..., SyncClient]], Callable[Parameters, SyncClient]]:
-    """Give a function the parameters of another one; what it returns stays its own."""
-
-    def shown(function: Callable[..., SyncClient]) -> Callable[Parameters, SyncClient]:
-        function.__signature__ = signature(original).replace(return_annotation="SyncClient")  # type: ignore[attr-defined]
-        return function
-
-    return shown
-
-
-@_like(connect)
-def connect_sync(*args: Any, **options: Any) -> SyncClient:
+@with_settings(Settings)
+def connect_sync(settings: Settings) -> SyncClient:
     """`connect` for programs without `async`, with the same parameters and errors: `with connect_sync(...) as client`.
 
     `client.get(...)` then waits for the message. It works in scripts, in notebooks and from several threads.
     """
-    return SyncClient(connect(*args, **options))
+    return SyncClient(Client(settings.completed()))

@@ -1,10 +1,15 @@
-"""The protocol of the promise `both` as a pure state machine: no network, no disk, no clock.
+"""The protocol as a pure state machine: no network, no disk, no clock.
 
-    begin : (state, request, next, private, plan, randbelow) -> (state with a pending query, that query)
-    finish: state with a pending query -> state after the step
+    begin_both: (state, request, next, private, plan, randbelow)         -> the state with a pending query
+    begin_past: (state, rows, request, private, prepared step, randbelow) -> the same, and the rows after the query
+    finish    : the state with a pending query                            -> the state after the step
 
-A query is drawn once, in `begin`; whatever happens to it later, it is sent again unchanged until `finish`. The
-promise `past` has a `begin` of its own (`onoff.client.past`) and the same states.
+A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
+Every random number of the draw is noted, so that an auditor can draw again.
+
+For the promise `past`, `rows` are public: the law of the next request in every context, given all queries so far
+(`onoff.everyday`). Only the last request and the reader's context are secret. Rows and context belong to the newest
+drawn query and are kept together with it: nothing that is computed again after a crash decides anything.
 """
 
 from __future__ import annotations
@@ -14,10 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
+from onoff.everyday import Everyday, Step
 from onoff.model.chain import Chain
 from onoff.model.bounds import sum_up
 from onoff.plans.plan import Plan
 from onoff.types import RandBelow
+
+FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
 
 
 @dataclass(frozen=True)
@@ -41,19 +49,6 @@ class Pending:
     def __post_init__(self) -> None:
         if not self.held:
             object.__setattr__(self, "held", (None,) * len(self.query))
-
-
-class Numbers:
-    """Random numbers for one draw. Every (bound, number) is noted in its order, so that an auditor can draw again."""
-
-    def __init__(self, randbelow: RandBelow) -> None:
-        self._randbelow = randbelow
-        self.noted: list[tuple[int, int]] = []
-
-    def __call__(self, bound: int) -> int:
-        number = self._randbelow(bound)
-        self.noted.append((bound, number))
-        return number
 
 
 @dataclass(frozen=True)
@@ -92,6 +87,29 @@ class State:
         return cls(**{**data, "pending": pending})
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A step whose query was drawn, the (bound, number) pairs of its draw, and for `past` the rows after it."""
+
+    state: State
+    pending: Pending
+    numbers: tuple[tuple[int, int], ...] = ()
+    rows: Everyday | None = None
+
+
+class _Numbers:
+    """Random numbers for one draw. Every (bound, number) is noted in its order, so that an auditor can draw again."""
+
+    def __init__(self, randbelow: RandBelow) -> None:
+        self._randbelow = randbelow
+        self.noted: list[tuple[int, int]] = []
+
+    def __call__(self, bound: int) -> int:
+        number = self._randbelow(bound)
+        self.noted.append((bound, number))
+        return number
+
+
 def next_lag(state: State, next: int | None, private: bool) -> int:
     """The lag at which the next step will be made: 0 means the full set.
 
@@ -100,7 +118,7 @@ def next_lag(state: State, next: int | None, private: bool) -> int:
     return 0 if private or next is None or state.last is None else state.lag + 1
 
 
-def begin(
+def begin_both(
     state: State,
     chain: Chain,
     request: int,
@@ -108,31 +126,68 @@ def begin(
     private: bool,
     plan: Plan | None,
     randbelow: RandBelow = secrets.randbelow,
-) -> tuple[State, Pending]:
-    """Draw the query of a step. `plan` is needed, for at most the lag of the step, unless that is 0."""
+) -> Begun:
+    """Draw the query of a step of the promise `both`. `plan` serves the step's lag; a step at lag 0 needs none."""
     check_request(state, chain, request)
     if next is not None:
         _check_source(chain, next)
     if state.announced is not None and request != state.announced:
         raise Announced(
             f"{chain.names[state.announced]!r} was announced as the next request and the last query depends on it: "
-            f"ask for it before {chain.names[request]!r}",
+            f"it comes before {chain.names[request]!r}",
             announced=state.announced,
+            source=chain.names[state.announced],
         )
     if next is not None and chain.P[request, next] == 0:
         raise _impossible(chain, request, next)
     lag = next_lag(state, next, private)
+    numbers = _Numbers(randbelow)
     if lag == 0:
-        query, name, rounding = tuple(range(chain.n)), "everything", 0.0
+        query, name, rounding = tuple(range(chain.n)), FULL_SET, 0.0
     else:
         assert next is not None
         assert state.last is not None
         if plan is None or plan.chain != chain:
             raise PlanError(f"a plan of this chain for lag {lag} or less is needed")
-        query = plan.draw(request, state.last, next, lag, randbelow)
+        query = plan.draw(request, state.last, next, lag, numbers)
         name, rounding = plan.name, plan.rounding_at(lag)
     pending = Pending(request, next, lag == 0, private, lag, query, name, rounding)
-    return replace(state, pending=pending), pending
+    return Begun(replace(state, pending=pending), pending, tuple(numbers.noted))
+
+
+def is_full(rows: Everyday | None, private: bool) -> bool:
+    """True if the next step of the promise `past` asks for everything: while ON, and until one has counted as ON."""
+    return private or rows is None
+
+
+def begin_past(
+    state: State,
+    start: Everyday,
+    rows: Everyday | None,
+    request: int,
+    private: bool,
+    prepared: Step | None,
+    randbelow: RandBelow = secrets.randbelow,
+) -> Begun:
+    """Draw the query of a step of the promise `past`.
+
+    `start` are the rows after an ON step. An OFF step needs `prepared`, made of `rows`.
+    """
+    check_request(state, start.chain, request)
+    if rows is None or private:
+        query = tuple(range(start.chain.n))
+        pending = Pending(request, None, True, private, 0, query, FULL_SET, 0.0)
+        settled = state.unsettled == 0  # a new journal's first step may repeat a request whose query already went out
+        context = start.context(request, None, private=True) if settled else None
+        return Begun(replace(state, pending=pending, context=context), pending, (), start if settled else None)
+    if prepared is None or not prepared.state.same(rows) or state.context is None:
+        raise PlanError("a step that was prepared for the present rows is needed")
+    numbers = _Numbers(randbelow)
+    query = prepared.draw(request, state.context, numbers)
+    after = rows.advance(prepared, query)
+    context = after.context(request, state.context, private=False)
+    pending = Pending(request, None, False, private, state.lag + 1, query, "past", prepared.rounding)
+    return Begun(replace(state, pending=pending, context=context), pending, tuple(numbers.noted), after)
 
 
 def finish(state: State) -> State:
@@ -157,9 +212,9 @@ def check_request(state: State, chain: Chain, request: int) -> None:
     """Raise an error unless nothing is pending and the chain can get from the request before to this one."""
     if state.pending is not None:
         raise PendingRequest(
-            f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending: finish it "
-            "(`onoff resume`, Client.resume) before asking for anything else",
+            f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending, and comes first",
             step=state.step,
+            source=chain.names[state.pending.request],
         )
     _check_source(chain, request)
     if state.previous is not None and state.announced is None and chain.P[state.previous, request] == 0:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Awaitable, Collection
-from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
 from onoff.client.client import Client
+from onoff.client.journalfile import Progress
 from onoff.client.message import Message
-from onoff.client.settings import MOST, parsed
 from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
-from onoff.types import Bar, is_whole
+from onoff.types import Bar
 
 
 async def play_file(
     client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool, bar: Bar
 ) -> str | None:
     """Make the requests of a file, which are `items`, from where it was left; what there is to say, if anything."""
-    played = Played(client, items, file, restart)
+    played = Played(client, items, file)
     begun = 0 if restart else played.begun()
     _check_possible(client, file, [source for source, _ in items[max(0, begun - 1) :]])
     if begun == 0:
@@ -50,51 +48,13 @@ async def play_file(
     return _made_on(client, first, len(items))
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The file that was played last: name, hash of its requests, how many there are, and the step of the first."""
-
-    digest: str
-    first: int
-    file: str
-    count: int
-
-    def text(self) -> str:
-        return json.dumps(asdict(self))
-
-
-def progress_from(text: str | None) -> Progress | None:
-    """What `Progress.text` wrote; None if no file was played yet."""
-    data = parsed(text or "{}")
-    if data == {}:
-        return None
-    try:
-        found = Progress(**data)
-    except TypeError:
-        found = None
-    if found is None or not _fits(found):
-        raise OnoffError("how far the last file was played cannot be read in the journal: begin anew with --restart")
-    return found
-
-
-def _fits(found: Progress) -> bool:
-    whole = is_whole(found.first) and is_whole(found.count, 1) and max(found.first, found.count) < MOST
-    return whole and isinstance(found.digest, str) and isinstance(found.file, str)
-
-
 class Played:
     """How far the file that was played last has come, and whether it is this one."""
 
-    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path, forget: bool) -> None:
-        """With `forget` it does not matter what was played before, nor whether that can still be read."""
+    def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path) -> None:
         self._client, self._items, self._file = client, items, file
         self._digest = _digest(items)
-        self._known: Progress | None = None
-        try:
-            self._known = progress_from(client.journal.recall("play"))
-        except OnoffError:
-            if not forget:
-                raise
+        self._known = client.journal.memory.play
 
     @property
     def first(self) -> int:
@@ -104,7 +64,7 @@ class Played:
 
     def begun(self) -> int:
         """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
-        if self._client.journal.recall(f"played {self._digest}") is not None and not self._is_last:
+        if self._digest in self._client.journal.memory.played and not self._is_last:
             raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
         known, made = self._known, self._made()
         if known is None or not made:
@@ -118,18 +78,20 @@ class Played:
         if self._at_its_end(made):
             return 0
         unfinished = f"{known.file} was not played to its end"
-        if len(made) < known.count:
-            unfinished += f" ({known.count - len(made)} of {known.count} requests left)"
+        if len(made) < known.requests:
+            unfinished += f" ({known.requests - len(made)} of {known.requests} requests left)"
         if known.file == str(self._file):
             raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
         """Note that the next step is the first of this file, and which other one is at its end. Return the step."""
-        if self._known is not None and self._at_its_end(self._made()):
-            self._client.journal.note(f"played {self._known.digest}", "")
+        journal = self._client.journal
+        played = journal.memory.played
+        if self._known is not None and self._at_its_end(self._made()) and self._known.digest not in played:
+            played = (*played, self._known.digest)
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
-        self._client.journal.note("play", self._known.text())
+        journal.remember(play=self._known, played=played)
         return step
 
     @property
@@ -141,12 +103,12 @@ class Played:
         if self._known is None:
             return []
         names, steps = self._client.chain.names, self._client.journal.steps(since=self._known.first)
-        return [(names[s.request], s.asked_private) for s in islice(steps, self._known.count)]
+        return [(names[s.request], s.asked_private) for s in islice(steps, self._known.requests)]
 
     def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
         """Whether all requests of the file that was played last were made and answered."""
         assert self._known is not None
-        answered = self._client.journal.state.step >= self._known.first + self._known.count
+        answered = self._client.journal.state.step >= self._known.first + self._known.requests
         return answered and self._known.digest in (_digest(made), _digest(_first_off(made)))
 
 
@@ -240,14 +202,14 @@ def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
     if state.pending is not None:
         wanted = names[state.pending.request]
         raise PendingRequest(
-            f"the request for {wanted!r} is pending: `onoff resume` finishes it and writes its message", step=state.step
+            f"the request for {wanted!r} is pending, and its message would be lost", step=state.step, source=wanted
         )
     if state.announced is not None and names[state.announced] != first:
         wanted = names[state.announced]
         raise Announced(
-            f"{wanted!r} was announced as the next request, but {file} begins with {first!r}: "
-            f"`onoff get {shlex.quote(wanted)}` makes it, then play the file",
+            f"{wanted!r} was announced as the next request, but {file} begins with {first!r}",
             announced=state.announced,
+            source=wanted,
         )
 
 

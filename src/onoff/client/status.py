@@ -1,4 +1,4 @@
-"""What a client has downloaded, how much of it had changed, and what other ways of reading would have downloaded.
+"""How a client stands, read off its journal without opening it for use: what it has done, and what comes next.
 
 Every step notes which members of its answer differ from what was last seen of their sources. Say that a source was seen
 v times after the first, over mean gaps of g steps, and had changed k times. If it changes with the same chance c at
@@ -13,9 +13,14 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from pathlib import Path
 
-from onoff.client.held import Entries
-from onoff.client.stored import Stored
+from onoff.client.journalfile import Snapshot, Totals, chain_of, explained, read_totals, reading
+from onoff.errors import OnoffError
+from onoff.everyday import Everyday, Step
+from onoff.model.chain import Chain
+from onoff.plans.plan import Plan
+from onoff.plans.planner import Planner
 
 Seen = dict[int, tuple[int, int]]  # by source: how many bytes its last whole body had on the wire, and its sum
 
@@ -36,25 +41,65 @@ class Traffic:
     everything: float
 
 
+@dataclass(frozen=True)
+class Account(Snapshot):
+    """What a journal says, with sums over all its steps; `traffic` is None if no step was finished."""
+
+    totals: Totals
+    traffic: Traffic | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a client stands. While OFF, the next request would be drawn from a `plan`, or from a `law` of "past".
+
+    Both are None until a request has counted as ON.
+    """
+
+    journal: Account
+    chain: Chain
+    plan: Plan | None = None
+    law: Step | None = None
+
+
+def account(path: str | Path) -> Account:
+    """Read a journal with its sums, without locking or changing it."""
+    with reading(path) as (database, meta):
+        found = Snapshot.of(database, meta)
+        return Account(**vars(found), totals=read_totals(database), traffic=read_traffic(database))
+
+
+def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Path | None = None) -> Status:
+    """How the client of a journal stands. The chain is the remembered one unless it is given."""
+    found = account(path)
+    known = found.memory.known_chain(path) if chain is None else chain_of(chain)
+    if known.fingerprint != found.chain:
+        raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
+    if found.rows is not None:
+        with explained(path):
+            rows = Everyday.from_dict(known, found.rows)
+        return Status(found, known, law=rows.prepare())
+    after = found.state.answered
+    if after.last is None:
+        return Status(found, known)
+    return Status(found, known, Planner(known, plans, background=False).best(after.lag + 1))
+
+
 def read_seen(database: sqlite3.Connection) -> Seen:
     """What was last seen of each source."""
     return {source: (size, check) for source, size, check in database.execute("SELECT source, size, sum FROM seen")}
 
 
-def see(
-    database: sqlite3.Connection, before: Seen, members: Sequence[Stored], entries: Entries
-) -> tuple[Seen, list[int], int]:
-    """Note what an answer shows; return what is now seen, which members had changed, and how many bytes they have."""
-    received = {m.source: (m.size, entries[m.source].sum) for m in members if not m.unchanged}
-    changed = sorted(
-        source for source, (_, check) in received.items() if source not in before or before[source][1] != check
-    )
+def note_seen(database: sqlite3.Connection, before: Seen, received: Seen) -> list[int]:
+    """Note what an answer shows; return the members that had changed since they were last seen."""
     different = [(source, *seen) for source, seen in received.items() if before.get(source) != seen]
     database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", different)
-    return {**before, **received}, changed, sum(received[source][0] for source in changed)
+    return sorted(
+        source for source, (_, check) in received.items() if source not in before or before[source][1] != check
+    )
 
 
-def traffic_of(database: sqlite3.Connection) -> Traffic | None:
+def read_traffic(database: sqlite3.Connection) -> Traffic | None:
     """The traffic of all finished steps of which it was noted; None if there are none."""
     steps = database.execute(
         "SELECT step, request, query, bytes, changed, changed_bytes FROM steps WHERE changed IS NOT NULL ORDER BY step"

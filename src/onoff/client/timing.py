@@ -1,26 +1,28 @@
-"""When something may leave: at points of a grid that begins where the step before ended.
+"""When something may leave: in time slots that begin where the step before ended.
 
 Between the end of a step and the next thing on the wire, a caller does something with the message it got, and a query
-is drawn: how long both take may tell which source was wanted. So a call counts as made at the next point of the grid,
-and its query leaves at a later one. What takes less than `delay` seconds does not show, and of what takes longer only
-the number of points does. A delay of 0 switches all of it off.
+is drawn: how long both take may tell which source was wanted. So a call counts as made at the end of its slot, and its
+query leaves at the end of a later one. What takes less than `delay` seconds does not show, and of what takes longer
+only the number of slots does. A delay of 0 switches all of it off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-SPIN = 0.002  # seconds before a point, spent awake: a sleep ends a whole millisecond after its start, which would show
-MISSED = 5  # points, if other tasks keep the loop busy: then the wait for the next one is spent awake, and not missed
+EARLY = 0.002  # seconds before a point: a sleep of the loop may end a whole millisecond late, which would show
+AWAKE = 0.0003  # seconds before a point, spent awake: a sleep of the thread, on a quiet machine, ends earlier than that
+MISSED = 5  # points, if other tasks or threads are busy: the wait for the next one is spent awake, and misses none
 
 
-class Grid:
-    """The points start + k * delay, k = 1, 2, ... on the clock of the running loop."""
+class SendClock:
+    """The points start + k * delay, k = 1, 2, ... on the clock of the running loop. Everything leaves at a point."""
 
     def __init__(self) -> None:
         self.start = 0.0
@@ -74,8 +76,10 @@ class Grid:
         That may be a caller in another task, which reads the message before: how long it took must not show.
         """
         for missed in range(MISSED):
-            awake = SPIN * 4**missed  # a machine that is busy ends sleeps late
-            await asyncio.sleep(max(0.0, self.start + point * delay - awake - now()))
+            early = EARLY * 4**missed  # a machine that is busy ends sleeps late
+            await asyncio.sleep(max(0.0, self.start + point * delay - early - now()))
+            if missed == 0:
+                time.sleep(max(0.0, self.start + point * delay - AWAKE - now()))  # awake it would cost processor time
             if now() <= self.start + point * delay:
                 break
             point = self._point(now(), delay)

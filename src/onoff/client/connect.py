@@ -1,0 +1,222 @@
+"""The front door for readers: `connect`, and `Settings`, which are all its parameters."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from reprlib import repr as short
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from onoff.client.cache import CACHE, cache_size
+from onoff.client.client import DELAY, Client
+from onoff.client.journal import Journal, check_promise
+from onoff.client.journalfile import Memory, chain_of, snapshot
+from onoff.client.learning import LEAVE
+from onoff.client.promises import checked_promise
+from onoff.errors import OnoffError, PlanError
+from onoff.files import path_of
+from onoff.foreign import plain
+from onoff.model.chain import Chain
+from onoff.types import RandBelow, is_flag, is_number, is_whole
+
+if TYPE_CHECKING:
+    from onoff.client.transport import Transport
+    from onoff.plans.planner import Planner
+
+Parameters = ParamSpec("Parameters")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a client is told: the parameters of `connect` and `connect_sync`, and what their commands make.
+
+    `chain` is a `Chain` or its file. `server` is the address of an onoff server, and `token` what it asks readers for.
+    `urls` is {name: URL} at any other web server, or a JSON file of that. A `transport` of one's own takes the place of
+    both. `journal` is the client's memory, by default in the user's state. It is made if it is not there. It remembers
+    what was given, and later calls may leave that out (URLs are remembered if they are in a file).
+
+    A journal is made for one `promise`, and keeps it:
+
+    - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
+    believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
+    whether any is. They are fixed with the journal.
+    - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
+    the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
+
+    For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
+    secret. A client that makes one request only does without `ahead`, which prepares the next step between requests.
+    While a client of "past" is open, the linear algebra of the process has one thread.
+
+    For "both": `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then
+    closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
+    `lasting`, it goes on for at most 10 minutes.
+
+    All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
+    newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
+
+    With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
+    to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
+
+    `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
+    `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. Queries leave at points
+    in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may repeat
+    one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with another
+    journal: then one is enough. `randbelow` is where random numbers come from.
+    """
+
+    chain: Chain | str | Path | None = field(default=None, kw_only=False)
+    server: str | None = None
+    urls: Mapping[str, str] | str | Path | None = None
+    transport: Transport | None = None
+    journal: str | Path | None = None
+    plans: Planner | str | Path | None = None
+    promise: str | None = None
+    sensitive: Sequence[int | str] = ()
+    record: str | Path | None = None
+    cache: int | str | None = None
+    token: str | None = None
+    delay: float = DELAY
+    deadline: float | None = None
+    attempts: int = 5
+    backoff: float = 0.2
+    background: bool = True
+    lasting: bool = False
+    ahead: bool = True
+    first_ever: bool = False
+    learn: bool = False
+    randbelow: RandBelow = secrets.randbelow
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, before anything is read, written or sent."""
+        for name in ("background", "lasting", "ahead", "first_ever", "learn"):
+            if not is_flag(getattr(self, name)):  # the word "no" would count as True
+                raise OnoffError(f"{name} is {getattr(self, name)!r}: True or False is needed")
+        for name in ("delay", "backoff"):
+            if not (is_number(getattr(self, name)) and 0 <= getattr(self, name) < math.inf):
+                raise OnoffError(f"{name} is {getattr(self, name)!r}: seconds from 0 on are needed")
+        if not is_whole(self.attempts, 1):
+            raise OnoffError(f"attempts is {self.attempts!r}: a whole number from 1 on is needed")
+        if self.server is not None and self.urls is not None:
+            raise OnoffError("give a server or URLs (--server or --urls), not both")
+        parts = [getattr(self.transport, name, None) for name in ("connect", "fetch", "close")]
+        if self.transport is not None and not all(map(callable, parts)):
+            raise OnoffError(f"the transport is {short(self.transport)}: an object with the methods of one is needed")
+        if self.plans is not None and not hasattr(self.plans, "best"):  # not a planner
+            path_of(self.plans, "the directory of plans", PlanError)
+        if self.learn and (self.chain is not None or self.sensitive or self.promise == "both"):
+            raise OnoffError(LEAVE)
+        for name, what in (("journal", "the journal"), ("record", "the record")):
+            if getattr(self, name) is not None:
+                path_of(getattr(self, name), what)
+        if self.cache is not None:
+            cache_size(self.cache)
+
+    def completed(self) -> Settings:
+        """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
+        path = default_journal() if self.journal is None else Path(self.journal)
+        if self.journal is None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = snapshot(path) if path.exists() else None
+        memory = Memory() if found is None else found.memory
+        if not self.learn:
+            memory.refuse_learning(path)
+        server, urls = self.server, self.urls
+        if server is None and urls is None and self.transport is None:
+            server, urls = memory.server, memory.urls
+        limit = self.cache if self.cache is not None else CACHE if memory.cache is None else memory.cache
+        known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit))
+        has_place = server is not None or urls is not None or self.transport is not None
+        _check_known(path, self.learn or self.chain is not None or memory.chain is not None, has_place)
+        if self.learn:
+            return replace(known, promise="past")
+        chain = memory.known_chain(path) if self.chain is None else chain_of(self.chain)
+        promise, sensitive = checked_promise(chain, self.promise, self.sensitive)
+        if found is not None:
+            check_promise(path, (found.promise, found.sensitive), promise, sensitive)
+            promise, sensitive = found.promise, found.sensitive
+        return replace(known, chain=chain, promise=promise or "past", sensitive=sensitive)
+
+    def remember(self, journal: Journal) -> None:
+        """Have the journal remember what has worked. What was given as an object is not remembered, but the chain."""
+        if self.transport is None:
+            journal.remember(
+                server=self.server,
+                urls=str(self.urls) if isinstance(self.urls, Path) else None,
+                cache=self.cache,
+                chain=self.chain.as_dict() if isinstance(self.chain, Chain) else None,
+            )
+
+
+def with_settings(
+    settings: Callable[Parameters, Settings],
+) -> Callable[[Callable[[Settings], Made]], Callable[Parameters, Made]]:
+    """Call a function of `Settings` with their parameters, which are spelt there alone."""
+
+    def decorate(function: Callable[[Settings], Made]) -> Callable[Parameters, Made]:
+        @wraps(function)
+        def call(*args: Parameters.args, **options: Parameters.kwargs) -> Made:
+            return function(settings(*args, **options))
+
+        made = function.__annotations__["return"]
+        call.__signature__ = signature(settings).replace(return_annotation=made)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+@with_settings(Settings)
+def connect(settings: Settings) -> Client:
+    """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
+
+    Nothing is asked, started or written before that. `Settings` has the parameters. A caller must be ready for these
+    errors of `onoff.errors`:
+
+    - `TransportError`: the server could not be asked. If its `pending` is True, the request is kept, and
+    `Client.resume` finishes it. If it is False, nothing was asked.
+    - `SourceError`: the server has no message for the source. The step is finished.
+    - `SessionError`: a request is pending (`PendingRequest`), another one was announced (`Announced`), or there was
+    nothing to finish (`NothingPending`).
+    - `ContextError`: the chain calls the request impossible. Nothing was asked.
+    - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
+    - `ChainError` and `PlanError`: what was given does not fit together.
+    """
+    return Client(settings.completed())
+
+
+def default_journal() -> Path:
+    """Where the journal is unless told otherwise: with the user's state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
+
+
+def _check_known(path: Path, chain: bool, server: bool) -> None:
+    """Raise an error that names all that is missing at once, in words of commands and of Python."""
+    if chain and server:
+        return
+    missing = " and ".join(["no chain"] * (not chain) + ["no server"] * (not server))
+    needed = " and ".join(
+        ["--chain (chain=...)"] * (not chain) + ["--server or --urls (server=... or urls=...)"] * (not server)
+    )
+    state = f"this journal knows {missing} yet:" if path.exists() else "there is no such journal yet. To make one,"
+    words = f"{path}: {state} give {needed}, then it is remembered"
+    if not chain:
+        words += ". If you have no chain yet, learn one: `onoff proxy --learn --urls FILE` (learn=True)"
+    raise OnoffError(words)
+
+
+def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:
+    """A file by its whole name, since it is noted in the journal and the directory may change."""
+    if urls is None or isinstance(urls, Mapping):
+        return urls
+    file = path_of(urls, "the file of URLs")
+    try:
+        str(urls).encode()
+    except UnicodeEncodeError:
+        raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it") from None
+    return file.absolute()
