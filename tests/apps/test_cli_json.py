@@ -39,7 +39,7 @@ RUNS = {
 # Commands that print no result.
 WITHOUT = {"normalise", "proxy", "serve", "token", "page", "reproduce"}
 # Commands whose results are looked at by the tests of their own.
-ELSEWHERE = {"check", "measure", "audit plan", "audit joint", "audit switching", "audit transcript", "audit people"}
+ELSEWHERE = {"check", "measure", "audit plan", "audit streams", "audit log", "audit people"}
 
 
 def leaves(command, before=()):

@@ -87,7 +87,7 @@ def test_the_command_line_plans_and_audits_a_new_scheme(chain_file, tmp_path):
     [
         ("plan", ("auto", *SCHEMES)),
         ("costs", ("auto", *SCHEMES)),
-        ("audit joint", (*SCHEMES, "naive", "decoys")),
+        ("audit streams", (*SCHEMES, "naive", "decoys")),
         ("audit people", ("auto", *tables())),
     ],
 )

@@ -112,7 +112,7 @@ def everyday_region_bound(chain: Chain, radii: Floats, most: int) -> Floats:
 
     At OFF step t after the private request i, the law of the query given what is hidden and asked before is on average
     within d_t + d_{t-1} of the stated one, with d_t the sum over s <= t of E eps(X_{s-1}), X_0 = i, d_0 = 0
-    (`onoff.audit.everyday.misfit`). Under a chain of the region X_s is within e of its fitted twin, so that its mean of
+    (`onoff.audit.streams`). Under a chain of the region X_s is within e of its fitted twin, so that its mean of
     eps is at most sum over x of P̂^s[i, x] radii[x] + e (max radii - min radii), and never above max radii.
     """
     n = chain.n

@@ -286,7 +286,7 @@ def _print_switched(found: Sequence[StreamAudit]) -> None:
                 f"{s.guess:.3f}",
             ]
             for one in found
-            for user, steps in (("for these sources", one.switched), ("by chance", one.by_chance))
+            for user, steps in (("for them only", one.switched), ("by chance", one.by_chance))
             for s in steps
         ],
     )
