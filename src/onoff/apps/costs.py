@@ -26,7 +26,6 @@ from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
 from onoff.plans.plan import plan
-from onoff.plans.table import TablePlan
 from onoff.schemes import AUTO, SCHEMES, listed
 from onoff.types import Bar, Floats, Mask, is_number, quiet
 
@@ -224,7 +223,7 @@ def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 def _planned(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float) -> _Answer:
     """The cost of a plan."""
     made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
-    expected = members(made.law) if isinstance(made, TablePlan) else None
+    expected = members(made.law) if made.kind == "table" else None
     return _Answer({"scheme": made.scheme, "messages": made.cost, "lower_bound": made.lower_bound}, expected)
 
 
