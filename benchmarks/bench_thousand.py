@@ -17,19 +17,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from onoff.schemes.realisation import screening
 
 from common import dirichlet, show
-from onoff import Chain, plan
+from onoff import plan
 from onoff.extras import has
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
+from onoff.schemes import sinkhorn
 from onoff.schemes.comb import comb_law
-from onoff.schemes.realise import Part, Short, short_rows
+from onoff.schemes.law import Law
+from onoff.schemes.sinkhorn import unsure
 
 SEED = 77
 GROUPS = 8  # of contexts, in which screens are compared
@@ -110,37 +111,28 @@ def one(n: int, concentration: float, lag: int, scheme: str, limit: float) -> di
 
 
 def screens(sizes: list[int]) -> None:
-    """CPU microseconds for a context of the comb's law, in some groups of contexts. Both must find the same."""
+    """CPU microseconds for a context of the comb's law, in some groups of contexts."""
     rows: list[list[object]] = []
     for n in sorted({300, *sizes}):
         for concentration in (5.0, 1.0):
-            part = first_part(dirichlet(n, concentration, SEED))
-            spent, found = {}, {}
+            posterior = Posterior(dirichlet(n, concentration, SEED), 1)
+            law = comb_law(posterior)
+            slack = (law.masses[-1] - n) / (law.total - n)
+            spent: dict[str, float] = {}
             for name, least in (("NumPy", sys.maxsize), ("compiled", 0)):
-                screening.COMPILED_FROM = least
-                short_rows((part[0], part[1][:1]))  # loaded and warm
-                start = time.process_time()
-                found[name] = short_rows(part)
-                spent[name] = 1e6 * (time.process_time() - start) / sum(len(part[0].block(g)) for g in part[1])
-            assert found["NumPy"] == found["compiled"]
-            rows.append([f"Dirichlet({concentration:g})", n, len(part[0].law.mass), spent["NumPy"], spent["compiled"],
+                sinkhorn.COMPILED_FROM = least
+                screen = sinkhorn.screen_of(Law(law.member[:-1], law.mass[:-1]), slack)
+                unsure(screen, posterior.group(0))  # loaded and warm
+                start, seen = time.process_time(), 0
+                with one_thread():
+                    for group in np.linspace(0, n - 1, GROUPS).astype(int).tolist():
+                        unsure(screen, posterior.group(group))
+                        seen += len(posterior.group(group))
+                spent[name] = 1e6 * (time.process_time() - start) / seen
+            rows.append([f"Dirichlet({concentration:g})", n, len(law.mass), spent["NumPy"], spent["compiled"],
                          f"{spent['NumPy'] / spent['compiled']:.1f}x"])  # fmt: skip
     headings = ["rows", "n", "sets", "NumPy, us a context", "compiled, us", "faster"]
     show("Looking at contexts of one law, lag 1, CPU time of one process", headings, rows)
-
-
-def first_part(chain: Chain) -> Part:
-    """The look of the comb at all contexts, with a few groups of them."""
-    seen: list[Part] = []
-
-    def catch(_: object, parts: Sequence[Part]) -> list[list[Short]]:
-        seen.extend(parts)
-        return []
-
-    with one_thread():
-        comb_law(Posterior(chain, 1), spread=catch)
-    look = seen[0][0]
-    return look, tuple(np.linspace(0, chain.n - 1, GROUPS).astype(int).tolist())
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pytest
 from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
+from onoff.audit import people as people_audit
 from onoff.audit.bayes import Requests
 from onoff.audit.clients import Announced, Naive, Past
 from onoff.audit.people import (
@@ -276,6 +277,20 @@ def test_nothing_is_learned_at_or_after_a_private_request_by_who_knows_the_chain
     assert result["past", "second order", False]["after"].low > 0.05  # the same queries tell who knows the habits
     assert 1 < ours["messages"].value < 3
     assert naive["messages"].value < both["messages"].value
+
+
+def test_the_first_request_is_made_on_and_the_last_one_by_the_client_that_must_announce(monkeypatch):
+    asked = {}
+
+    def noting(client, path, private, rng):
+        asked.setdefault(client.name, []).append(private)
+        return replay(client, path, private, rng)
+
+    monkeypatch.setattr(people_audit, "replay", noting)
+    audit(echo(3), 40, past=True)
+    assert all(private[0] for every in asked.values() for private in every)
+    assert all(private[-1] for private in asked["both"])
+    assert not all(private[-1] for private in asked["past"])
 
 
 def test_nothing_is_learned_about_sensitive_sources_by_who_knows_the_chain_alone():

@@ -501,6 +501,7 @@ RACE_MISTAKES = {
 TABLE_MISTAKES = {
     "everything if nothing changed": lambda x, last, *rest: FULL if x == last else PLAN.draw(x, last, *rest),
     "a bound too small": lambda *place: PLAN.draw(*place[:-1], lambda bound: place[-1](bound - 1)),
+    "the first number of a part": lambda *place: PLAN.draw(*place[:-1], lambda bound: max(0, place[-1](bound) - 1)),
     "seeded from the request": lambda x, *rest: PLAN.draw(x, *rest[:-1], random.Random(x).randrange),
     "another next": lambda x, last, k, *rest: PLAN.draw(x, last, 0, *rest),
     "the smaller of two": lambda *place: min(PLAN.draw(*place) for _ in range(2)),

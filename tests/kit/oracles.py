@@ -33,8 +33,7 @@ class ExactPosterior(Support):
         """p(. | last, next); an error if the context is impossible."""
         self.possible(last, next)
         weights = self._power[last] * self._P[:, next]
-        row = weights / weights.sum()
-        return row
+        return weights / weights.sum()
 
     def blocks(self):
         """For each `last`: its possible contexts and their rows."""

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onoff.audit.everyday import audit_everyday_mistaken
-from onoff.audit.joint import mistaken as module
-from onoff.audit.joint.mistaken import mistaken
-from onoff.audit.models import Naive, Planned
-from onoff.audit.setting import Plans, lags_of, parse_statuses, start_law
 
 from clikit import call
 from onoff import Chain, OnoffError, plan
+from onoff.audit import streams as module
+from onoff.audit.bayes import lags_of
+from onoff.audit.clients import Announced, Past
+from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
 from onoff.logs import region
 from onoff.model.misfit import aligned, check, misfit
@@ -61,8 +60,7 @@ def by_fractions(true, used, lag):
 def audited(true, used, statuses, scheme="optimal"):
     parsed = parse_statuses(statuses)
     plans = [plan(used, lag, scheme) for lag in sorted(set(lags_of(parsed)) - {0})]
-    tables = Plans(scheme, used.n, [Planned(one) for one in plans])
-    return mistaken(true, used, parsed, tables, start_law(true), tables.rounding_at)
+    return audit_streams(used, parsed, Announced(used.n, plans, scheme), true=true)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -81,13 +79,12 @@ def test_the_misfit_of_a_step_is_that_of_its_definition_rounded_up(pair, lag):
 def test_what_a_stream_tells_under_the_true_chain_is_within_the_bound(pair, statuses, scheme):
     used, other, share = pair
     found = audited(towards(used, other, share), used, statuses, scheme)
-    assert found.found.method == "exact (enumeration)"
-    assert found.holds
-    assert found.found.bits[-1] <= found.bits[-1] + 1e-80
-    assert found.distances[-1] <= found.anywhere[-1] * (1 + 1e-9)
+    assert (found.method, found.holds) == ("exact", True)
+    assert found.steps[-1].bits <= found.misfit.bits[-1] + 1e-80
+    assert found.misfit.distances[-1] <= found.misfit.anywhere[-1] * (1 + 1e-9)
     if share == 0:
-        assert found.anywhere[-1] < 1e-11
-        assert found.found.bits[-1] < 1e-20
+        assert found.misfit.anywhere[-1] < 1e-11
+        assert found.steps[-1].bits < 1e-20
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -95,16 +92,13 @@ def test_a_guess_is_right_more_often_by_the_distance_at_most(seed):
     rng = np.random.default_rng(seed)
     used, other = (Chain(rng.dirichlet(np.ones(3), 3)) for _ in range(2))
     found = audited(towards(used, other, 0.3), used, "1001")
-    whole = found.found.whole
-    assert whole.prior_guess <= whole.guess <= whole.prior_guess + found.distances[-1]
+    whole = found.whole
+    assert whole.prior_guess <= whole.guess <= whole.prior_guess + found.misfit.distances[-1]
 
 
 def test_a_bound_that_is_none_is_seen(monkeypatch):
-    """Planted: a client that leaks although its chain is right; a misfit forgotten, halved, or of another lag."""
+    """Planted: a misfit forgotten, halved, or of another lag."""
     used = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
-    statuses = parse_statuses("101")
-    naive = mistaken(used, used, statuses, Naive(3), start_law(used), lambda lag: 0.0)
-    assert not naive.holds
     true = Chain([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.4, 0.5, 0.1]])
     assert audited(true, used, "101").holds
     monkeypatch.setattr(module, "misfit", lambda true, used, lag: np.zeros(3))
@@ -120,9 +114,8 @@ def test_above_what_is_enumerated_the_encoders_themselves_are_bounded():
     used = Chain(rng.dirichlet(np.full(6, 3.0), 6))
     true = towards(used, Chain(rng.dirichlet(np.full(6, 3.0), 6)), 0.1)
     found = audited(true, used, "1000100")
-    assert found.found.method == "bound"
-    assert found.holds
-    assert 0 < found.found.distance < found.anywhere[-1]
+    assert (found.method, found.holds) == ("bound", True)
+    assert 0 < found.steps[-1].distance < found.misfit.anywhere[-1]
 
 
 def test_chains_that_cannot_be_compared_are_errors():
@@ -204,13 +197,11 @@ def test_the_law_of_the_last_private_request_is_that_of_its_step():
     """Streams that start anywhere, not in the stationary law: it moves on until privacy was last ON."""
     used = Chain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
     true = Chain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.5, 0.2, 0.3]])
-    statuses = parse_statuses("1101")
-    tables = Plans("optimal", 3, [Planned(plan(used, 1))])
-    uniform = np.full(3, 1 / 3)
-    found = mistaken(true, used, statuses, tables, uniform, tables.rounding_at)
+    client, uniform = Announced(3, [plan(used, 1)]), np.full(3, 1 / 3)
+    found = audit_streams(used, parse_statuses("1101"), client, true=true, uniform=True)
     expected = float(uniform @ true.P @ misfit(true, used, 1))
     assert found.holds
-    assert found.distances[-1] == pytest.approx(expected, rel=1e-9)
+    assert found.misfit.distances[-1] == pytest.approx(expected, rel=1e-9)
     assert abs(float(uniform @ misfit(true, used, 1)) - expected) > 0.001
 
 
@@ -258,31 +249,11 @@ def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_
     assert region.misfits(used, counts, 1.0, [], rng) == ()
 
 
-def test_the_command_prints_bound_and_exact_value(tmp_path):
-    used = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]], ("a", "b", "c"))
-    true = Chain([[0.78, 0.1, 0.12], [0.48, 0.22, 0.3], [0.22, 0.6, 0.18]], ("c", "a", "b"))
-    used.save(tmp_path / "used.json")
-    true.save(tmp_path / "true.json")
-    words = ("audit", "joint", "used.json", "--statuses", "1001", "--true-chain", "true.json")
-    done = call(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "within the bound" in done.stdout
-    assert "a guess at what is hidden is right more often" in done.stdout
-    found = json.loads(call(*words, "--scheme", "optimal", "--scheme", "naive", "--json", cwd=tmp_path).stdout)
-    assert found[0]["holds"]
-    assert 0 < found[0]["found"]["bits"][-1] < found[0]["bits"][-1]
-    assert found[0]["found"]["bits"][-1] < found[1]["bits"][-1]
-    for extra, what in ((("--scheme", "race"), "a race has no table"), (("--plot", "x.png"), "leave it out")):
-        done = call(*words, *extra, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert what in done.stderr
-
-
 def audited_everyday(true, used):
     """How far the first everyday query after ON is from the stated law under the true chain, by enumeration."""
-    found = audit_everyday_mistaken(used, aligned(true, used), [True, False], Everyday.start(used, ()), ())
-    assert found.found.method == "exact (enumeration)"
-    return found.found.steps[1].average
+    found = audit_streams(used, [True, False], Past(Everyday.start(used), used.n), "past", true=aligned(true, used))
+    assert found.method == "exact"
+    return found.steps[1].average
 
 
 def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):

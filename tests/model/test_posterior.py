@@ -43,7 +43,7 @@ def test_a_chain_whose_walks_underflow_is_refused_with_the_names_of_the_entry():
     ) as caught:
         chain.posterior(1).row(0, 0)
     assert (caught.value.row, caught.value.value) == (0, 1e-140)
-    for ask in (lambda p: p.peaks, lambda p: p.rows, lambda p: bounds(p), outer_bound):
+    for ask in (lambda p: p.peaks, lambda p: p.rows, bounds, outer_bound):
         with pytest.raises(ChainError, match="too little to compute with"):
             ask(chain.posterior(1))
     slow = Chain([[0.5, 0.5], [0, 1.0]])

@@ -26,7 +26,6 @@ from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
 from onoff.plans.plan import plan
-from onoff.plans.table import TablePlan
 from onoff.types import Bar, Floats, Mask, quiet
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ def _announced(chain: Chain, plans: Sequence[Plan], steps: int, rng: Random) -> 
         used = max((one for one in plans if one.lag <= t + 1), key=lambda one: one.lag)
         query = used.draw(request, path[0], following, t + 1, rng.randrange)
         member[t, list(query)] = True
-        expected[t] = members(used.law) if isinstance(used, TablePlan) else member[t]
+        expected[t] = members(used.law) if used.kind == "table" else member[t]
     return Stream(expected, member, np.ones(steps))
 
 

@@ -1,8 +1,7 @@
 """The referee's readers of what a client keeps: its journal and its record of laws. Nothing is changed on disk.
 
 They share no code with whoever wrote the files. What cannot be read is one sentence that names the file and the line or
-step. What can be read may still be false: that is for the other modules. Plan files and the server's log have readers
-of their own (`planfile`, `seen`).
+step. What can be read may still be false. Plan files and the server's log have their own readers (`planfile`, `seen`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 JOURNAL_VERSION, RECORD_VERSION = "5", 2
-COLUMNS = (
-    "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts, "
-    "bytes IS NOT NULL"
-)
+COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts"
 UNREADABLE = (
     KeyError,
     TypeError,
@@ -108,16 +104,14 @@ def read_journal(file: Path, chain: Chain) -> Journal:
                 raise OnoffError(f"{file}: is a journal of version {short(meta.get('version'))}: make a new one")
             if meta.get("chain") != chain.fingerprint:
                 raise OnoffError(f"{file}: is the journal of another chain")
-            rows = database.execute(f"SELECT {COLUMNS} FROM steps ORDER BY step")
+            rows = database.execute(f"SELECT {COLUMNS}, bytes IS NOT NULL FROM steps ORDER BY step")
             steps = tuple(_step(row, chain.n, file) for row in rows)
         finally:
             database.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
-    if not steps:
-        raise OnoffError(f"{file}: there are no steps in this journal: make requests with it first")
-    if [step.step for step in steps] != list(range(len(steps))):
-        raise OnoffError(f"{file}: steps are missing in this journal")
+    if not steps or [step.step for step in steps] != list(range(len(steps))):
+        raise OnoffError(f"{file}: there are no steps in this journal, or some are missing")
     try:
         sensitive = tuple(sorted(whole(source, chain.n) for source in json.loads(meta["sensitive"])))
         return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, steps)
@@ -184,8 +178,7 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
     A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
     passed over: what it recorded must be in another line.
     """
-    kept: LawLine | None = None
-    text_before = ""
+    kept, text_before = None, ""
     for number, text in text_lines(file, "replace"):
         data = parsed(text)
         if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):

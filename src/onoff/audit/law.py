@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,19 +27,17 @@ from onoff.types import Mask, Query, Units
 
 COARSE = Fraction(1, 2**30)  # the largest rounding of one step that is accepted
 MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats hold them exactly
+Context = tuple[int, ...] | None  # (lag, last, next) or, for the promise `past`, (number,)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A check that failed: the step, the context (lag, last, next) or (number,), the set and the amount, where known.
-
-    `rule` names the check in one or two words; `message` says what was expected and what was there instead.
-    """
+    """A check that failed, with the step, the context, the set and the amount, where they are known."""
 
     rule: str
     message: str
     step: int | None = None
-    context: tuple[int, ...] | None = None
+    context: Context = None
     query: Query | None = None
     amount: float | None = None
 
@@ -55,6 +54,11 @@ class Law:
         return sum(self.masses)
 
     @cached_property
+    def cost(self) -> float:
+        """The expected number of messages."""
+        return sum(len(query) * mass for query, mass in zip(self.sets, self.masses, strict=True)) / self.denominator
+
+    @cached_property
     def index(self) -> dict[Query, int]:
         """The position of every set."""
         return {query: i for i, query in enumerate(self.sets)}
@@ -63,6 +67,12 @@ class Law:
     def units(self) -> Units:
         """The masses as an array."""
         return np.array(self.masses, dtype=np.int64)
+
+    @cached_property
+    def hashed(self) -> Any:
+        """The SHA-256 of sets and masses, with which every digest of this law begins."""
+        sets = [number for query in self.sets for number in (len(query), *query)]
+        return hashlib.sha256(np.array([len(self.sets), *sets, *self.masses], dtype="<i8").tobytes())
 
     @cached_property
     def members(self) -> tuple[Units, Units]:
@@ -81,10 +91,8 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
             return Finding("law", f"the mass of {query} is {mass}: a positive number is needed", query=query)
         if not hidden <= set(query):
             return Finding("sensitive", f"the set {query} lacks a sensitive source", query=query)
-    if len(law.index) < len(law.sets):
-        return Finding("law", "a set stands there twice")
-    if not 0 < law.denominator <= MOST_UNITS:
-        return Finding("law", f"the masses sum to {law.denominator}: 1 to 2^52 is needed")
+    if len(law.index) < len(law.sets) or not 0 < law.denominator <= MOST_UNITS:
+        return Finding("law", f"a set stands there twice, or the masses sum to {law.denominator}, not to 1 to 2^52")
     return None
 
 
@@ -95,7 +103,7 @@ def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, 
     return table
 
 
-def check_columns(law: Law, units: Units, possible: Mask, context: tuple[int, ...] | None = None) -> Finding | None:
+def check_columns(law: Law, units: Units, possible: Mask, context: Context = None) -> Finding | None:
     """Find a column, a request outside its set, or a request without a set, in the encoder of a context.
 
     `possible[x]` says whether the request x can happen there. Columns are compared to the unit: no entry exceeds D, so
@@ -131,16 +139,13 @@ def distance(sums: Sequence[int], weights: Sequence[int]) -> Fraction:
     return Fraction(sum(abs(units * W - D * weight) for units, weight in zip(sums, weights, strict=True)), 2 * D * W)
 
 
-def check_encoder(
-    law: Law, units: Units, weights: Sequence[int], possible: Mask | None = None, context: tuple[int, ...] | None = None
-) -> Fraction | Finding:
+def check_encoder(law: Law, units: Units, weights: Sequence[int], context: Context = None) -> Fraction | Finding:
     """Check the encoder of a context whose posterior row is weights / sum(weights).
 
-    Returns the total variation between its row sums / D and that row, exactly, or what is wrong. `possible` defaults to
-    the requests with a positive weight. Whoever calls compares the result with a rounding of at most COARSE.
+    Returns the total variation between its row sums / D and that row, exactly, or what is wrong.
     """
-    allowed = np.array([weight > 0 for weight in weights]) if possible is None else possible
-    return check_columns(law, units, allowed, context) or distance(units.sum(axis=1).tolist(), weights)
+    possible = np.array([weight > 0 for weight in weights])
+    return check_columns(law, units, possible, context) or distance(units.sum(axis=1).tolist(), weights)
 
 
 def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
@@ -149,10 +154,9 @@ def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
     The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
     number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
     """
-    head = [number for query in law.sets for number in (len(query), *query)]
-    found = hashlib.sha256(np.array([len(law.sets), *head, *law.masses], dtype="<i8").tobytes())
+    found = law.hashed.copy()
     for context in sorted(encoders):
         requests, positions = np.nonzero(encoders[context])
         entries = encoders[context][requests, positions]
         found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
-    return found.hexdigest()
+    return str(found.hexdigest())

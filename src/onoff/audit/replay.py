@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,15 +40,12 @@ ERASED = "its requests or its numbers were erased"
 
 @dataclass
 class Replay:
-    """What a replay found; `unchecked` are steps with the reason why they could not be made again.
-
-    `drawn` counts the OFF steps that were, and `rounding` is the sum of the total variations of their laws.
-    """
+    """What a replay found."""
 
     findings: list[Finding] = field(default_factory=list)
-    unchecked: dict[int, str] = field(default_factory=dict)
-    drawn: int = 0
-    rounding: float = 0.0
+    unchecked: dict[int, str] = field(default_factory=dict)  # steps that could not be made again, with the reason
+    drawn: int = 0  # OFF steps that were made again
+    rounding: float = 0.0  # the sum of the total variations of their laws
 
     def note(self, step: Step, *findings: Finding | None) -> None:
         """Add what is wrong at a step."""
@@ -81,8 +79,7 @@ def replay(
             found.note(step, Finding("draw", "a full set is not drawn, and takes no random numbers"))
         draws.check(step, due)
         found.note(step, *seen.check(step, held.rounds(step.query)))
-        if step.finished:
-            held.answer(step)
+        held.answer(step)
         before = step
         advance()
     found.findings += seen.extra(len(journal.steps))
@@ -98,10 +95,8 @@ def check_draw(step: Step, row: Units, law: Law) -> Finding | None:
     if bound != total or not 0 <= number < bound:
         return Finding("draw", f"the number {number} below {bound} was drawn; one below {total} was due")
     due = law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]
-    if due == step.query:
-        return None
     message = f"the number {number} of {total} lies in the part of {shown(due)}; {shown(step.query)} was asked for"
-    return Finding("draw", message, query=due)
+    return None if due == step.query else Finding("draw", message, query=due)
 
 
 class _Both:
@@ -109,8 +104,9 @@ class _Both:
 
     def __init__(self, chain: Chain, plans: Mapping[str, Any], found: Replay) -> None:
         self._chain, self._plans, self._found = chain, plans, found
-        self._laws: dict[str, Law] = {}
-        self._races: dict[int, Race] = {}
+        self._law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
+        self._race = cache(lambda lag: Race(chain, lag))
+        self._fault = cache(lambda name: check_law(self._law(name), chain.n))
         self._walk, self._rule = Walk(chain), PlanRule()
 
     def check(self, step: Step, due: Due) -> None:
@@ -118,7 +114,7 @@ class _Both:
             return
         name, plan = PlanName.parse(step.plan), self._plans.get(step.plan)
         raced = name is not None and name.scheme == "race"
-        law = None if plan is None or raced else self._laws.setdefault(step.plan, Law(plan.sets, plan.masses))
+        law = None if plan is None or raced else self._law(step.plan)
         wrong = self._rule.check(step, due.lag, law)
         self._found.note(step, wrong)
         if name is None or (wrong is not None and wrong.rule == "plan"):
@@ -126,8 +122,7 @@ class _Both:
         if step.request is None or step.next is None or due.last is None or step.numbers is None:
             self._found.unchecked[step.step] = ERASED
         elif raced:
-            race = self._races.setdefault(name.lag, Race(self._chain, name.lag))
-            self._raced(step, race.expected(step.request, due.last, step.next, due.lag, step.numbers))
+            self._raced(step, self._race(name.lag).expected(step.request, due.last, step.next, due.lag, step.numbers))
         elif law is None:
             self._found.unchecked[step.step] = f"the plan {step.plan!r} is not at hand"
         else:
@@ -150,7 +145,7 @@ class _Both:
                 due = f"{float(share):.6g} of {law.denominator} units are the request's in this context"
                 found.note(step, Finding("draw", f"a number below {bound} was drawn; {due}", context=context))
             return
-        off = check_law(law, self._chain.n) or check_encoder(law, units, weights, context=context)
+        off = self._fault(step.plan) or check_encoder(law, units, weights, context)
         if isinstance(off, Finding):
             found.note(step, off)
             return
@@ -167,7 +162,7 @@ class _Both:
             self._found.note(step, Finding("draw", due))
             return
         must, may, query = *map(set, due), set(step.query)
-        if must <= query and query > may and self._chain.n > COMPARED:
+        if must <= query and not query <= may and self._chain.n > COMPARED:
             self._found.unchecked[step.step] = "a race of many sources may include some that it did not compare"
             return
         self._found.drawn += 1
@@ -179,9 +174,7 @@ class _Both:
 class _Past:
     """Draws of the promise `past`: from the law of each step, in the context of the last hidden request."""
 
-    def __init__(
-        self, chain: Chain, sensitive: tuple[int, ...], laws: Iterator[LawLine], remade: bool, found: Replay
-    ) -> None:
+    def __init__(self, chain: Chain, sensitive: Query, laws: Iterator[LawLine], remade: bool, found: Replay) -> None:
         self._chain, self._sensitive, self._laws, self._remade, self._found = chain, sensitive, laws, remade, found
         self._line: LawLine | None = None
         self._pasts: Pasts | None = None  # None: not known, before a step has counted as ON or after a missing law
@@ -198,10 +191,7 @@ class _Past:
         if self._line.step > step.step:
             self._lose(step, "its law is not on record")
         else:
-            known, at = (
-                (self._line.joined, self._hidden) if self._hidden is not None else (self._line.place, self._context)
-            )
-            self._context = None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+            self._context = self._reader(self._line)
             tables = self._line.tables(self._chain.n)
             if self._check_law(step, self._line, tables):
                 self._check_draw(step, self._line.law, tables)
@@ -209,8 +199,13 @@ class _Past:
         if step.step in self._found.unchecked and (self._pasts is None or self._sensitive):
             self._context = None
 
+    def _reader(self, line: LawLine) -> int | None:
+        """The reader's context now."""
+        known, at = (line.place, self._context) if self._hidden is None else (line.joined, self._hidden)
+        return None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+
     def _lose(self, step: Step, reason: str) -> bool:
-        """Leave a step unchecked, and with it those up to the next ON step; False."""
+        """Leave a step unchecked, and with it those up to the next ON step."""
         self._found.unchecked[step.step], self._pasts = reason, None
         return False
 
@@ -223,9 +218,8 @@ class _Past:
             found.note(step, Finding("record", "the law on record is not the one that the journal notes"))
         if line.others:
             found.note(step, Finding("record", "different laws were recorded for it"))
-        wrong = check_law(law, self._chain.n, self._sensitive)
-        found.note(step, wrong)
-        if wrong is not None:
+        if (wrong := check_law(law, self._chain.n, self._sensitive)) is not None:
+            found.note(step, wrong)
             return self._lose(step, "its law is wrong")
         if self._pasts is None:
             return self._lose(step, "what may have been asked before is not known: an earlier law is missing")
@@ -233,13 +227,12 @@ class _Past:
         faults, rounding = self._pasts.check(law, tables, homes)
         found.note(step, *faults)
         found.rounding += float(rounding)
-        position = law.index.get(step.query)
-        if position is None:
+        if step.query not in law.index:
             found.note(step, Finding("draw", "the set is not one of the law", query=step.query))
-        if position is None or not {home for _, home in homes} <= tables.keys():
-            self._pasts = None
+        if step.query in law.index and {home for _, home in homes} <= tables.keys():
+            self._pasts.move(law.index[step.query], tables, homes)
         else:
-            self._pasts.move(position, tables, homes)
+            self._pasts = None
         return True
 
     def _check_draw(self, step: Step, law: Law, tables: Mapping[int, Units]) -> None:

@@ -105,9 +105,9 @@ class Past:
         return Fraction(expm1(self.spread + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
 
     def moved(self, home: int, chances: Floats, P: Floats) -> Past:
-        """After an OFF step in the context `home`: h(y) <- sum_x h(x) w(q | x) P[x, y] / Z, over open requests x.
+        """After an OFF step in the context `home`: h(y) <- sum_x h(x) w(q | x) P[x, y] / Z, with chances[x] = w(q | x).
 
-        chances[x] is w(q | x), the probability with which the client sends the set q for x; 0 for impossible ones.
+        That is the probability with which the client sends the set q for the request x; 0 for those that are not open.
         """
         seen = chances > 0
         if seen.sum() == 1:  # then the row is one of the chain's, whatever it was before
@@ -121,10 +121,7 @@ class Past:
 
 
 class Pasts:
-    """All readers of the promise `past` who may be there, from the step after an ON step on.
-
-    After that step any source may have been asked for, and was hidden.
-    """
+    """All readers of the promise `past` who may be there: after an ON step any source may have been asked for."""
 
     def __init__(self, chain: Chain, sensitive: Sequence[int]) -> None:
         self._chain, self._sensitive = chain, sensitive
@@ -161,7 +158,7 @@ class Pasts:
             for past, off in zip(here, apart, strict=True):
                 past.fits = past.fits and off <= COARSE
             if not any(past.fits for past in here):
-                message = f"off by {float(min(apart)):.1e} (total variation) for all readers; {COARSE} is allowed"
+                message = f"the encoder is off by {float(min(apart)):.1e} in total variation for all its readers"
                 found.append(Finding("rows", message, context=(home,), amount=float(min(apart))))
             met = [row for past, row in zip(here, rows, strict=True) if past.origin != here[0].origin]
             widest = max((distance(rows[0], row) for row in met), default=Fraction(0))
@@ -172,10 +169,7 @@ class Pasts:
         return found, largest
 
     def move(self, position: int, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]) -> None:
-        """Move on by the set at this position; readers of sensitive sources that were possible join.
-
-        Rows of one context that are equal to the bit are kept once. (With sensitive sources they would grow for ever.)
-        """
+        """Move on by the set at this position; readers of possible sensitive sources join. Equal rows are kept once."""
         joining = [s for s in self._sensitive if any(past.possible[s] for past in self._pasts)]
         chances = {c: units[:, position] / np.maximum(units.sum(axis=1), 1) for c, units in tables.items()}
         kept: dict[tuple[int, bool, bytes, bytes], Past] = {}
@@ -184,5 +178,4 @@ class Pasts:
             if able.any():
                 moved = past.moved(home, np.where(able, chances[home], 0.0), self._chain.P)
                 kept[home, past.fits, moved.row.tobytes(), moved.possible.tobytes()] = moved
-        new = (Past(-1 - s, self._chain.P[s], self._chain.P[s] > 0) for s in joining)
-        self._pasts = [*kept.values(), *new]
+        self._pasts = [*kept.values(), *(Past(-1 - s, self._chain.P[s], self._chain.P[s] > 0) for s in joining)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from onoff.audit.files import Step
@@ -23,14 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Due:
-    """What the rules ask of a step: its lag, 0 for a full set, and what it must be drawn for.
+    """What the rules ask of a step."""
 
-    `last` is the newest request before it that counted as ON, and `counts` says whether this step will count as ON.
-    """
-
-    lag: int
-    last: int | None
-    counts: bool
+    lag: int  # 0 for a full set
+    last: int | None  # the newest request before it that counted as ON
+    counts: bool  # whether this step counts as ON
 
 
 def due_steps(steps: Sequence[Step], announced: bool, full_sets: int) -> list[Due]:
@@ -53,24 +49,23 @@ def due_steps(steps: Sequence[Step], announced: bool, full_sets: int) -> list[Du
 
 def check_step(chain: Chain, step: Step, due: Due, before: Step | None, sensitive: Sequence[int]) -> Iterator[Finding]:
     """Find the rules that a step breaks whatever it was drawn from; `before` is the step before it."""
-    names, t = chain.names, step.step
+    names = chain.names
     if step.lag != due.lag or step.private != (due.lag == 0):
         made, must = ("with the full set" if lag == 0 else f"at lag {lag}" for lag in (step.lag, due.lag))
-        yield Finding("status", f"made {made}; by the statuses it must be made {must}", t)
+        yield Finding("status", f"made {made}; by the statuses it must be made {must}")
     if due.lag == 0 and len(step.query) < chain.n:
-        yield Finding("full set", "must ask for everything", t, query=step.query)
+        yield Finding("full set", "must ask for everything", query=step.query)
     if set(sensitive) - set(step.query):
-        yield Finding("sensitive", "the set lacks a sensitive source", t, query=step.query)
+        yield Finding("sensitive", "the set lacks a sensitive source", query=step.query)
     if step.request is not None and step.request not in step.query:
-        yield Finding("wanted", f"wanted {names[step.request]!r}, which is not in the set", t, query=step.query)
+        yield Finding("wanted", f"wanted {names[step.request]!r}, which is not in the set", query=step.query)
     if before is None or before.request is None or step.request is None:
         return
     if before.lag and before.next is not None and before.next != step.request:
-        asked = f"asked for {names[step.request]!r}; {names[before.next]!r} was announced at the step before"
-        yield Finding("next", asked, t)
+        yield Finding("next", f"asked for {names[step.request]!r}; {names[before.next]!r} was announced before")
     if chain.P[before.request, step.request] == 0:
         pair = f"{names[step.request]!r} after {names[before.request]!r}"
-        yield Finding("chain", f"asked for {pair}, which the chain calls impossible", t)
+        yield Finding("chain", f"asked for {pair}, which the chain calls impossible")
 
 
 class PlanRule:
@@ -87,19 +82,17 @@ class PlanRule:
         """Find what is wrong with the plan that an OFF step names, if anything."""
         name = PlanName.parse(step.plan)
         if name is None or not 0 < name.lag <= lag:
-            return Finding("plan", f"used {step.plan!r} at lag {lag}, which it does not serve", step.step)
+            return Finding("plan", f"used {step.plan!r} at lag {lag}, which it does not serve")
         cost = step.cost
         if law is not None:
-            cost = float(Fraction(sum(len(q) * m for q, m in zip(law.sets, law.masses, strict=True)), law.denominator))
+            cost = law.cost
             if abs(step.cost - cost) > 1e-9 * cost:
-                return Finding(
-                    "cost", f"notes the cost {step.cost!r} of {step.plan!r}, which costs {cost!r}", step.step
-                )
+                return Finding("cost", f"notes the cost {step.cost!r} of {step.plan!r}, which costs {cost!r}")
         for other, (its_lag, its_cost, first) in self._used.items():
             if its_lag <= lag and its_cost < cost * (1 - 1e-9) and other != step.plan:
                 better = f"step {first} used {other!r}, which serves this lag and costs {its_cost:.6g}"
                 why = "were plans deleted or moved? If not, the plan may have been chosen by the request"
-                return Finding("dearer", f"used {step.plan!r}, which costs {cost:.6g}; {better}; {why}", step.step)
+                return Finding("dearer", f"used {step.plan!r}, which costs {cost:.6g}; {better}; {why}")
         if law is not None:
             self._used.setdefault(step.plan, (name.lag, cost, step.step))
         return None

@@ -122,7 +122,9 @@ class Held:
         return tuple(int(self._held[x][0].split()[0]) if x in self._held else 0 for x in query)
 
     def answer(self, step: Step) -> None:
-        """Take in the answer of a finished step."""
+        """Take in the answer of a step, if it has come."""
+        if not step.finished:
+            return
         if self._held is None or step.received is None or step.cache is None:
             self._held = None
             return

@@ -46,6 +46,7 @@ BITS = 512
 ONE = 1 << BITS
 MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
 CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
+LABELS = 10_000  # (hidden, context, request) of one public state
 STATES = 4_000  # public states at one step, each of which prepares a law
 SAMPLED = 100  # streams of an engine, each of which prepares all its steps
 Hidden = tuple[int | None, ...]
@@ -176,19 +177,24 @@ def audit_streams(
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
         if true is not None and not has_table(plan):
-            raise OnoffError("a race has no table that could be enumerated: choose another scheme; its bound is the same")
+            raise OnoffError(
+                "a race has no table that could be enumerated: choose another scheme; its bound is the same"
+            )
     follows = chain
     if true is not None:
         follows = aligned(true, chain)
         check(follows, chain)
-    setting = _Setting(follows, private, client, promise, hidden, start_law(follows, uniform))
+    setting = _Setting(follows, private, client, promise, hidden, start_law(follows, uniform), true is None)
     if on_for:
         return _switching(setting, set(on_for))
     found = _strongest(setting, streams, seed, progress)
     if true is None:
         return found
     bounds = _misfit(setting, chain, found)
-    return replace(found, misfit=bounds, holds=_within(found, bounds) if client.promises else None)
+    inside = _within(found, bounds)
+    if promise == "both" and client.promises:  # what the encoders do at each step is within the bound, too
+        inside &= (_by_bound(setting, lambda: None).steps[-1].distance or 0.0) <= bounds.anywhere[-1] + MISSING
+    return replace(found, misfit=bounds, holds=inside if client.promises else None)
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,7 @@ class _Setting:
     promise: str
     sensitive: tuple[int, ...]
     start: Floats
+    is_own: bool  # the chain is the client's own
 
     def found(self, method: str, steps: Sequence[Told], holds: bool, findings: Sequence[Finding] = ()) -> StreamAudit:
         findings = tuple(dict.fromkeys((*getattr(self.client, "findings", ()), *findings)))
@@ -287,7 +294,7 @@ class _Walk:
 
     def _parts(self, node: _Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[_Part]:
         step = node.step
-        if node.mass.size * len(step.sets) > CELLS:
+        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * len(self._P) > LABELS:
             raise TooLarge("too many streams: take fewer steps, or a smaller chain")
         alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
         rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
@@ -568,7 +575,7 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
     sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
     fixed, worst = sums * ONE // sums.sum(), 0
     for last in range(n):
-        walk = np.where(np.arange(n) == last, ONE, 0).astype(object)
+        walk = (np.arange(n) == last).astype(int).astype(object) * ONE
         for _ in range(step.lag):
             walk = (walk[:, None] * P).sum(axis=0) >> BITS
         joint = (walk[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
@@ -608,7 +615,7 @@ def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[
     rng, steps = np.random.default_rng(seed), len(setting.statuses)
     bits, before, sizes, far, stated = (np.zeros((streams, steps)) for _ in range(5))
     findings: list[Finding] = []
-    checked = isinstance(setting.client, Past) and setting.promise == "past"
+    checked = isinstance(setting.client, Past) and setting.promise == "past" and setting.is_own
     for number in range(streams):
         stream = _draw(setting, rng)
         bits[number], before[number] = _ratios(setting, stream)

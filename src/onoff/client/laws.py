@@ -62,8 +62,9 @@ def record(file: Path, line: bytes) -> None:
     """Append a line to the record. Raises `OnoffError` if that fails; then nothing was asked."""
     try:
         append_line(file, line, HEAD)
-    except OSError as error:
-        raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {told(error)}") from None
+    except (OSError, OnoffError) as error:
+        why = told(error) if isinstance(error, OSError) else error
+        raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
 
 
 def step_digest(step: Step) -> str:
@@ -73,14 +74,14 @@ def step_digest(step: Step) -> str:
 
 def plan_digest(plan: Plan, last: int, next: int, lag: int) -> str | None:
     """The digest of a plan's table in one context; None if it has no table."""
-    if plan.law is None:
+    if plan.kind != "table":
         return None
     table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
     table.sum_duplicates()
     table.eliminate_zeros()
     rows = np.repeat(np.arange(plan.n), np.diff(table.indptr))
     entries = (last * plan.n + next, rows, table.indices, table.data)
-    return digest(plan.sets, plan.masses, [entries])  # type: ignore[attr-defined]
+    return digest(plan.law.sets, plan.law.masses, [entries])
 
 
 def digest(sets: Sequence[Query], masses: Sequence[int], contexts: Iterable[Entries]) -> str:

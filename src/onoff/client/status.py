@@ -19,7 +19,7 @@ from onoff.client.journalfile import Snapshot, Totals, chain_of, explained, read
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday, Step
 from onoff.model.chain import Chain
-from onoff.plans.base import Plan
+from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
 Seen = dict[int, tuple[int, int]]  # by source: how many bytes its last whole body had on the wire, and its sum

@@ -70,9 +70,9 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        combs = _combed(rows, 4, 8)
-        if not peelable or _shortfall(rows, *combs) <= NEAR * bound:
-            yield combs
+        first = _combed(rows, 4, 8)
+        if not peelable or _shortfall(rows, *first) <= NEAR * bound:
+            yield first
     if peelable:
         member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if not len(rest):

@@ -24,6 +24,9 @@ from onoff.model.powers import one_thread
 from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
 from onoff.types import PlanName, Query, RandBelow, is_whole
 
+if TYPE_CHECKING:
+    from onoff.schemes.law import Law
+
 MAX_LAG = 10**6
 COMB_LIMIT = 1000  # sources up to which "auto" makes a table: within minutes on two cores
 OPTIMAL_LIMIT = 300  # sources up to which "auto" polishes the comb: the master works on all rows at once
@@ -51,6 +54,8 @@ class Plan(ABC):
         def cost(self) -> float: ...
         @property
         def lower_bound(self) -> float: ...
+        @property
+        def law(self) -> Law: ...  # of a table only
 
     @abstractmethod
     def rounding_at(self, lag: int) -> float:

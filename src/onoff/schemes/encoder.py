@@ -123,14 +123,15 @@ class LawEncoder:
         with self._lock:
             network.ship(supplies(row, self._flowing.total))
             units, unfilled = network.edges(), self._flowing.mass - network.filled()
+            source_of, set_of = network.source_of, network.set_of
         used, left = np.flatnonzero(units), np.flatnonzero(unfilled)
         takers = self.law.member[left] & possible
         if not takers.any(axis=1).all():
             index = left[np.argmin(takers.any(axis=1))]
             raise PlanError(f"the set {self.law.sets[index]} holds no possible request in some context")
         return (
-            np.concatenate([network.source_of[used], np.where(takers, row, -1.0).argmax(axis=1)]),
-            np.concatenate([network.set_of[used], left]),
+            np.concatenate([source_of[used], np.where(takers, row, -1.0).argmax(axis=1)]),
+            np.concatenate([set_of[used], left]),
             np.concatenate([units[used], unfilled[left]]),
         )
 

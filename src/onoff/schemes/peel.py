@@ -39,9 +39,9 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
     masses: list[float] = []
     whole = peel.left
     while peel.left > REST and len(masses) < pieces * (BEGIN + 1 - peel.left / whole):
-        image, mass = peel.piece()
+        image, delta = peel.piece()
         images.append(image)
-        masses.append(mass)
+        masses.append(delta)
     rest = np.zeros(rows.rows.shape)
     rest[:, used] = np.array(peel.column).T
     sets = [*((x,) for x in range(n)), *(tuple(used[image]) for image in images), tuple(range(n))]

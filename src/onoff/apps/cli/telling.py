@@ -89,11 +89,6 @@ def note_planner(client: Client) -> None:
         return
     if planner.trouble is not None:
         note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
-    if planner.unverified and not planner.working:
-        note(
-            "plans that were made elsewhere are not used before they were verified, which a process in the background "
-            "does: leave out --no-background once; until then requests while OFF may fetch more than they must"
-        )
     if planner.working:
         minutes = f"at most {LIMIT // 60} minutes"
         note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")

@@ -39,7 +39,7 @@ class AnnouncedWorld(World):
         self.stack.callback(planner.close)
         self._onlooker = Onlooker(self.chain, planner.store.load)
         _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
-        if plan.law is None:
+        if plan.kind != "table":
             raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")
         # The server was born with this journal: nothing was ever asked of it before.
         client = connect(

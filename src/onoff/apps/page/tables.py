@@ -13,7 +13,7 @@ from onoff.plans.planner import Planner
 
 def tables(chain: Chain, directory: Path) -> Planner:
     """A planner that gives out plans with a table as soon as there is one."""
-    return Planner(chain, directory, usable=lambda plan: plan.law is not None)
+    return Planner(chain, directory, usable=lambda plan: plan.kind == "table")
 
 
 async def ready(planner: Planner, lag: int, seconds: float) -> Plan:

@@ -141,7 +141,8 @@ def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan],
         return Everything(chain.n) if name == "everything" else Naive(chain.n)
     plans = [found for found in given if found.scheme == name]
     if not plans:
-        lags = lags if SCHEMES[name].table else lags[:1]  # a race for lag 1 serves all lags, as with a new client
+        if SCHEMES[name].kind == "race":
+            lags = lags[:1]  # a race for lag 1 serves all lags, as with a new client
         with progress(f"plans: {name}")(len(lags)) as advance:
             for lag in lags:
                 plans.append(plan(chain, lag, name))
@@ -285,7 +286,7 @@ def _print_switched(found: Sequence[StreamAudit]) -> None:
                 f"{s.guess:.3f}",
             ]
             for one in found
-            for user, steps in (("for these sources", one.switched), ("by chance", one.by_chance))
+            for user, steps in (("for them only", one.switched), ("by chance", one.by_chance))
             for s in steps
         ],
     )

@@ -1,0 +1,493 @@
+"""Whole streams: enumeration against fractions, bounds and estimates against enumeration, planted leaks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+from math import log2
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from clikit import call
+from onoff import Chain, OnoffError, plan
+from onoff.apps.cli.audit.streams import at_most
+from onoff.audit import streams
+from onoff.audit.bayes import lags_of, start_law
+from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
+from onoff.audit.measures import information, total_variation
+from onoff.audit.streams import audit_streams, information_bound, parse_statuses, step_distance
+from onoff.everyday import Everyday
+from onoff.plans.table import TablePlan
+from onoff.testing import chains
+from oracles import from_fractions, random_chain
+from sampling import examples
+
+READER = Path(__file__).parents[2] / "examples" / "reader.csv"
+THREE = random_chain("dense", 3, 3)
+
+
+def ours(chain, lags=(1, 2), scheme="optimal"):
+    return Announced(chain.n, [plan(chain, lag, scheme) for lag in lags], scheme)
+
+
+def bits_of(found):
+    return [step.bits for step in found.steps]
+
+
+def audited(chain, text, client, **options):
+    return audit_streams(chain, parse_statuses(text), client, **options)
+
+
+# Enumeration in units, against enumeration in fractions.
+
+
+def in_fractions(chain, private, client, start):
+    """Pr[queries, X_B] from all paths, by the client's own rules."""
+    P = [[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in chain.P.tolist()]
+    total = sum(map(Fraction, start.tolist()))
+    hidden = [t for t, on in enumerate(private) if on] + [len(private)]
+    joint = {}
+    for path in itertools.product(range(chain.n), repeat=len(private) + 1):
+        weight = Fraction(start[path[0]]) / total
+        for a, b in itertools.pairwise(path):
+            weight *= P[a][b]
+        views = {(): (weight, None, 0)} if weight else {}
+        for t, on in enumerate(private):
+            after = {}
+            for view, (p, before, context) in views.items():
+                step = client.on() if on else client.off(before, view[-1])
+                now = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+                row = step.encoder(now, path[t + 1])[path[t]].tolist()
+                for query, units in zip(step.sets, row, strict=True):
+                    if units:
+                        after[(*view, query)] = p * Fraction(units, sum(row)), step, now
+            views = after
+        for view, (p, _, _) in views.items():
+            key = view, tuple(path[t] for t in hidden)
+            joint[key] = joint.get(key, Fraction(0)) + p
+    seen, secrets = sorted({q for q, _ in joint}), sorted({x for _, x in joint})
+    return from_fractions([[joint.get((q, x), Fraction(0)) for x in secrets] for q in seen])
+
+
+@pytest.mark.parametrize("text", ["10", "100", "1010", "1100"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_enumeration_agrees_with_fractions(text, kind):
+    chain = random_chain(kind, 2 if len(text) > 3 else 3, 3)
+    for client in (ours(chain), Naive(chain.n), Decoys(chain.n, 1)):
+        found = audited(chain, text, client, uniform=True)
+        exact = in_fractions(chain, parse_statuses(text), client, start_law(chain, uniform=True))
+        assert found.method == "exact"
+        assert found.steps[-1].bits == pytest.approx(information(exact), rel=1e-9, abs=1e-80)
+        assert found.steps[-1].distance == pytest.approx(float(total_variation(exact)), rel=1e-9, abs=1e-80)
+        assert sorted(found.single) == [*(t for t, on in enumerate(text, 1) if on == "1"), len(text) + 1]
+
+
+# Our schemes tell nothing.
+
+
+@pytest.mark.parametrize("scheme", ["paper", "optimal", "comb"])
+def test_ours_are_zero_within_rounding_for_all_statuses(scheme):
+    chain = random_chain("dense", 2, 5)
+    client = ours(chain, range(1, 5), scheme)
+    for rest in itertools.product("01", repeat=4):
+        found = audited(chain, "1" + "".join(rest), client)
+        assert found.holds
+        assert max(bits_of(found)) < 1e-25
+        assert found.steps[-1].distance <= 2 * found.steps[-1].stated
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "periodic"])
+def test_the_bound_is_above_what_is_enumerated(kind, monkeypatch):
+    chain = random_chain(kind, 3, 4)
+    client = ours(chain)  # the plan of lag 2 serves lags 3 and 4
+    for text in ("10000", "10101", "100100"):
+        found = audited(chain, text, client)
+        with monkeypatch.context() as patch:
+            patch.setattr(streams, "STATES", 0)
+            bound = audited(chain, text, client)
+        assert (found.method, bound.method, found.holds, bound.holds) == ("exact", "bound", True, True)
+        assert found.steps[-1].distance <= 2 * bound.steps[-1].distance
+        assert all(bits <= most for bits, most in zip(bits_of(found), bits_of(bound), strict=True))
+        assert max(bits_of(bound)) < 1e-10
+
+
+@settings(max_examples=examples(10))
+@given(chains(max_sources=3))
+def test_every_kind_of_chain_is_private(chain):
+    assert audited(chain, "1001", ours(chain)).holds
+    assert audited(chain, "1001", Past(Everyday.start(chain), chain.n), promise="past").holds
+
+
+def test_everything_tells_exactly_nothing():
+    found, long = audited(THREE, "10010", Everything(3)), audited(THREE, "1" + "0010" * 20, Everything(3))
+    assert (found.holds, long.holds, long.method) == (True, True, "bound")
+    assert not any(bits_of(found))
+    assert max(bits_of(long)) < 1e-100
+
+
+def test_the_bound_on_information_is_capped_and_grows_with_the_secret():
+    assert information_bound(Fraction(0), 8.0) == 0
+    assert information_bound(Fraction(3, 4), 8.0) == 8.0
+    assert information_bound(Fraction(1, 2), 1.0) == 1
+    # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
+    for d, hidden in itertools.product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
+        assert float(d) * hidden <= information_bound(d, hidden) <= h(float(d)) + float(d) * hidden + 1e-12
+
+
+def test_a_bound_is_shown_rounded_up():
+    assert [at_most(x) for x in (0.0, 3.1e-14, 3e-14, 9.5e-6, 0.12341)] == ["0", "4e-14", "3e-14", "1e-05", "0.1235"]
+
+
+# The others leak what they must.
+
+
+def h(p):
+    return 0.0 if p in (0, 1) else -p * log2(p) - (1 - p) * log2(1 - p)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.7, 0.95])
+def test_asking_openly_leaks_its_closed_form(alpha):
+    # I(X_1, X_k; X_2..X_{k-1}) = H(X_1, X_k) - H(X_1 | X_2) - H(X_k | X_{k-1})
+    found = audited(Chain.symmetric(2, alpha), "1000", Naive(2))
+    for t in (2, 3, 4):
+        same = (1 + (2 * alpha - 1) ** t) / 2
+        assert found.steps[t - 1].bits == pytest.approx(1 + h(same) - 2 * h(alpha), abs=1e-12)
+    assert (found.steps[0].bits, found.holds) == (0, None)
+
+
+def test_decoys_leak_their_closed_form():
+    chain = Chain.symmetric(4, 0.25)  # independent requests: each query narrows its own to k + 1
+    found = audited(chain, "101", Decoys(4, 1))
+    assert bits_of(found) == pytest.approx([1, 1, 2])
+    assert found.whole.guess == pytest.approx(found.whole.prior_guess * 4)
+    assert [found.single[t].information for t in (1, 3, 4)] == pytest.approx([1, 1, 0], abs=1e-12)
+    many = audited(Chain.symmetric(40, 1 / 40), "101", Decoys(40, 19), streams=10)  # too many sets to list them
+    assert many.method == "estimate"
+    assert bits_of(many) == pytest.approx([1, 1, 2])
+
+
+@pytest.mark.parametrize(("promise", "sensitive"), [("both", ()), ("past", ()), ("past", (1,))])
+def test_sampling_has_no_bias(promise, sensitive, monkeypatch):
+    # 16 numbers within 4.5 standard errors: a false alarm in less than one of 10,000 runs (and the seed is fixed).
+    for client in (Naive(3, sensitive), Decoys(3, 1)):
+        exact = audited(THREE, "1001", client, promise=promise, sensitive=sensitive)
+        with monkeypatch.context() as patch:
+            patch.setattr(streams, "STATES", 0)
+            found = audited(THREE, "1001", client, promise=promise, sensitive=sensitive, streams=1000)
+        assert found.method == "estimate"
+        for truth, one in zip(exact.steps, found.steps, strict=True):
+            assert abs(one.bits - truth.bits) <= 4.5 / 1.96 * one.margin + 1e-9
+            assert (one.before is None) == (truth.before is None)
+            assert one.before is None or one.before == pytest.approx(truth.before, abs=0.02)
+            assert one.messages == pytest.approx(truth.messages, abs=0.1)
+
+
+# Planted leaks: every one is far above what is allowed, by enumeration and by the bound.
+
+
+class Wrong:
+    """A plan with a mistake: whatever is not overridden is the plan's."""
+
+    def __init__(self, honest):
+        self.honest = honest
+
+    def __getattr__(self, name):
+        return getattr(self.honest, name)
+
+    def encoder(self, last, following, lag):
+        return self.honest.encoder(last, following, lag)
+
+
+class Noisy(Wrong):
+    """A little of each query's probability depends on the last private request."""
+
+    def encoder(self, last, following, lag):
+        found = self.honest.encoder(last, following, lag).tolil()
+        if last == 0:
+            for x, total in enumerate(found.sum(axis=1)):
+                found[x, -1] += int(total) // 500
+        return found
+
+
+class LagTooHigh(Wrong):
+    def encoder(self, last, following, lag):
+        return self.honest.encoder(last, following, lag + 2)
+
+
+class NextIgnored(Wrong):
+    def encoder(self, last, following, lag):  # noqa: ARG002
+        return self.honest.encoder(last, 0, lag)
+
+
+class LastIgnored(Wrong):
+    def encoder(self, last, following, lag):  # noqa: ARG002
+        return self.honest.encoder(0, following, lag)
+
+
+class FreeAfterTwo(Wrong):
+    """OFF is free after two steps: the request alone."""
+
+    def encoder(self, last, following, lag):
+        found = self.honest.encoder(last, following, lag).tolil()
+        if lag > 2:
+            found[:] = 0
+            for x in range(3):
+                found[x, self.honest.sets.index((x,))] = 1
+        return found
+
+
+@pytest.mark.parametrize("mistake", [Noisy, LagTooHigh, NextIgnored, LastIgnored, FreeAfterTwo])
+def test_a_planted_leak_is_above_what_is_stated(mistake, monkeypatch):
+    client = Announced(3, [mistake(plan(THREE, lag)) for lag in (1, 2)])
+    found = audited(THREE, "1000", client)
+    assert found.holds is False
+    assert found.steps[-1].bits > 1e-7
+    assert found.steps[-1].distance > 1e3 * found.steps[-1].stated
+    monkeypatch.setattr(streams, "STATES", 0)
+    bound = audited(THREE, "1000", client)
+    assert (bound.method, bound.holds) == ("bound", False)
+    assert found.steps[-1].bits <= bound.steps[-1].bits
+
+
+def test_a_last_request_updated_while_off_is_found():
+    class Updating(Announced):
+        def off(self, before, query):  # noqa: ARG002
+            step = self.step(1, self.plans[0])
+            return step if before.lag == 0 else streams.replace(step, comes=np.broadcast_to(np.arange(3), (3, 3)))
+
+    found = audited(THREE, "100", Updating(3, [plan(THREE, 1)]))
+    assert found.holds is False
+    assert found.steps[-1].bits > 1e-4
+
+
+def test_what_is_stated_too_small_is_found_however_little_it_tells():
+    # The information is quadratic in the distance, far below any bound: the distance itself must be compared.
+    class Boasting(Wrong):
+        def rounding_at(self, lag):  # noqa: ARG002
+            return 1e-20
+
+    chain = Chain([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.125, 0.375, 0.5]])  # rows with the sum 1 exactly
+    found = audited(chain, "100", Announced(3, [Boasting(plan(chain, 1))]))
+    assert found.steps[-1].bits < information_bound(Fraction(1e-20), log2(3))
+    assert found.steps[-1].distance > 2 * found.steps[-1].stated
+    assert found.holds is False
+
+
+def test_a_leak_of_one_unit_in_the_law_is_measured():
+    # The distance of a step is that of the plan's own roundings, far below what is stated, and grows with one planted.
+    honest, noisy = (ours(THREE, [1]), Announced(3, [Noisy(plan(THREE, 1))]))
+    step = honest.off(honest.on(), ())
+    assert 0 < step_distance(THREE, step) < Fraction(step.rounding)
+    assert step_distance(THREE, noisy.off(noisy.on(), ())) > Fraction(1, 10_000)
+
+
+def test_a_request_without_a_query_is_a_finding():
+    class Mute(Everything):
+        def off(self, before, query):
+            step = super().off(before, query)
+            return streams.replace(step, encoder=lambda *_: np.array([[1], [1], [0]]))
+
+    found = audited(THREE, "10", Mute(3))
+    assert (found.holds, [finding.rule for finding in found.findings]) == (False, ["query"])
+
+
+def test_a_race_shows_what_it_states_and_says_so():
+    client = Announced(8, [plan(Chain.load(READER), 1, "race")], "race")
+    found = audited(Chain.load(READER), "1001", client)
+    assert found.method == "bound as stated, not checked"
+    assert 0 < found.steps[-1].stated < found.steps[-1].bits < 1e-9
+    assert found.steps[0].bits == 0
+
+
+# Requests that follow another chain, and privacy that is switched because of the request.
+
+
+def test_a_chain_that_is_not_the_true_one_is_audited_beside_its_bound():
+    P = 0.98 * THREE.P + 0.02 / 3
+    true = Chain(P / P.sum(axis=1, keepdims=True), THREE.names)
+    found = audited(THREE, "1001", ours(THREE), true=true)
+    assert found.holds
+    assert 1e-6 < found.steps[-1].bits < found.misfit.bits[-1]
+    assert found.whole.prior_guess <= found.whole.guess <= found.whole.prior_guess + found.misfit.distances[-1]
+    with pytest.raises(OnoffError, match="no table"):
+        audited(THREE, "10", Announced(3, [plan(THREE, 1, "race")]), true=true)
+
+
+def switching_in_paths(chain, client, chances, start, steps, target):
+    """Mean divergence and best guess about the request of `target`, if ON, from all paths and statuses."""
+    joint = {}
+    for path in itertools.product(range(chain.n), repeat=steps + 1):
+        weight = start[path[0]] * np.prod([chain.P[a, b] for a, b in itertools.pairwise(path)])
+        for rest in itertools.product([True, False], repeat=steps - 1):
+            private = (True, *rest)
+            p = weight * np.prod([chances[x] if on else 1 - chances[x] for x, on in zip(path[1:], rest, strict=False)])
+            views = {(): p} if p and private[target - 1] else {}
+            for t, lag in enumerate(lags_of(private)):
+                step = client.on()
+                for _ in range(lag):
+                    step = client.off(step, ())
+                row = step.encoder(path[t - lag] if step.contexts > 1 else 0, path[t + 1])[path[t]]
+                options = {q: w / row.sum() for q, w in zip(step.sets, row, strict=True) if w}
+                views = {(*seen, q): p * w for seen, p in views.items() for q, w in options.items()}
+            for queries, p in views.items():
+                joint.setdefault((private, queries), np.zeros(chain.n))[path[target - 1]] += p
+    prior = start @ np.linalg.matrix_power(chain.P, target - 1)
+    on = sum(p.sum() for p in joint.values())
+    bits = sum((p[p > 0] * np.log2((p / p.sum() / prior)[p > 0])).sum() for p in joint.values()) / on
+    return bits, sum(p.max() for p in joint.values()) / on
+
+
+def test_switching_agrees_with_all_paths():
+    chain = random_chain("dense", 2, 3)
+    start = start_law(chain)
+    for client in (ours(chain, (1, 2, 3)), Naive(2)):
+        found = audited(chain, "1111", client, on_for=[1])
+        for steps, chances in ((found.switched, np.array([0.0, 1.0])), (found.by_chance, np.full(2, start[1]))):
+            for one in steps:
+                bits, guess = switching_in_paths(chain, client, chances, start, 4, one.step)
+                assert (one.bits, one.guess) == (pytest.approx(bits, abs=1e-9), pytest.approx(guess))
+
+
+def test_the_promise_is_void_for_a_user_who_goes_on_for_sensitive_sources_only():
+    chain = Chain.load(READER)
+    start, sources = start_law(chain), [chain.index("health"), chain.index("science")]
+    for client in (Everything(chain.n), ours(chain)):
+        found = audited(chain, "111", client, on_for=sources)
+        for one, chance in zip(found.switched, found.by_chance, strict=True):
+            assert one.bits > 2
+            assert one.guess > 0.5 > 3 * one.prior_guess
+            assert chance.bits < 1e-9
+            assert chance.guess == pytest.approx(chance.prior_guess)
+            assert one.frequency == pytest.approx(chance.frequency) == pytest.approx(start[sources].sum())
+    [one] = audited(chain, "11", Everything(chain.n), on_for=sources[:1]).switched
+    assert one.bits == pytest.approx(log2(1 / start[sources[0]]))
+    assert one.guess == 1
+
+
+def test_somebody_who_never_goes_on_is_no_division_by_zero():
+    [one] = audited(Chain([[0, 1], [0, 1]]), "11", Everything(2), on_for=[0]).switched
+    assert (one.frequency, one.bits) == (0, 0)
+
+
+# The front door and the command.
+
+
+@pytest.mark.parametrize("promise", ["both", "past"])
+@pytest.mark.parametrize("private", [(), (False, True), [False]])
+def test_statuses_that_begin_off_or_are_empty_are_an_error_in_one_sentence(promise, private):
+    client = Everything(3) if promise == "both" else Past(Everyday.start(THREE), 3)
+    with pytest.raises(OnoffError, match="a client makes its first request ON"):
+        audit_streams(THREE, private, client, promise)
+
+
+def test_the_result_is_frozen_and_what_does_not_fit_is_an_error():
+    with pytest.raises(FrozenInstanceError):
+        audited(THREE, "10", Everything(3)).holds = False
+    with pytest.raises(OnoffError, match="for another chain"):
+        audited(random_chain("dense", 3, 2), "10", ours(THREE))
+    with pytest.raises(OnoffError, match="choose both or past"):
+        audited(THREE, "10", Naive(3), promise="future")
+    with pytest.raises(OnoffError, match="no number from 0 to 2"):
+        audited(THREE, "10", Naive(3), promise="past", sensitive=[3])
+    with pytest.raises(OnoffError, match="name some, and not all"):
+        audited(THREE, "10", Naive(3), on_for=[0, 1, 2])
+    with pytest.raises(OnoffError, match="fewer steps"):
+        audited(random_chain("dense", 6, 1), "1" * 9, ours(random_chain("dense", 6, 1), [1]), on_for=[0])
+
+
+@pytest.fixture
+def files(tmp_path):
+    THREE.save(tmp_path / "chain.json")
+    for lag in (1, 2):
+        plan(THREE, lag, "paper").save(tmp_path / f"{lag}.plan")
+    return tmp_path
+
+
+def run(files, *words):
+    return call("audit", "streams", *words, cwd=files)
+
+
+def test_the_command_shows_zeros_for_ours_and_leaks_for_the_others(files):
+    done = run(files, "chain.json", "--statuses", "1001", "--plot", "bits.svg", "--decoys", "1")
+    assert done.returncode == 0
+    assert done.stdout.count("0 within rounding") == 3
+    assert (files / "bits.svg").stat().st_size > 1000
+    found = {one["client"]: one for one in json.loads(run(files, "chain.json", "--statuses", "1001", "--json").stdout)}
+    assert list(found) == ["everything", "paper", "optimal", "naive", "decoys"]
+    last = {name: one["steps"][-1]["bits"] for name, one in found.items()}
+    assert max(last["paper"], last["optimal"]) < 1e-25
+    assert min(last["naive"], last["decoys"]) > 0.05
+
+
+def test_given_plans_are_used_and_those_that_would_not_be_audited_are_an_error(files):
+    both = ["--plan", "1.plan", "--plan", "2.plan"]
+    found = json.loads(run(files, "chain.json", "--statuses", "100", *both, "--json").stdout)
+    assert [one["client"] for one in found] == ["everything", "paper", "naive", "decoys"]
+    assert "no plan for lag 1 or less" in run(files, "chain.json", "--statuses", "100", "--plan", "2.plan").stderr
+    done = run(files, "chain.json", "--statuses", "10", "--plan", "1.plan", "--scheme", "optimal")
+    assert "of the scheme 'paper' is given, which is not audited" in done.stderr
+    Chain.symmetric(3, 0.5).save(files / "other.json")
+    assert "for another chain" in run(files, "other.json", "--statuses", "100", *both).stderr
+
+
+def test_statuses_that_are_all_on_need_no_plan(files):
+    schemes = ["--scheme", "optimal", "--scheme", "race"]
+    found = json.loads(run(files, "chain.json", "--statuses", "11", *schemes, "--json").stdout)
+    assert {step["bits"] for one in found for step in one["steps"]} == {0}
+
+
+def test_a_leak_is_exit_code_1(files, monkeypatch):
+    honest = TablePlan.encoder
+    monkeypatch.setattr(TablePlan, "encoder", lambda plan, last, following, lag=None: honest(plan, last, 0, lag))
+    done = run(files, "chain.json", "--statuses", "100", "--scheme", "optimal")
+    assert done.returncode == 1
+    assert "MORE THAN STATED" in done.stdout
+    assert "0 within rounding" not in done.stdout
+
+
+def test_the_command_shows_what_switching_by_the_request_tells_and_bounds_under_a_true_chain(files):
+    words = READER, "--statuses", "11", "--on-for", "health,science"
+    found = {one["client"]: one for one in json.loads(run(files, *words, "--json").stdout)}
+    assert found["optimal"]["switched"][0]["bits"] >= found["everything"]["switched"][0]["bits"] > 2
+    assert found["optimal"]["by_chance"][0]["bits"] == 0
+    assert "for them only" in " ".join(run(files, *words).stdout.split())
+    Chain(0.95 * THREE.P + 0.05 / 3, THREE.names).save(files / "true.json")
+    done = run(files, "chain.json", "--statuses", "1001", "--true-chain", "true.json", "--scheme", "optimal")
+    assert done.returncode == 0
+    assert "within the bound; a guess at something hidden is right more often" in " ".join(done.stdout.split())
+
+
+def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
+    """In the stationary law of a -> b -> c only c is asked for, and nothing could be told."""
+    (files / "absorbing.csv").write_text("a,b,c\n0.5,0.5,0\n0,0.5,0.5\n0,0,1\n")
+    words = "absorbing.csv", "--statuses", "10", "--scheme", "naive"
+    assert "the first request may be anything" in run(files, *words).stdout
+    [naive] = json.loads(run(files, *words, "--json").stdout)
+    assert naive["steps"][-1]["bits"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--statuses", "0101"), "first request ON"),
+        (("--statuses", "1x"), "1 for ON and 0 for OFF"),
+        (("--statuses", ""), "1 for ON and 0 for OFF"),
+        (("--statuses", "10", "--scheme", "best"), "no scheme 'best'"),
+        (("--statuses", "10", "--plot", "x.txt"), "picture"),
+        (("--statuses", "10", "--plot", "x.svg", "--on-for", "0"), "leave it out"),
+        (("--statuses", "10", "--scheme", "decoys", "--decoys", "8"), "fewer than the sources"),
+        (("--statuses", "10", "--on-for", "horses"), "horses"),
+        (("--statuses", "10", "--promise", "future"), "choose both or past"),
+        (("--statuses", "10", "--sensitive", "1"), "--promise past"),
+        (("--statuses", "10", "--promise", "past", "--scheme", "optimal"), "leave out --scheme"),
+    ],
+)
+def test_options_that_do_not_fit_are_errors(files, options, says):
+    done = run(files, "chain.json", *options)
+    assert done.returncode == 2
+    assert says in done.stderr
