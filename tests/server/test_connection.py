@@ -11,16 +11,16 @@ from onoff.server import connection
 from onoff.server.connection import HEAD_BYTES
 from onoff.server.run import reserved, served
 
+HALF = b"PUT /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(connection, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(connection, "_TICK", 0.05)
 
 
-def through(act, limit=100):
+def through(act, limit=100, seconds=0.3):
     """What `act` gives, called with a function that opens a connection to a server, and the event it waits for."""
     release = asyncio.Event()
 
@@ -37,7 +37,7 @@ def through(act, limit=100):
 
     async def run():
         with reserved("127.0.0.1", 0) as listening:
-            async with served(application, listening, limit):
+            async with served(application, listening, limit, seconds):
                 return await asyncio.wait_for(
                     act(lambda: asyncio.open_connection(*listening.getsockname()), release), 60
                 )
@@ -61,6 +61,9 @@ async def until_closed(reader):
         (GET + b"GET / HT", 1),
         (GET + GET, 2),
         (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nnever all of it", 1),
+        (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nall", 1),
+        (HALF, 0),
+        (GET + HALF, 1),
     ],
 )
 def test_a_connection_on_which_no_request_arrives_is_closed_in_time(sent, answers):
@@ -74,7 +77,7 @@ def test_a_connection_on_which_no_request_arrives_is_closed_in_time(sent, answer
     assert through(act).count(b"200 OK") == answers
 
 
-@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /"])
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /", HALF.replace(b" 9", b" 90000")])
 def test_bytes_that_trickle_in_do_not_make_the_wait_longer(head):
     async def act(opened, _):
         reader, writer = await opened()
@@ -101,9 +104,7 @@ def test_bytes_that_trickle_in_do_not_make_the_wait_longer(head):
         b"POST /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: ",
     ],
 )
-def test_a_head_or_a_trailer_without_end_is_refused(start, monkeypatch):
-    monkeypatch.setattr(connection, "WAIT_SECONDS", 60)
-
+def test_a_head_or_a_trailer_without_end_is_refused(start):
     async def act(opened, _):
         _, writer = await opened()
         writer.write(start)
@@ -117,7 +118,7 @@ def test_a_head_or_a_trailer_without_end_is_refused(start, monkeypatch):
         writer.close()
         return sent
 
-    assert through(act) < 2**23
+    assert through(act, seconds=60) < 2**23
 
 
 def test_a_request_under_way_is_no_idle_connection():

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from onoff.errors import StoreError
 from onoff.server import metrics as exposition
 from onoff.server.frames import Board, Snapshot
-from onoff.server.limits import BODY_SECONDS, AnswerSender, Document, read_body
+from onoff.server.limits import AnswerSender, Document, read_body
 from onoff.server.metrics import Metrics
 from onoff.server.parse import parse_publication, parse_query
 from onoff.server.problems import Problem, ProblemResponses, unavailable
@@ -50,7 +50,6 @@ class Settings:
     publishers: tuple[bytes, ...] = ()
     readers: tuple[bytes, ...] = ()
     transcript: Path | None = None
-    body_seconds: float = BODY_SECONDS
 
 
 class Application(Starlette):
@@ -126,7 +125,7 @@ class QueryEndpoint:
         self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
         self._streams, self._sender = streams, AnswerSender()
         self._readers, self._catalogue = settings.readers, settings.catalogue
-        self._limit, self._body_seconds = settings.catalogue.query_limit, settings.body_seconds
+        self._limit = settings.catalogue.query_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -142,7 +141,7 @@ class QueryEndpoint:
         if self._readers:
             authorize(headers, self._readers)
         require_json(headers)
-        body = await read_body(receive, self._limit, self._body_seconds)
+        body = await read_body(receive, self._limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
         await self._admit(query, body)
@@ -190,15 +189,14 @@ class Endpoints:
         name, catalogue = request.path_params["name"], self._settings.catalogue
         if name not in catalogue.index:
             raise Problem(404, "unknown-source", f"There is no source {name[:200]!r}; see /v1/catalogue.")
-        message = await read_body(request.receive, catalogue.length, self._settings.body_seconds)
+        message = await read_body(request.receive, catalogue.length)
         return await self._publish({catalogue.index[name]: message})
 
     async def publish_round(self, request: Request) -> Response:
         """Publish several messages that readers get together or not at all."""
         authorize(request.headers, self._settings.publishers)
         require_json(request.headers)
-        limit = self._settings.catalogue.publication_limit
-        body = await read_body(request.receive, limit, self._settings.body_seconds)
+        body = await read_body(request.receive, self._settings.catalogue.publication_limit)
         # In a thread: readers do not wait for the messages of a large round to be read.
         return await self._publish(await asyncio.to_thread(parse_publication, body, self._settings.catalogue))
 

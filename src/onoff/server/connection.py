@@ -1,4 +1,4 @@
-"""uvicorn's HTTP connection, with bounds on what a stranger can hold: idle connections, slow heads, endless heads.
+"""uvicorn's HTTP connection, with bounds on what a stranger can hold: idle connections, slow requests, endless heads.
 
 uvicorn bounds the rest: it reads a body only as fast as the application takes it, and lets the application wait while
 64 KiB of an answer are unsent.
@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from onoff.errors import OnoffError
 
 CONNECTIONS = 4096  # of each process
-WAIT_SECONDS = 10.0  # for the head of the next request
+REQUEST_SECONDS = 10.0  # in which a request must arrive, with its body
 HEAD_BYTES = 64 * 1024
 
 _TICK = 1.0
@@ -28,14 +28,14 @@ log = logging.getLogger("onoff.server")
 
 
 class Room:
-    """The connections of one process that wait for a request, the longest waiting first.
+    """The connections of one process that wait for a request or for the rest of one, the longest waiting first.
 
-    A connection that waits for longer than `WAIT_SECONDS` is closed. Beyond `limit` open connections a new one takes
-    the place of the one that has waited longest; if none waits, the new one is closed.
+    A connection that waits for longer than `seconds` is closed. Beyond `limit` open connections a new one takes the
+    place of the one that has waited longest; if none waits, the new one is closed.
     """
 
-    def __init__(self, limit: int = CONNECTIONS) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._limit, self._seconds = limit, seconds
         self._waiting: dict[Connection, float] = {}  # in the order in which they began to wait
         self._timer: asyncio.TimerHandle | None = None
         self._logged = float("-inf")
@@ -52,7 +52,7 @@ class Room:
         self.wait(connection)
 
     def wait(self, connection: Connection) -> None:
-        """Begin to wait for a request."""
+        """Begin to wait for a request, or for the rest of one."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = connection.loop.time()
         if self._timer is None:
@@ -65,7 +65,7 @@ class Room:
         """Close the connections that have waited for too long, and look again while any waits."""
         while self._waiting:
             connection, since = next(iter(self._waiting.items()))
-            if loop.time() - since < WAIT_SECONDS:
+            if loop.time() - since < self._seconds:
                 break
             del self._waiting[connection]
             connection.transport.close()
@@ -104,22 +104,27 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._unparsed = 0
-        self.room.stop_waiting(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        if not self.cycle.response_complete:
+            self.room.stop_waiting(self)
+        super().on_message_complete()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.response_complete:  # the last request that has come; others may have come with it
+        # `cycle` is the last request that has come. It may have come with others, and be unanswered or not whole yet.
+        if self.cycle.response_complete or self.cycle.more_body:
             self.room.wait(self)
 
 
-def connection_class(limit: int) -> type[Connection]:
-    """The class of the connections of one server, of which at most `limit` are open."""
-    return cast("type[Connection]", type("BoundedConnection", (Connection,), {"room": Room(limit)}))
+def connection_class(limit: int, seconds: float) -> type[Connection]:
+    """The class of the connections of one server: at most `limit`, and `seconds` for a request to arrive."""
+    return cast("type[Connection]", type("BoundedConnection", (Connection,), {"room": Room(limit, seconds)}))
 
 
 def connection_limit() -> int:

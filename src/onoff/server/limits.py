@@ -1,4 +1,4 @@
-"""Limits on what a stranger can delay or make the server keep: bodies that do not arrive, answers that are not read."""
+"""Limits on what a stranger can make the server keep: bodies that are too long, answers that are not read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.server.frames import Snapshot
 from onoff.server.problems import Problem, log
-
-BODY_SECONDS = 10.0
 
 # A body that is too long is read to its end, up to here, before it is refused: a sender that is cut off while sending
 # sees a broken connection instead of the reason.
@@ -37,17 +35,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
-async def read_body(receive: Receive, limit: int, seconds: float = BODY_SECONDS) -> bytes:
-    """The whole body of a request, or a `Problem` if it is longer than `limit` or not complete in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await _read(receive, limit)
-    except TimeoutError:
-        detail = f"The body was not complete within {seconds:g} seconds."
-        raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow."""
     parts: list[bytes] = []
     size = 0
     while True:

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from onoff.errors import OnoffError
 from onoff.server.app import Settings, create_app
-from onoff.server.connection import CONNECTIONS, connection_class, connection_limit
+from onoff.server.connection import CONNECTIONS, REQUEST_SECONDS, connection_class, connection_limit
 from onoff.server.metrics import SHARED_DIRECTORY
 from onoff.server.store import Store
 from onoff.server.watch import Watcher
@@ -98,15 +98,18 @@ def url_of(listening: socket.socket) -> str:
 
 
 @asynccontextmanager
-async def served(application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS) -> AsyncIterator[None]:
+async def served(
+    application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS, seconds: float = REQUEST_SECONDS
+) -> AsyncIterator[None]:
     """Serve an application on a socket that listens, in this event loop, while the block runs.
 
-    At its end requests under way have `FINISH_SECONDS`. uvicorn handles SIGINT and SIGTERM itself meanwhile: call
-    `stop_event` before, so that the block ends, too.
+    At most `limit` connections are open, and a request must arrive within `seconds`. At the end of the block requests
+    under way have `FINISH_SECONDS`. uvicorn handles SIGINT and SIGTERM itself meanwhile: call `stop_event` before, so
+    that the block ends, too.
     """
     config = uvicorn.Config(
         application,
-        http=connection_class(limit),
+        http=connection_class(limit, seconds),
         ws="none",
         backlog=BACKLOG,
         log_config=None,
@@ -147,12 +150,14 @@ def serve(
     listening: socket.socket,
     workers: int = 1,
     watch: Path | None = None,
+    seconds: float = REQUEST_SECONDS,
     application: Callable[[Settings], ASGIApp] = create_app,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP with so many processes on one socket, and with the watcher beside them.
 
-    `listening` is from `reserved`. When requests are answered, one line of JSON on stdout says where. A process that
-    dies is replaced. Each makes its own `application`, which therefore must be a function of a module.
+    `listening` is from `reserved`. A request must arrive within `seconds`. When requests are answered, one line of
+    JSON on stdout says where. A process that dies is replaced. Each makes its own `application`, which therefore must
+    be a function of a module.
     """
     logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
     limit = connection_limit()
@@ -166,7 +171,7 @@ def serve(
         _start(_announce, receiver, url_of(listening))
 
         def start() -> SpawnProcess:
-            process = context.Process(target=_work, args=(application, settings, listening, limit, sender))
+            process = context.Process(target=_work, args=(application, settings, listening, (limit, seconds), sender))
             process.start()
             return process
 
@@ -218,15 +223,19 @@ def _announce(receiver: Pipe, url: str) -> None:
 
 
 def _work(
-    application: Callable[[Settings], ASGIApp], settings: Settings, listening: socket.socket, limit: int, ready: Pipe
+    application: Callable[[Settings], ASGIApp],
+    settings: Settings,
+    listening: socket.socket,
+    bounds: tuple[int, float],
+    ready: Pipe,
 ) -> None:
     """Answer requests in a process of its own."""
     logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_answer(application(settings), listening, limit, ready))
+        runner.run(_answer(application(settings), listening, bounds, ready))
 
 
-async def _answer(application: ASGIApp, listening: socket.socket, limit: int, ready: Pipe) -> None:
+async def _answer(application: ASGIApp, listening: socket.socket, bounds: tuple[int, float], ready: Pipe) -> None:
     stop, loop, parent = stop_event(), asyncio.get_running_loop(), multiprocessing.parent_process()
     assert parent is not None
 
@@ -238,7 +247,7 @@ async def _answer(application: ASGIApp, listening: socket.socket, limit: int, re
 
     loop.add_reader(parent.sentinel, end_without_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    async with served(application, listening, limit):
+    async with served(application, listening, *bounds):
         with suppress(OSError):  # another process was ready first
             ready.send_bytes(b"ready")
         await stop.wait()

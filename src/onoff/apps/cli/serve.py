@@ -55,7 +55,7 @@ def serve(
         typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); without them all may read."),
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
-    body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
+    request_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a request must arrive.")] = 10.0,
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
@@ -85,13 +85,12 @@ def serve(
             publishers=_hashes(publishers, PUBLISHERS),
             readers=_hashes(readers, READERS),
             transcript=transcript.absolute() if transcript is not None else None,
-            body_seconds=body_timeout,
         )
         if not settings.publishers and watch is None:
             _note("there are no publishers' tokens and no directory to watch: nothing can be published")
         if settings.readers:
             _note_open_files(target)
-        run(settings, opened, listening=listening, workers=workers, watch=watch)
+        run(settings, opened, listening=listening, workers=workers, watch=watch, seconds=request_timeout)
 
 
 def token(
