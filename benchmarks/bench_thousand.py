@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from onoff.schemes.realisation import screening
 
 from common import dirichlet, show
 from onoff import plan

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onoff.audit.models import Naive
-from onoff.audit.setting import lags_of
-from onoff.audit.transcript.belief import Asked, attack
+from onoff.audit.transcript.belief import attack
 
 from onoff.apps import demo
 from onoff.apps.demo.comparing import Stream

@@ -10,7 +10,6 @@ from functools import cache
 from itertools import accumulate, product
 
 import pytest
-from onoff.plans.lengths import Weighing
 
 from everydaykit import Seen, drawn, exactly
 from onoff import Chain
