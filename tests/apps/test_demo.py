@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onoff.audit.transcript.belief import attack
 
 from onoff.apps import demo
 from onoff.apps.demo.comparing import Stream
