@@ -41,12 +41,14 @@ RESULTS = {
     "status": "onoff.apps.cli.showstatus.status_data",
     "status (of a journal that learns)": "onoff.client.learning.Learned",
     "play": "onoff.apps.cli.play.Played",
-    "urls": "onoff.client.urls.FoundUrls",
+    "urls": "onoff.client.feeds.FoundUrls",
     "fit": "onoff.logs.fit.Report",
     "costs": "onoff.apps.costs.Costs",
     "costs --day": "onoff.apps.day.Day",
     "plan": "onoff.apps.cli.plan.Plans",
     "demo": "onoff.apps.demo.running.Demonstration",
+    "audit streams": "onoff.audit.streams.StreamAudit",
+    "audit people": "onoff.audit.people.PeopleAudit",
 }
 
 

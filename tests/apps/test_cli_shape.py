@@ -27,7 +27,7 @@ from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, size, start_log
 from onoff.client.client import Client
-from onoff.client.journalfile import StepRow, snapshot
+from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -142,7 +142,7 @@ def verbose():
 
 
 def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
-    row = StepRow(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
+    row = Step(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
     with verbose():
         for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
             tell_step(replace(row, plan=plan), ("a", "b"))
@@ -258,9 +258,7 @@ def refusing(path):
     return lambda request: reply(b"no", 403) if request.path == path else honest(request)
 
 
-def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
-
+def test_each_kind_of_error_has_its_exit_code(given, tmp_path):
     def code(*words):
         done = call(*words)
         assert done.returncode in (0, errors.FOUND) or done.stderr.splitlines()[-1].startswith("onoff: error: ")

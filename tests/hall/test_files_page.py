@@ -11,12 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from onoff.client.measuring import Measured, Source
-from onoff.plans.lengths import read_lengths
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
-from onoff.apps.costs import read_lengths as read_lengths_of
+from onoff.apps.costs import read_lengths
 from onoff.apps.proxy.queue import RequestQueue
 from onoff.client.journalfile import snapshot
 from onoff.client.play import read_items
@@ -129,17 +127,10 @@ def test_the_columns_of_costs(tmp_path, chain):
     assert set((tmp_path / "t.csv").read_text().splitlines()[0].split(",")) == named("Costs")
 
 
-def test_the_fields_of_what_was_measured(tmp_path):
-    Measured(dict.fromkeys(NAMES, Source(5, 2, 1, "0" * 64))).save(tmp_path / "measured")
-    found = json.loads((tmp_path / "measured").read_text())
-    assert set(found) | set(found["sources"]["news"]) == named("Measured")
-    assert read_lengths(tmp_path / "measured", NAMES) == (5.0,) * 3
-
-
 def test_the_examples_are_read(tmp_path):
     for section in ("Lengths", "URLs", "Requests", "Tokens"):
         (tmp_path / section).write_text(block(section))
-    found = read_lengths_of(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
+    found = read_lengths(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
     assert found == {"news": 1200.0, "sports": 800.5, "weather": 90.0}
     assert HttpTransport.load(tmp_path / "URLs").names == NAMES
     wanted = [("news", True), ("weather", True), ("sports", False), ("sports", False)]

@@ -186,7 +186,6 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, t
             (["reproduce", "--out", tmp_path / "file" / "x"], "a part of this path is a file"),
             (["costs", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
             (["costs", chain_file, "--csv", missing / "x.csv"], f"there is no directory {missing}"),
-            (["measure", tmp_path / "urls.json", "--out", missing / "x.json"], f"there is no directory {missing}"),
             (["fit", tmp_path / "file", "--out", missing / "x.json"], f"there is no directory {missing}"),
         ):
             done = call(*words)
