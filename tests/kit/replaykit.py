@@ -23,10 +23,10 @@ import onoff.client.journalfile
 from onoff import plan
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
-from onoff.client import session
+from onoff.client import protocol
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Past
-from onoff.client.stored import Stored
+from onoff.client.transport import Answer, Content
 from onoff.everyday import Everyday
 from onoff.plans.race import race_plan
 from oracles import random_chain
@@ -116,10 +116,10 @@ class Life:
             self.send()
             if self.rng.random() < self.kills:  # before the answer, or after it was on its way
                 client = self._open(client)
-                self.journal.sending_again()
+                self.journal.count_sending()
                 self.send()
             while self.rng.random() < self.losses:
-                self.journal.sending_again()
+                self.journal.count_sending()
                 self.send()
             self.answer()
             if self.rng.random() < self.restarts:
@@ -151,16 +151,16 @@ class Life:
 
     def answer(self):
         state = self.journal.state
-        members = []
+        contents = []
         for x, version in zip(state.pending.query, state.pending.held, strict=True):
             self.rounds[x] += int(self.rng.random() < 0.3)
             latest = f"{self.rounds[x]} ab"
             if version == latest:
-                members.append(Stored(state.step, x, 200, self.rounds[x], b"", None, latest, True, 8))
+                contents.append(Content(200, b"", self.rounds[x], unchanged=True, size=8))
             else:
-                body = b"m" * (10 + 7 * x)
-                members.append(Stored(state.step, x, 200, self.rounds[x], body, None, latest, False, 64))
-        self.journal.finish(session.finish(state), members, 64 * len(members))
+                contents.append(Content(200, b"m" * (10 + 7 * x), self.rounds[x], version=latest, size=64))
+        answer = Answer(tuple(contents), 64 * len(contents))
+        self.journal.finish(protocol.finish(state), state.pending.query, answer)
 
     def steps(self):
         """The steps as the referee reads them."""

@@ -19,7 +19,7 @@ from onoff.types import Query
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 MOST_LAG = 10**6
 
 
