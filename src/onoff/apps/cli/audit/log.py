@@ -74,7 +74,7 @@ def log(
     from onoff.apps.progress import progress
     from onoff.audit.log import Exhibits, audit_log
     from onoff.everyday import Everyday
-    from onoff.logs.following import follows
+    from onoff.logs.follow import follows
     from onoff.model.chain import Chain
 
     if (journal is None) == (statuses is None):
