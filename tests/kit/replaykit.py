@@ -151,7 +151,7 @@ class Life:
 
     def answer(self):
         state = self.journal.state
-        contents = []
+        members = []
         for x, version in zip(state.pending.query, state.pending.held, strict=True):
             self.rounds[x] += int(self.rng.random() < 0.3)
             latest = f"{self.rounds[x]} ab"

@@ -69,7 +69,7 @@ def people(
     from onoff.apps.progress import progress
     from onoff.audit.people import audit_people, split_people
     from onoff.everyday import Everyday
-    from onoff.logs.sequences import read
+    from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
 
     wanted, hidden = parse_lags(lags), parse_sources(sensitive)
@@ -84,7 +84,7 @@ def people(
     given = None if chain is None else Chain.load(chain)
     names = () if given is None else given.names
     limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
-    parts = split_people(read(sequences, names), given, **limits)
+    parts = split_people(read_sequences(sequences, names), given, **limits)
     indices = [parts.chain.index(name) for name in hidden]
     plans = [] if hidden else _plans(parts.chain, wanted, scheme)
     engine = Everyday.start if promise == "past" else None
