@@ -34,11 +34,11 @@ FLOORS = {
     "apps": "Command line, page, proxy, demonstration, costs",
     "testing": "For tests, ours and yours",
 }
-# The frozen results that commands print with --json.
+# The frozen results that commands print with --json, or functions that make one object of several.
 RESULTS = {
-    "get": "onoff.apps.cli.fetched.Fetched",
-    "resume": "onoff.apps.cli.fetched.Fetched",
-    "status": "onoff.apps.status.Status",
+    "get": "onoff.apps.cli.fetched.fetched_data",
+    "resume": "onoff.apps.cli.fetched.fetched_data",
+    "status": "onoff.apps.cli.showstatus.status_data",
     "status (of a journal that learns)": "onoff.client.learning.Learned",
     "play": "onoff.apps.cli.play.Played",
     "urls": "onoff.client.urls.FoundUrls",
@@ -83,6 +83,9 @@ def results() -> str:
                 lines += [f"`{result.__name__}`, as above.", ""]
                 continue
             said.add(result)
+            if not is_dataclass(result):
+                lines += [cleandoc(result.__doc__ or ""), ""]
+                continue
             lines += [f"**`{result.__name__}`**: {cleandoc(result.__doc__ or '')}", "", "| field | type |", "|---|---|"]
             lines += [f"| `{field.name}` | `{str(field.type).replace('|', 'or')}` |" for field in fields(result)] + [""]
             waiting += _inside(result)

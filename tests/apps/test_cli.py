@@ -190,7 +190,7 @@ def test_ctrl_c_at_any_moment_of_the_start_is_silent_or_one_line():
 
 def test_a_picture_that_cannot_be_written_is_named(chain_file, tmp_path):
     (tmp_path / "x.png").symlink_to("/dev/full")
-    done = call("audit", "joint", chain_file, "--statuses", "10", "--scheme", "paper", "--plot", tmp_path / "x.png")
+    done = call("costs", chain_file, "--lags", "1", "--plot", tmp_path / "x.png")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
         f"onoff: error: {tmp_path / 'x.png'}: no space left on device: make room and try again",

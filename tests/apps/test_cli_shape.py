@@ -25,7 +25,7 @@ from onoff import Chain, errors
 from onoff.apps.cli.app import app
 from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
-from onoff.apps.cli.output import LOG, amount, size, start_log
+from onoff.apps.cli.output import LOG, size, start_log
 from onoff.client.client import Client
 from onoff.client.journalfile import StepRow, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
@@ -110,8 +110,6 @@ def test_bytes_have_separators_and_units():
         "12,345,678 bytes (12.3 MB)",
         "3,000,000,000 bytes (3.0 GB)",
     ]
-    assert [amount(cost, None) for cost in (2.5, 1234.0)] == ["2.500", "1234.000"]
-    assert [amount(cost, (1.0,)) for cost in (2.5, 12_345.6)] == ["2.5", "12,346"]
 
 
 # Tone

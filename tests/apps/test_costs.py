@@ -19,12 +19,13 @@ import typer
 
 from clikit import call, on_terminal
 from daskcluster import DaskCluster, needs_dask
-from onoff import Chain, OnoffError, plan
+from onoff import Chain, OnoffError, connect_sync, plan
 from onoff.apps import costs as module
 from onoff.apps.cli.app import app
 from onoff.apps.costs import Effort, costs, dirichlet, simulate
 from onoff.everyday import Everyday
 from oracles import random_chain
+from recordingserver import OnoffOrigin, RecordingServer
 
 ONOFF = Path(sys.executable).with_name("onoff")
 CHAIN = random_chain("dense", 3, 1)
@@ -165,6 +166,20 @@ def test_the_command_prints_a_table_json_a_csv_and_a_picture(chain_file, tmp_pat
     assert dirichlet(4, 5, 1) == Chain(np.random.default_rng(1).dirichlet(np.full(4, 5.0), 4))
 
 
+def test_a_journal_knows_how_long_the_messages_were_that_it_received(chain_file, tmp_path):
+    chain = Chain.load(chain_file)
+    bodies = {"news": b"n" * 40, "sports": b"s" * 7, "health": b"h" * 3}
+    with RecordingServer(OnoffOrigin(bodies)) as server:
+        with connect_sync(chain, server=server.url, journal=tmp_path / "j", plans=tmp_path, delay=0) as client:
+            client.get("news")
+        server.wait_closed()
+    words = "costs", chain_file, "--lags", "1", "--lengths", tmp_path / "j"
+    [cost] = json.loads(call(*words, "--json", check=True).stdout)["costs"]
+    assert cost["everything"] == 50
+    done = call("costs", "--symmetric", "3:0.5", *words[2:])
+    assert (done.returncode, "a journal of another chain" in done.stderr) == (2, True)
+
+
 def test_the_promise_that_readers_use_is_the_default(chain_file):
     found = json.loads(call("costs", chain_file, "--lags", "1", "--json", check=True).stdout)
     assert [cost["promise"] for cost in found["costs"]] == ["past"]
@@ -301,7 +316,7 @@ def test_a_terminal_sees_how_many_costs_are_done(chain_file):
 )
 def test_errors_say_what_to_do(tmp_path, arguments, words):
     (tmp_path / "there.csv").write_text("")
-    (tmp_path / "lengths.json").write_text('{"0": 5, "1": 0, "2": 5}')
+    (tmp_path / "lengths.json").write_text('{"0": 5, "1": -1, "2": 5}')
     (tmp_path / "list.json").write_text("[1, 2, 3]")
     with chdir(tmp_path), pytest.raises((OnoffError, typer.BadParameter), match=re.escape(words)):
         app(["costs", *arguments], standalone_mode=False)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from onoff.apps import demo
-from onoff.apps.demo.comparing import Beliefs, Stream
+from onoff.apps.demo.comparing import Stream
 from onoff.apps.demo.rivals import DECOYS
 from onoff.apps.demo.story import opening, story
-from onoff.audit.models import Naive
-from onoff.audit.setting import lags_of
-from onoff.audit.transcript.belief import Asked, attack
+from onoff.audit.attack import attack, naive_steps
+from onoff.audit.bayes import NOTHING, Requests, infer
 
 STEPS = 40
 
@@ -35,9 +34,8 @@ def test_habits_are_so_strong_that_a_naive_client_is_guessed_right_most_of_the_t
     """Of 3,000 requests some 400 are private: a share of 0.68 is above 0.5 by seven standard deviations."""
     chain, items = demo.reader(), demo.requests(3000, 7)
     path, statuses = [chain.index(source) for source, _ in items], np.array([on for _, on in items])
-    full = tuple(range(chain.n))
-    asked = [Asked(lag, (x,) if lag else full, Naive(chain.n)) for lag, x in zip(lags_of(statuses), path, strict=True)]
-    right = attack(chain, asked).posterior.argmax(axis=1) == path
+    found = attack(chain, "both", naive_steps(chain.n, statuses, path))
+    right = found.beliefs.after.argmax(axis=1) == path
     assert right[statuses].mean() > 0.5
     assert chain.stationary().max() < 0.13
 
@@ -94,7 +92,7 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
     seen = next(line for line in lines if line.startswith("You saw: "))
     assert f"{100 * naive.guessed:.0f} %" in seen
     assert lines[-2].startswith("Try next: ")
-    assert lines[-1].strip() == ". .venv/bin/activate && onoff estimate examples/demo.csv"
+    assert lines[-1].strip() == ". .venv/bin/activate && onoff costs examples/demo.csv --day"
     end = " ".join(lines[lines.index(seen) :])
     past = named(result.switched)["onoff, everyday"]
     for other, words in (
@@ -112,6 +110,6 @@ def test_a_finding_is_told_and_nothing_is_praised(result):
 
 def test_a_stream_without_hidden_requests_is_no_error():
     """Ten requests may hold no sensitive one."""
-    even = np.full((2, 8), 1 / 8)
-    row = Stream("somebody", None, 2, 2, Beliefs(even, even, even)).row([0, 1], [], [4, 5])
+    beliefs = infer(Requests.of_chain(demo.reader()), [True, False], lambda t: NOTHING)
+    row = Stream("somebody", None, 2, 2, beliefs).row([0, 1], [], [4, 5])
     assert (row.messages, row.guessed, row.bits) == (1, 0, 0)

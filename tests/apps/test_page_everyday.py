@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from onoff.audit.transcript.reading import read_log
 
 from onoff import Chain, plan
 from onoff.apps.costs import Effort
@@ -19,7 +20,6 @@ from onoff.apps.page.everyday import EverydayWorld
 from onoff.apps.page.hidden import NONE, Watcher
 from onoff.apps.page.steps import Made
 from onoff.apps.page.world import LOCKED, OPENING
-from onoff.audit.transcript.reading import read_log
 from onoff.errors import ChainError, ContextError, OnoffError, PlanError, SessionError
 from pagekit import CHAIN, FULL, until
 

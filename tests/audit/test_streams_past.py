@@ -318,13 +318,13 @@ def test_an_engine_with_a_planted_mistake_is_found(name, monkeypatch):
 
 
 def test_merging_unequal_rows_is_within_what_is_charged_and_without_a_charge_it_is_found(monkeypatch):
-    monkeypatch.setattr("onoff.everyday.merging.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
     charged = audited(NEAR, (), "1000")
     assert most_bits(charged) > 1e-9
     assert {finding.rule for finding in charged.findings} == {"coarse"}  # stated, and too much to be certified
     assert all(step.average <= 2 * step.stated for step in charged.steps if step.average is not None)
     for charge in (0.0, 1e-15):
-        monkeypatch.setattr("onoff.everyday.merging._charge", lambda *parts, charge=charge: charge)
+        monkeypatch.setattr("onoff.everyday.contexts._charge", lambda *parts, charge=charge: charge)
         understated = audited(NEAR, (), "1000")
         assert (understated.holds, understated.findings) == (False, ())
         assert any(step.average > 1000 * step.stated for step in understated.steps if step.average is not None)

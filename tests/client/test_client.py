@@ -17,18 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onoff.apps.terminal import amount
 
 from clientkit import client_with
 from clikit import call
-from onoff import Chain, Client, HttpTransport, OnoffTransport, Planner, files, plan
+from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
 from onoff.apps.cli.showstatus import print_status, print_totals
-from onoff.client import playing
+from onoff.client import play as playing
 from onoff.client.journal import Journal
-from onoff.client.journalfile import Snapshot, Totals, snapshot
+from onoff.client.journalfile import Memory, Totals, snapshot
 from onoff.client.play import read_items
 from onoff.client.protocol import Pending, State
-from onoff.client.status import Standing
+from onoff.client.status import Account, Status
 from onoff.errors import (
     JOURNAL,
     NO_MESSAGE,
@@ -278,53 +277,6 @@ def test_a_missing_page_is_that_sources_message_and_the_step_is_over(chain, plan
             return await client.get("news")
 
     assert asyncio.run(run()).step == 1
-
-
-def test_lengths_can_be_measured_and_planned_with(chain, web, tmp_path):
-    (tmp_path / "urls.json").write_text(json.dumps(web))
-    out = tmp_path / "lengths.json"
-    done = onoff("measure", tmp_path / "urls.json", "--out", out)
-    lengths = {name: found["length"] for name, found in json.loads(out.read_text())["sources"].items()}
-    assert lengths == {name: len(f"file of {name}".encode()) * (i + 1) for i, name in enumerate(NAMES)}
-    assert f"{sum(lengths.values())} bytes" in done.stdout
-    values = tuple(float(lengths[name]) for name in NAMES)
-    made = plan(chain, 1, lengths=values)
-    assert made.cost < sum(values)
-    compute(PlanStore(chain, tmp_path / "plans", values), 3)
-    chain.save(tmp_path / "chain.json")
-    common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
-    given = ["--urls", tmp_path / "urls.json", "--chain", tmp_path / "chain.json", "--lengths", out]
-    onoff("get", "news", "--next", "sports", *given, *common)
-    onoff("get", "sports", "--next", "news", *common)
-    onoff("get", "news", "--next", "news", "--off", *common)  # the lengths are remembered
-    told = onoff("status", *common).stdout
-    following = plan(chain, 2, lengths=values)
-    assert f"in bytes: ON {sum(values):g}, OFF {amount(following.cost, values)} (optimal" in told
-    steps = Journal(tmp_path / "j", chain.fingerprint, HttpTransport(web).fingerprint)
-    queries = [step.query for step in steps.steps()]
-    steps.close()
-    held = [sum(values[x] for x in query) for query in queries]
-    assert held[:2] == [sum(values)] * 2
-    least = 2 * sum(values) + outer_bound(chain.posterior(1), values)
-    assert amounts(told)[:4] == pytest.approx([3 * sum(values), 2 * sum(values) + made.cost, sum(held), least], abs=0.5)
-    assert "3 requests, privacy ON for 2: bytes asked for" in told
-    # With other lengths the unit is another: the sums begin anew.
-    out.write_text(json.dumps(dict.fromkeys(NAMES, 10.0)))
-    compute(PlanStore(chain, tmp_path / "plans", (10.0,) * 4), 3)  # or the command would leave a process behind
-    played = tmp_path / "requests"
-    played.write_text("on news\non sports\n")
-    told = onoff("play", played, *common, "--lengths", out, "--delay", "0").stdout
-    assert "2 requests since --lengths changed" in told
-    assert amounts(told) == [80, 80, 80, 80]
-
-
-def test_the_length_of_a_missing_page_is_not_measured(web, tmp_path):
-    (tmp_path / "urls.json").write_text(json.dumps(web))
-    (tmp_path / "files" / "2.txt").unlink()
-    done = onoff("measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json", check=False)
-    assert (done.returncode, done.stdout) == (NO_MESSAGE, "")
-    assert f"answered 404 for 'science' ({web['science']})" in done.stderr
-    assert not (tmp_path / "lengths.json").exists()
 
 
 def amounts(told):
@@ -629,7 +581,7 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
 
 
 def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path, monkeypatch):
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
     common = leave(PENDING)[:4]
     down = ["--server", "http://127.0.0.1:1"]
     for command in (["resume"], ["get", "news"]):
@@ -645,7 +597,7 @@ def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path,
 
 
 def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, tmp_path, monkeypatch):
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
     common = leave(PENDING)[:4]
     for n in (2, 5):
         Chain.symmetric(n, 0.5, ["news", "x", "y", "z", "w"][:n]).save(tmp_path / "other.json")
@@ -656,12 +608,17 @@ def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, t
         assert "stays pending" not in done.stderr
 
 
+def account_of(state, totals):
+    """What a journal of the promise "both" says in this state."""
+    return Account(state, Memory(), "", "both", (), None, totals, None)
+
+
 def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):
     used, nothing = plan(chain, 3), Totals(0, 0, 0, 0, 0.0, 0, {})
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
     pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
     for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        print_status(Standing(Snapshot(now, nothing, {}), chain, None, 0, used))
+        print_status(Status(account_of(now, nothing), chain, used))
         told = capsys.readouterr().out
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))
@@ -680,7 +637,7 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
         (State(step=1, previous=0, unsettled=0), "1 request to go", "1 request, privacy ON for 1"),
     ):
         totals = Totals(state.step, state.step, 0, 0, 0.0, 0, {0: state.step})
-        print_status(Standing(Snapshot(state, totals, {}), chain, None, 0))
+        print_status(Status(account_of(state, totals), chain))
         told = capsys.readouterr().out
         assert f"whatever is said: {left}\n" in told
         assert made in told
@@ -688,7 +645,7 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
 
 def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):
     least = 2 * 4 + 5 * outer_bound(chain.posterior(1))
-    print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain, None, 0)
+    print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain)
     told = capsys.readouterr().out
     assert amounts(told) == [28.0, 23.0, 22.0, round(least, 1)]
     assert f" {least:.1f} " in told

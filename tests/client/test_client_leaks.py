@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 
-from clientkit import answer_of, NAMES, OFF, ON, faulty, scene
+from clientkit import NAMES, OFF, ON, answer_of, faulty, scene
 from onoff import Chain, wire
 from onoff.client import journalfile
 from onoff.client.client import Client
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
-from onoff.client.timing import Grid
+from onoff.client.timing import SendClock
 from onoff.client.transport.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame
@@ -63,8 +64,9 @@ def connect_to_a_small_disk(path, honest=journalfile.connect):
     return database
 
 
-def keep_the_wanted_only(self, state, members, size, honest=Journal.finish):
-    honest(self, state, [each for each in members if each.source == self.state.pending.request], size)
+def keep_the_wanted_only(self, state, query, answer, honest=Journal.finish):
+    wanted = self.state.pending.request
+    honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
 
 
 @pytest.fixture
@@ -187,10 +189,10 @@ def test_between_the_end_of_a_step_and_that_of_the_connection_nothing_is_done_bu
 
         monkeypatch.setattr(kind, name, noted)
 
-    for kind, name in ((Journal, "finish"), (Journal, "close"), (HttpTransport, "close"), (Grid, "next_point")):
+    for kind, name in ((Journal, "finish"), (Journal, "close"), (HttpTransport, "close"), (SendClock, "next_point")):
         watch(kind, name)
     assert world.outcome(lambda client: client.get("news")) == ("message",)
-    assert done == ["Journal.finish", "Grid.next_point", "HttpTransport.close", "Journal.close"]
+    assert done == ["Journal.finish", "SendClock.next_point", "HttpTransport.close", "Journal.close"]
 
 
 # What is written.
@@ -249,8 +251,8 @@ def test_all_members_of_an_answer_are_kept_and_those_of_the_one_before_are_not(w
             await client.get("news")
             await client.get(NAMES[wanted], "news", OFF)
             rows.append(client.journal._database.execute("SELECT * FROM members").fetchall())
-            latest = client.journal.latest()
-            assert (latest.source, latest.step) == (wanted, 1)
+            step, member, _ = client.journal.latest()
+            assert (member.source, step.step) == (wanted, 1)
 
         assert world.outcome(ask, [SET], f"j-{wanted}") == ("message",)
     assert rows == [[(source, 1, 200, None, None, None, b"short") for source in SET]] * len(SET)

@@ -19,7 +19,7 @@ from scipy.stats import ks_2samp
 from clientkit import client_with, scene
 from onoff import Chain, plan
 from onoff.client.client import DELAY
-from onoff.client.timing import Grid
+from onoff.client.timing import SendClock
 from onoff.client.transport import Answer, Content
 from onoff.client.transport.own import OnoffTransport
 from recordingserver import OnoffOrigin, RecordingServer
@@ -37,7 +37,7 @@ class Watched:
 
     def __init__(self, inner, dear, seconds):
         self.inner, self.dear, self.seconds = inner, dear, seconds
-        self.store = SimpleNamespace(chain=inner.chain, lengths=None)
+        self.store = SimpleNamespace(chain=inner.chain)
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
@@ -156,7 +156,7 @@ def test_a_delay_that_is_counted_from_the_call_is_caught(in_memory, monkeypatch)
         self.start = called
         await self._until(1, delay)
 
-    monkeypatch.setattr(Grid, "after_call", from_the_call)
+    monkeypatch.setattr(SendClock, "after_call", from_the_call)
     assert caught(in_memory, lambda place, factor: gaps(place, factor * HANDLED))
 
 
@@ -177,7 +177,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
                 pass
 
         async def fetch(stream, step, sources, held):  # noqa: ARG001
-            late.append(time.monotonic() - client._grid.start - 2 * client.delay)
+            late.append(time.monotonic() - client._clock.start - 2 * client.delay)
             return Answer(tuple(Content(200, b"x") for _ in sources), 0)
 
         client.journal.begin, client.transport.fetch = exactly_so_long, fetch

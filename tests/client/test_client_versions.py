@@ -14,11 +14,10 @@ from dataclasses import replace
 import pytest
 
 from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS, faulty, scene
-from onoff.client import held
+from onoff.client import cache as caches
 from onoff.client.client import Client
 from onoff.client.journal import Journal
-from onoff.client.journalfile import snapshot
-from onoff.client.message import member_of
+from onoff.client.status import account
 from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.server.received import parse_query
@@ -94,7 +93,7 @@ def unchanged_in(world, number, **options):
 
 def test_what_did_not_change_is_returned_from_the_cache_and_marked_so(world):
     assert unchanged_in(world, 0) == unchanged_in(world, 1) == [False] + [True] * 5
-    traffic = snapshot(world.directory / "m-0").traffic
+    traffic = account(world.directory / "m-0").traffic
     assert traffic.changed <= traffic.downloaded < traffic.everything / 2
 
 
@@ -297,8 +296,8 @@ def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_n
 
     web.server.respond = not_modified
     assert [(content.status, content.unchanged) for content in asyncio.run(run())] == [(304, False), (200, True)]
-    lie = member_of(3, 0, Content(200, b"", version="v", unchanged=True), None)
-    assert (lie.status, lie.version, lie.unchanged) == (304, None, False)
+    lie = caches.Member.received(0, 3, Content(200, b"", version="v", unchanged=True))
+    assert (lie.status, lie.version) == (304, None)
 
 
 def lying(own, lie):
@@ -353,20 +352,21 @@ def test_unchanged_of_another_message_is_the_failure_of_its_source_and_the_next_
 # Planted mistakes.
 
 
-def validators_for_the_wanted_alone(self, state):
-    versions = held.versions(self._entries, state.pending.query)
-    wanted = state.pending.request
-    versions = tuple(v if s == wanted else None for s, v in zip(state.pending.query, versions, strict=True))
-    return replace(state, pending=replace(state.pending, held=versions))
+def validators_for_the_wanted_alone(self, begun, honest=Journal.naming_versions):
+    begun = honest(self, begun)
+    pending = begun.pending
+    versions = tuple(v if s == pending.request else None for s, v in zip(pending.query, pending.held, strict=True))
+    pending = replace(pending, held=versions)
+    return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
 
 def test_validators_for_the_wanted_one_alone_are_seen(world):
-    with planted((Journal, "asking", validators_for_the_wanted_alone)):
+    with planted((Journal, "naming_versions", validators_for_the_wanted_alone)):
         assert not alike(world, "j")
 
 
 def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
-    complete, kept, wanted = Client._complete, held.kept, []
+    complete, kept, wanted = Client._complete, caches.kept, []
 
     async def told(self, pending, *rest, **options):
         wanted[:] = [pending.request]
@@ -375,7 +375,7 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
     def spared(entries, limit):
         return kept(entries, limit) | set(wanted)
 
-    with planted((Client, "_complete", told), (held, "kept", spared)):
+    with planted((Client, "_complete", told), (caches, "kept", spared)):
         assert not alike(world, "j", cache=ROOM)
 
 
@@ -396,9 +396,12 @@ def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
 def test_to_keep_the_wanted_one_alone_is_seen(world):
     finish = Journal.finish
 
-    def wanted_only(self, state, members, size):
-        held_back = [m if m.source == state.previous or m.unchanged else replace(m, version=None) for m in members]
-        finish(self, state, held_back, size)
+    def wanted_only(self, state, query, answer):
+        contents = [
+            content if source == state.previous or content.unchanged else replace(content, version=None)
+            for source, content in zip(query, answer.contents, strict=True)
+        ]
+        finish(self, state, query, replace(answer, contents=tuple(contents)))
 
     with planted((Journal, "finish", wanted_only)):
         assert not alike(world, "j")

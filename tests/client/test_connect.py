@@ -8,11 +8,11 @@ import json
 import pytest
 
 import onoff
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, scene
 from onoff import connect
-from onoff.client.journalfile import StepRow, snapshot
-from onoff.client.status import standing
-from onoff.errors import ChainError, OnoffError, PlanError
+from onoff.client.journalfile import Step, snapshot
+from onoff.client.status import status
+from onoff.errors import ChainError, OnoffError
 from onoff.plans.planner import Planner
 
 
@@ -37,30 +37,26 @@ def get(source, *arguments, **options):
 
 def test_chain_and_urls_may_be_files_or_objects(world, tmp_path):
     CHAIN.save(tmp_path / "chain.json")
-    (tmp_path / "lengths.json").write_text(json.dumps(dict.fromkeys(NAMES, 2)))
     common = {"plans": tmp_path / "plans", "promise": "both"}
-    for i, (chain, lengths) in enumerate(
-        ((CHAIN, None), (str(tmp_path / "chain.json"), dict.fromkeys(NAMES, 2)), (CHAIN, tmp_path / "lengths.json"))
-    ):
-        options = {**where(world, as_file=i > 0), "journal": tmp_path / f"j{i}", "lengths": lengths, **common}
+    for i, chain in enumerate((CHAIN, str(tmp_path / "chain.json"))):
+        options = {**where(world, as_file=i > 0), "journal": tmp_path / f"j{i}", **common}
         assert get("news", chain, **options).body == BODIES["news"]
-        assert standing(tmp_path / f"j{i}", plans=tmp_path / "plans").lengths == (None if i == 0 else (2.0,) * 5)
 
 
 def test_what_was_given_once_is_remembered(world, tmp_path):
     options = {"journal": tmp_path / "j", "plans": tmp_path / "plans"}
     get("news", CHAIN, **where(world, as_file=True), **options)
     assert get("sports", **options).body == BODIES["sports"]
-    assert standing(tmp_path / "j", plans=tmp_path / "plans").chain == CHAIN
+    assert status(tmp_path / "j", plans=tmp_path / "plans").chain == CHAIN
 
 
 def test_the_size_of_the_cache_is_remembered(world, tmp_path):
     options = {"journal": tmp_path / "j"}
     get("news", CHAIN, **where(world, as_file=True), **options)
-    assert snapshot(tmp_path / "j").notes["cache"] == str(2**26)
+    assert snapshot(tmp_path / "j").memory.cache == 2**26
     for given, limit in (({"cache": "5KiB"}, 5120), ({}, 5120), ({"cache": 0}, 0), ({}, 0)):
         get("news", **given, **options)
-        assert snapshot(tmp_path / "j").notes["cache"] == str(limit)
+        assert snapshot(tmp_path / "j").memory.cache == limit
     with pytest.raises(OnoffError, match="64MiB"):
         get("news", cache="some", **options)
 
@@ -82,9 +78,9 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
     for wrong in (
         {"server": "http://127.0.0.1:1", "urls": {}},
         {},
-        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": {"news": 1.0}},
-        {"server": "http://127.0.0.1:1", "promise": "both", "lengths": (1.0, 2.0)},
-        {"server": "http://127.0.0.1:1", "promise": "past", "lengths": dict.fromkeys(NAMES, 0.0)},
+        {"server": "http://127.0.0.1:1", "transport": "http"},
+        {"server": "http://127.0.0.1:1", "attempts": 0},
+        {"server": "http://127.0.0.1:1", "ahead": "no"},
         {"server": "http://127.0.0.1:1", "promise": "neither"},
         {"server": "http://127.0.0.1:1", "promise": "both", "sensitive": ["news"]},
         {"server": "http://127.0.0.1:1", "sensitive": ["newz"]},
@@ -92,8 +88,6 @@ def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):
     ):
         with pytest.raises(OnoffError):
             connect(CHAIN, journal=tmp_path / "j", **wrong)
-    with pytest.raises(PlanError):
-        connect(CHAIN, server="http://127.0.0.1:1", journal=tmp_path / "j", lengths=dict.fromkeys(NAMES, "long"))
     assert not list(tmp_path.iterdir())
 
 
@@ -117,6 +111,6 @@ def test_the_client_ends_the_planner_that_it_made_and_no_other(tmp_path):
 def test_rows_of_a_journal_say_what_was_made_on(tmp_path):
     with scene("own", tmp_path) as world:
         world.play([("news", False), ("sports", True), ("news", False)], sets=[(0, 1)])
-    row = StepRow(0, True, False, 0, "everything", (0, 1, 2, 3, 4), 0, 1, 5.0, 100, 1)
+    row = Step(0, True, False, 0, "everything", (0, 1, 2, 3, 4), 0, 1, 5.0, 100, 1)
     assert row.made_private
     assert snapshot(tmp_path / "journal").state.step == 3

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import onoff.client.rollback
-from clientkit import Told, client_with, answer_of
+from clientkit import Told, answer_of, client_with
 from onoff import Chain, OnoffTransport
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
@@ -117,7 +117,7 @@ def rebooted(path):
     """Only files survive, and whatever the log of the database holds is read from them."""
     code = (
         "import os, signal; from onoff import Chain; from onoff.client.journal import Journal;"
-        "from onoff.client.protocol import begin;"
+        "from onoff.client.protocol import begin_both;"
         f"chain = Chain.symmetric(3, 0.2); journal = Journal({str(path)!r}, chain.fingerprint, 'catalogue');"
         "journal.begin(begin_both(journal.state, chain, 1, None, True, None), cost=3.0);"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -151,8 +151,7 @@ def test_what_happens_to_machines_is_no_reason_to_refuse(path, happen):
     journal = opened(path)
     state = journal.state
     if state.pending is not None:
-        members = [Stored(state.step, x, 200, 7, b"m") for x in state.pending.query]
-        journal.finish(finish(state), members, 1)
+        journal.finish(finish(state), state.pending.query, answer_of([b"m"] * 3))
     journal.close()
     make_step(path)
     assert steps_of(path) == 2 + (happen is rebooted)
@@ -225,12 +224,14 @@ def test_a_witness_that_is_lost_or_cannot_be_written_says_nothing(path, monkeypa
 def test_a_full_cache_is_no_reason_to_stop(path, monkeypatch):
     make_step(path)
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     class FullOs:
         def __getattr__(self, name):
             return full if name == "pwrite" else getattr(os, name)
+
+    def full(descriptor, data, at):
+        if len(data) < 30:  # of the witness, which bears no identity
+            raise OSError(28, "No space left on device")
+        return os.pwrite(descriptor, data, at)
 
     monkeypatch.setattr(onoff.client.rollback, "os", FullOs())
     make_step(path)

@@ -19,7 +19,7 @@ from onoff import Chain, plan
 from onoff.client.journal import Journal
 from onoff.client.journalfile import numbers_text
 from onoff.client.laws import plan_digest, step_digest
-from onoff.client.protocol import Pending
+from onoff.client.protocol import Begun, Pending
 from onoff.everyday import Everyday
 from onoff.plans.race import race_plan
 from oracles import random_chain
@@ -60,7 +60,7 @@ class Plans:
     """A planner with one plan."""
 
     def __init__(self, chain, found):
-        self.found, self.store = found, SimpleNamespace(chain=chain, lengths=None)
+        self.found, self.store = found, SimpleNamespace(chain=chain)
 
     def best(self, lag):
         assert lag >= self.found.lag
@@ -164,7 +164,7 @@ def written(path, wanted, numbers):
     """Bytes of content in every table after a query was drawn."""
     journal = Journal(path, WIDE.fingerprint, "catalogue", promise="past")
     pending = Pending(wanted, None, False, False, 1, tuple(range(150)), "past", 0.0)
-    journal.begin(replace(journal.state, pending=pending), pending, 150.0, numbers, "0" * 64)
+    journal.begin(Begun(replace(journal.state, pending=pending), pending, tuple(numbers)), 150.0, "0" * 64)
     sizes = journal._database.execute("SELECT name, SUM(payload) FROM dbstat GROUP BY name ORDER BY name").fetchall()
     journal.close()
     return sizes
@@ -182,7 +182,7 @@ def test_a_row_is_equally_long_whatever_was_wanted_and_drawn(tmp_path, monkeypat
         for i, numbers in enumerate(draws)
     ]
     assert found == [found[0]] * len(found)
-    plain = "onoff.client.journal.numbers_text"
+    plain = "onoff.client.journalfile.numbers_text"
     monkeypatch.setattr(plain, lambda numbers: str([(hex(bound), hex(number)) for bound, number in numbers]))
     assert written(tmp_path / "mutant-0", 0, draws[0]) != written(tmp_path / "mutant-1", 0, draws[-1])
 

@@ -219,15 +219,3 @@ def test_a_file_of_urls_at_one_origin_has_the_fingerprint_that_it_always_had():
     moved = {**urls, "b": "http://127.0.0.1:8081/b"}
     assert HttpTransport(moved).fingerprint != HttpTransport(urls).fingerprint
     assert json.loads(text)[2] == [list(item) for item in urls.items()]
-
-
-def test_bodies_are_measured_at_all_origins(servers):
-    async def measured():
-        transport = servers.transport()
-        try:
-            return await transport.bodies()
-        finally:
-            await transport.close()
-
-    assert asyncio.run(measured()) == BODIES
-    assert servers.order() == list(NAMES)

@@ -16,7 +16,6 @@ from onoff import Chain
 from onoff.client.protocol import State, begin_past, finish, is_full
 from onoff.errors import ContextError, PendingRequest, PlanError
 from onoff.everyday import Everyday
-from onoff.plans.lengths import Weighing
 from oracles import random_chain
 from sampling import one_in
 
@@ -45,10 +44,6 @@ class Machine:
         self.P = [exactly(row) for row in chain.P.tolist()]
         self.prepare = cache(Everyday.prepare)
 
-    def prepared(self, rows, queries):  # noqa: ARG002
-        """The step after these queries."""
-        return self.prepare(rows)
-
     def streams(self, statuses):
         """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
         n = self.start.chain.n
@@ -57,7 +52,7 @@ class Machine:
         for t, private in enumerate(statuses):
             after, found = {}, []
             for queries, (rows, readers) in now.items():
-                step = None if is_full(rows, private) else self.prepared(rows, queries)
+                step = None if is_full(rows, private) else self.prepare(rows)
                 laws = {}
                 for (hidden, x, state), p in readers.items():
                     known = (*hidden, x if private or x in self.start.sensitive else None)
@@ -123,34 +118,6 @@ def test_no_query_of_the_machine_tells_anything_about_what_is_hidden(name):
     bits, excess = checked(Machine(chain, sensitive), patterns)
     assert bits < 1e-12
     assert excess <= 1
-
-
-class Weighed(Machine):
-    """Laws by lengths and by the chance that a source has changed since it was last asked for."""
-
-    weighing = Weighing((7.0, 100.0, 0.5, 30.0), (0.3, 0.05, 1.0, 0.5))
-
-    def __init__(self, chain, sensitive=()):
-        super().__init__(chain, sensitive)
-        n = chain.n
-        self.weighing = Weighing(self.weighing.lengths[:n], self.weighing.chances[:n])
-        self.seen = set()
-
-    def prepared(self, rows, queries):
-        last = {source: t for t, query in enumerate(queries) for source in query}
-        weights = self.weighing.after([len(queries) - last[source] for source in range(rows.chain.n)])
-        self.seen.add(weights)
-        return self.prepare(rows, weights)
-
-
-@pytest.mark.parametrize("name", ["three, one sensitive", "four, two sensitive"])
-def test_weights_that_follow_from_the_queries_tell_nothing(name):
-    chain, sensitive, length = WORLDS[name]
-    machine = Weighed(chain, sensitive)
-    bits, excess = checked(machine, [(ON, *[OFF] * (length - 1))])
-    assert bits < 1e-12
-    assert excess <= 1
-    assert len(machine.seen) > 1  # weights did differ from step to step
 
 
 def forgets_to_move(state, start, rows, request, private, step, randbelow):

@@ -16,17 +16,18 @@ from dataclasses import replace
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, scene
+from clientkit import BODIES, NAMES, OFF, ON, answer_of, scene
 from clikit import call
-from onoff import Chain, connect
-from onoff.client import ahead, past, record
-from onoff.client.client import GAP
+from onoff import Chain, connect, files
+from onoff.client import promises
 from onoff.client.connect import Settings
 from onoff.client.journal import Journal
-from onoff.client.journalfile import Stored, snapshot
+from onoff.client.journalfile import snapshot
+from onoff.client.laws import HEAD
+from onoff.client.laws import record as append
 from onoff.client.promises import Ahead
-from onoff.client.protocol import finish
-from onoff.client.timing import Grid
+from onoff.client.protocol import begin_past, finish
+from onoff.client.timing import SendClock
 from onoff.errors import (
     JOURNAL,
     USAGE,
@@ -203,9 +204,9 @@ def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
 def test_a_journal_keeps_the_promise_that_it_was_made_for(tmp_path):
     journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue")
     journal.close()
-    settings = Settings.of(tmp_path / "j", CHAIN, "http://127.0.0.1:1")
+    settings = Settings(CHAIN, journal=tmp_path / "j", server="http://127.0.0.1:1").completed()
     assert (settings.promise, settings.sensitive) == ("both", ())
-    assert Settings.of(tmp_path / "new", CHAIN, "http://127.0.0.1:1").promise == "past"
+    assert Settings(CHAIN, journal=tmp_path / "new", server="http://127.0.0.1:1").completed().promise == "past"
 
 
 # What is prepared between requests.
@@ -245,7 +246,7 @@ def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch
 def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared(own, monkeypatch, looks_ahead):
     """From then on the query has a whole delay: how long the draw takes does not show."""
     honest, events = Everyday.prepare, []
-    after_call = Grid.after_call
+    after_call = SendClock.after_call
 
     def slow(self, *weights):
         threading.Event().wait(0.05)
@@ -257,15 +258,15 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
         events.append(("called", called))
         await after_call(self, called, delay)
 
-    def begin(self, *arguments, honest=past.begin):
+    def begin(self, *arguments, honest=begin_past):
         events.append(("drawn", time.monotonic()))
         return honest(self, *arguments)
 
     read(own, [("news", ON)] * 2)
     monkeypatch.setattr(Everyday, "prepare", slow)
-    monkeypatch.setattr(Grid, "after_call", watched)
-    monkeypatch.setattr(past, "begin", begin)
-    monkeypatch.setattr(ahead, "HELD", 0.0)
+    monkeypatch.setattr(SendClock, "after_call", watched)
+    monkeypatch.setattr(promises, "begin_past", begin)
+    monkeypatch.setattr(promises, "HELD", 0.0)
     read(own, [("news", OFF), ("sports", OFF)], ahead=looks_ahead)
     kinds = [kind for kind, _ in events]
     assert kinds[:6] == ["prepared", "drawn", "called"] * 2  # (a third preparation may be under way)
@@ -290,11 +291,11 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
 
     read(own, [("news", ON)])
     monkeypatch.setattr(Everyday, "prepare", slow)
-    monkeypatch.setattr(ahead, "HELD", 0.01)
+    monkeypatch.setattr(promises, "HELD", 0.01)
     assert asyncio.run(run()) == 0  # the next step is not prepared, and the message came
     release.set()
     prepared.clear()
-    monkeypatch.setattr(ahead, "HELD", 30.0)
+    monkeypatch.setattr(promises, "HELD", 30.0)
     assert asyncio.run(run()) >= 1
 
 
@@ -307,7 +308,7 @@ def test_a_preparation_that_outlives_the_client_disturbs_nobody(own, monkeypatch
 
     read(own, [("news", ON)])
     monkeypatch.setattr(Everyday, "prepare", slow)
-    monkeypatch.setattr(ahead, "HELD", 0.0)
+    monkeypatch.setattr(promises, "HELD", 0.0)
     read(own, [("news", ON), ("sports", ON), ("news", ON)])
     release.set()
     for thread in threading.enumerate():
@@ -315,7 +316,7 @@ def test_a_preparation_that_outlives_the_client_disturbs_nobody(own, monkeypatch
             thread.join()
     assert not caplog.records
     monkeypatch.setattr(Everyday, "prepare", lambda *_: 1 / 0)
-    monkeypatch.setattr(ahead, "HELD", 5.0)
+    monkeypatch.setattr(promises, "HELD", 5.0)
     read(own, [("news", ON)])
     gc.collect()
     assert not caplog.records
@@ -360,12 +361,12 @@ def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_
         where = {**at(own), "journal": own.directory / "journal"}
         async with connect(CHAIN, **where, delay=0.001, sensitive=["weather"], first_ever=True) as client:
             await client.get("news", private=ON)
-            sound = os.dup(client.journal._lock)
+            sound = os.dup(client.journal._guard._lock)
             unwritable = os.open(own.directory / "journal.lock", os.O_RDONLY)
-            os.dup2(unwritable, client.journal._lock)
+            os.dup2(unwritable, client.journal._guard._lock)
             with pytest.raises(JournalError, match="cannot be used"):
                 await client.get("sports", private=OFF)
-            os.dup2(sound, client.journal._lock)
+            os.dup2(sound, client.journal._guard._lock)
             os.close(sound)
             os.close(unwritable)
             assert (await client.resume()).body == BODIES["sports"]
@@ -389,11 +390,11 @@ def written(path, wanted):
     journal = Journal(path, WIDE.fingerprint, "catalogue", first_ever=True, promise="past")
     start, sizes = Everyday.start(WIDE), []
     for _ in range(4):
-        made = past.begin(journal.state, start, start if journal.rows else None, wanted, ON, None)
-        members = [Stored(journal.state.step, x, 200, x, b"%03d" % x) for x in range(150)]
+        made = begin_past(journal.state, start, start if journal.rows else None, wanted, ON, None)
+        answer = answer_of([b"%03d" % x for x in range(150)])
         for act in (
-            lambda made=made: journal.begin(made.state, made.pending, 150.0, rows=made.rows.as_dict()),
-            lambda members=members: journal.finish(finish(journal.state), members, 1),
+            lambda made=made: journal.begin(made, 150.0),
+            lambda answer=answer: journal.finish(finish(journal.state), range(150), answer),
         ):
             act()
             query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name"
@@ -415,7 +416,7 @@ def test_the_context_is_equally_long_whatever_it_is(tmp_path):
     texts = set()
     for context in (None, 0, 9, 10, 131):
         journal.state = replace(journal.state, context=context)
-        journal.note("x", "y")
+        journal.remember(owed=journal.memory.owed + 1)
         [[text]] = journal._database.execute("SELECT value FROM meta WHERE key = 'state'").fetchall()
         texts.add(len(text))
     journal.close()
@@ -484,15 +485,15 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
 
 def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
     file = tmp_path / "record"
-    one, two, three, four = (record.HEAD + word + b"\n" for word in (b"1}", b"22}", b"333}", b"too long to fit}"))
-    record.append(file, one)
+    one, two, three, four = (HEAD + word + b"\n" for word in (b"1}", b"22}", b"333}", b"too long to fit}"))
+    append(file, one)
     with file.open("ab") as stream:
         stream.write(b"half a li")  # what a crash may leave
-    record.append(file, two)
+    append(file, two)
     assert file.read_bytes() == one + two
     with file.open("ab") as stream:
-        stream.write(b"x" * (3 * record.BLOCK))
-    record.append(file, three)
+        stream.write(b"x" * (3 * files.BLOCK))
+    append(file, three)
     assert file.read_bytes() == one + two + three
 
     def full(descriptor, data, place, honest=os.pwrite):
@@ -502,23 +503,23 @@ def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OnoffError, match=r"nothing was asked: .*no space left"):
-        record.append(file, four)
+        append(file, four)
     monkeypatch.undo()
     assert file.read_bytes() == one + two + three
     file.write_bytes(one[:9])  # all that there is of the first line
-    record.append(file, two)
+    append(file, two)
     assert file.read_bytes() == two
 
 
 def test_a_record_that_another_program_keeps_locked_is_not_waited_for_without_end(tmp_path, monkeypatch):
-    file, line = tmp_path / "record", record.HEAD + b"1}\n"
-    record.append(file, line)
-    monkeypatch.setattr(record, "PATIENCE", 0.05)
+    file, line = tmp_path / "record", HEAD + b"1}\n"
+    append(file, line)
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
     with file.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(OnoffError, match="keeps it locked, and nothing was asked"):
-            record.append(file, line)
-    record.append(file, line)
+        with pytest.raises(OnoffError, match="keeps it locked"):
+            append(file, line)
+    append(file, line)
     assert file.read_bytes() == line * 2
 
 
@@ -530,7 +531,11 @@ def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
     for file in (chain, journal, own.directory / "journal.lock"):
         before = file.read_bytes()
         unchanged(
-            own, journal, lambda f=file: read(own, [("news", OFF)], record=f), OnoffError, "is not a record of laws"
+            own,
+            journal,
+            lambda f=file: read(own, [("news", OFF)], record=f),
+            OnoffError,
+            "cannot be recorded, and nothing was asked",
         )
         assert file.read_bytes() == before
     read(own, [("news", OFF)])
@@ -539,9 +544,9 @@ def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
 def test_a_request_counts_as_made_before_its_law_is_recorded(own, monkeypatch):
     """A slow disk does not add to what the caller took: only together with the draw must it be quicker than a delay."""
     recorded, called = [], []
-    after_call = Grid.after_call
+    after_call = SendClock.after_call
 
-    def slow(file, line, honest=record.append):
+    def slow(file, line, honest=append):
         recorded.append(time.monotonic())  # the clock of the loop
         honest(file, line)
 
@@ -550,8 +555,8 @@ def test_a_request_counts_as_made_before_its_law_is_recorded(own, monkeypatch):
         await after_call(self, moment, delay)
 
     read(own, [("news", ON)] * 2)
-    monkeypatch.setattr("onoff.client.promises.append", slow)
-    monkeypatch.setattr(Grid, "after_call", watched)
+    monkeypatch.setattr("onoff.client.promises.record", slow)
+    monkeypatch.setattr(SendClock, "after_call", watched)
     read(own, [("news", OFF), ("sports", OFF)], record=own.directory / "record")
     assert len(recorded) == 2
     assert all(before <= after for before, after in zip(called, recorded, strict=True))
@@ -610,7 +615,7 @@ def test_a_file_whose_first_request_is_made_on_after_a_killed_proxy_is_not_playe
     read(own, [("news", ON), ("sports", ON)])
     journal = own.directory / "journal"
     with closing(Journal(journal, CHAIN.fingerprint, None)) as kept:
-        kept.note(GAP, "yes")
+        kept.remember(gap=True)
     (tmp_path / "requests").write_text("off weather\noff news\n")
     words = ["play", tmp_path / "requests", "--journal", journal, "--delay", "0", "--server", own.server.url]
     call(*words, check=True)

@@ -11,7 +11,7 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, TRANSPORTS, World, faulty
 from clikit import call
-from onoff import HttpTransport, OnoffTransport, connect
+from onoff import HttpTransport, OnoffTransport, Settings
 from onoff.client.transport import connection
 from onoff.client.transport import own as onoff
 from onoff.errors import UNREACHABLE, CatalogueError, RefusedByServer, StaleStep, Unavailable
@@ -114,8 +114,8 @@ def test_after_the_deadline_the_next_attempt_is_a_new_one(world):
 
 
 def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypatch):
-    """Also to finish what was left pending, and to measure."""
-    monkeypatch.setitem(connect.__kwdefaults__, "attempts", 1)
+    """Also to finish what was left pending."""
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "attempts", 1)
     world.server.respond = faulty(
         world.origin, lambda request, _: SLOW["body"]() if request.path in ("/v1/query", f"/{NAMES[1]}") else None
     )
@@ -129,8 +129,6 @@ def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypa
         ["resume", *place, "--journal", tmp_path / "one"],
         ["play", tmp_path / "requests", *place, "--journal", tmp_path / "two", "--no-background"],
     ]
-    if world.kind == "any":
-        commands.append(["measure", tmp_path / "urls.json", "--out", tmp_path / "lengths.json"])
     for command in commands:
         done = call(*command, "--deadline", DEADLINE)
         assert done.returncode == UNREACHABLE

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from onoff.client.measuring import Measured, Source
+from onoff.plans.lengths import read_lengths
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
@@ -19,7 +20,6 @@ from onoff.apps.costs import read_lengths as read_lengths_of
 from onoff.apps.proxy.line import Line
 from onoff.client.journalfile import snapshot
 from onoff.client.play import read_items
-from onoff.plans.lengths import read_lengths
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript
 from onoff.wire import Query

@@ -78,7 +78,7 @@ def test_the_command_line_plans_and_audits_a_new_scheme(chain_file, tmp_path):
     assert json.loads(file.read_text())["scheme"] == "pairs"
     done = run(app, ["audit", "plan", chain_file, str(file)])
     assert done.exit_code == 0, done.output
-    done = run(app, ["audit", "joint", chain_file, "--statuses", "100", "--scheme", "pairs"])
+    done = run(app, ["audit", "streams", chain_file, "--statuses", "100", "--scheme", "pairs"])
     assert done.exit_code == 0, done.output
 
 
@@ -105,7 +105,7 @@ def test_the_help_lists_the_schemes(words, names):
 
 def test_every_scheme_has_its_maker_and_says_what_it_is():
     for name, scheme in SCHEMES.items():
-        if scheme.table:
+        if scheme.kind == "table":
             assert plan(CHAIN, 1, name).scheme == name
         assert scheme.about
     assert tables() == ("everything", "paper", "comb", "optimal")

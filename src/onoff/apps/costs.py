@@ -312,22 +312,26 @@ def _priced(found: Cost, chain: Chain, expected: Floats | None, lengths: Mapping
 
 
 def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
-    """The bytes of each source: of a JSON file {name: bytes}, or as a journal has received them."""
+    """The bytes of each source: of a JSON file {name: bytes}, or as a journal of the chain has received them."""
     from onoff.files import read_json
     from onoff.logs.journals import is_journal
 
-    if is_journal(file):
-        from onoff.client.journalfile import message_lengths
-
-        found = {chain.names[source]: size for source, size in message_lengths(file).items() if source < chain.n}
-    else:
-        found = read_json(file)
+    found = _received_lengths(file, chain) if is_journal(file) else read_json(file)
     if not isinstance(found, dict):
         raise OnoffError(f"{file}: JSON {{name: bytes}} is needed, or a journal")
     for name in chain.names:
-        if not is_number(found.get(name)) or not 0 < found[name] < 1e15:
-            raise OnoffError(f"{file}: has no length of {name!r}, in bytes, more than 0")
+        if not is_number(found.get(name)) or not 0 <= found[name] < 1e15:
+            raise OnoffError(f"{file}: has no length of {name!r}, in bytes, at least 0")
     return {name: float(found[name]) for name in chain.names}
+
+
+def _received_lengths(journal: Path, chain: Chain) -> dict[str, int]:
+    """The bytes of the newest message of each source that a journal has received."""
+    from onoff.client.journalfile import message_lengths, snapshot
+
+    if snapshot(journal).chain != chain.fingerprint:
+        raise OnoffError(f"{journal}: is a journal of another chain; use its chain, or a file of lengths")
+    return {chain.names[source]: length for source, length in message_lengths(journal).items()}
 
 
 def dirichlet(n: int, concentration: float, seed: int) -> Chain:

@@ -176,7 +176,7 @@ class _DecoyStep(Step):
 
     def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:  # noqa: ARG002
         others = rng.choice(self.exhibit.n - 1, self.exhibit.count, replace=False)
-        return tuple(sorted([request, *(int(x) + (x >= request) for x in others)]))
+        return tuple(sorted([request, *(int(x + (x >= request)) for x in others)]))
 
 
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:

@@ -23,8 +23,8 @@ import numpy as np
 from onoff.audit.exact import ExactRows
 from onoff.audit.law import Finding, Law
 from onoff.audit.planfile import PlanFile
-from onoff.model.powers import times
 from onoff.model.bounds import down, up
+from onoff.model.powers import times
 from onoff.types import Floats, Query
 
 UNIT = 1 << 40  # one message: multipliers are whole numbers of 2^-40 messages

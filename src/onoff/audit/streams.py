@@ -34,9 +34,9 @@ from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
+from onoff.model.bounds import up
 from onoff.model.misfit import aligned, check, misfit
 from onoff.model.powers import times
-from onoff.model.bounds import up
 from onoff.types import Floats, Progress, Query, Units, silent
 
 if TYPE_CHECKING:

@@ -62,8 +62,9 @@ def record(file: Path, line: bytes) -> None:
     """Append a line to the record. Raises `OnoffError` if that fails; then nothing was asked."""
     try:
         append_line(file, line, HEAD)
-    except OSError as error:
-        raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {told(error)}") from None
+    except (OSError, OnoffError) as error:
+        why = told(error) if isinstance(error, OSError) else error
+        raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
 
 
 def step_digest(step: Step) -> str:

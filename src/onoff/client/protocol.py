@@ -20,8 +20,8 @@ from typing import Any
 
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.everyday import Everyday, Step
-from onoff.model.chain import Chain
 from onoff.model.bounds import sum_up
+from onoff.model.chain import Chain
 from onoff.plans.plan import Plan
 from onoff.types import RandBelow
 

@@ -99,9 +99,6 @@ ChainFile = Annotated[
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff by default).")]
-Lengths = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Plan with these lengths (see `measure`); remembered.")
-]
 Promise = Annotated[
     str | None,
     typer.Option(

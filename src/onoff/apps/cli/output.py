@@ -104,16 +104,6 @@ def size(number: float) -> str:
     return exact
 
 
-def amount(cost: float, lengths: Sequence[float] | None, digits: int = 3) -> str:
-    """A cost for people, without its unit: messages with digits, bytes with separators."""
-    return f"{cost:.{digits}f}" if lengths is None else f"{cost:,.{0 if cost >= 100 else 1}f}"
-
-
-def unit(lengths: Sequence[float] | None) -> str:
-    """What costs are counted in."""
-    return "messages" if lengths is None else "bytes"
-
-
 def counted(number: int, what: str, many: str | None = None) -> str:
     """A number with its noun: "1 request", "2 requests"."""
     return f"{number:,} {what if number == 1 else many or what + 's'}"

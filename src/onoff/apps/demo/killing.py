@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.apps.demo.comparing import of_stream
-from onoff.apps.demo.habits import DELAY, news
-from onoff.audit.transcript.reading import Log, read_notes
+from onoff.apps.demo.habits import DELAY, news, reader
+from onoff.audit.files import read_journal
+from onoff.audit.seen import Log
 from onoff.client.journalfile import snapshot
 from onoff.errors import OnoffError
 from onoff.server.local import ONOFF
@@ -48,7 +49,7 @@ def killed(
     directory: Path, items: Sequence[tuple[str, bool]], issues: Mapping[str, int], log: Log, at: tuple[int, bool]
 ) -> Killed:
     """What the server's log and the messages that arrived say of it."""
-    lines = of_stream(log, read_notes(directory / "killed").stream)
+    lines = of_stream(log, read_journal(directory / "killed", reader()).stream)
     sets: dict[int, set[tuple[int, ...]]] = {}
     for line in lines:
         sets.setdefault(line.step, set()).add(line.sources)

@@ -16,7 +16,7 @@ from onoff.apps.demo.comparing import Row, Stream, both_stream, guessed_alone, p
 from onoff.apps.demo.habits import CHANNELS, DELAY, SENSITIVE, news, reader, requests
 from onoff.apps.demo.killing import Killed, killed, play_and_kill
 from onoff.apps.demo.rivals import Rival, rivals
-from onoff.audit.transcript.reading import read_transcript
+from onoff.audit.seen import read_log
 from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.client.transport.own import OnoffTransport
@@ -99,7 +99,7 @@ def _attacked(
     """What the server makes of its log."""
     chain, statuses = reader(), [on for _, on in items]
     hidden = tuple(map(chain.index, SENSITIVE))
-    log = read_transcript(directory / "transcript", chain)
+    log = read_log(directory / "transcript", chain)
     found: dict[str, Stream] = {}
     for key, rival in others.items():
         found[key] = rival_stream(chain, rival, log, statuses)
@@ -107,7 +107,9 @@ def _attacked(
     for key, name in (("past", "onoff, everyday"), ("sensitive", "onoff, sensitive")):
         found[key] = past_stream(chain, name, directory / "transcript", directory / key, directory / f"{key}.laws")
         advance()
-    found["both"] = both_stream(chain, "onoff, announced", log, directory / "both", directory / "plans")
+    found["both"] = both_stream(
+        chain, "onoff, announced", directory / "transcript", directory / "both", directory / "plans"
+    )
     advance()
     truth = [chain.index(source) for source, _ in items]
     private = [t for t, on in enumerate(statuses) if on]

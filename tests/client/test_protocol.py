@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onoff
-from onoff import Chain, Client, plan
-from onoff.client.protocol import State, begin, finish, next_lag
+from onoff import Chain, Settings, plan
+from onoff.client.protocol import State, begin_both, begin_past, finish, next_lag
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.everyday import Step
 from onoff.plans.race import RacePlan
@@ -136,9 +136,9 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
     for t, private in enumerate(statuses):
         lag = next_lag(state, requests[t + 1], private)
         randbelow = random.Random(seed + t).randrange
-        state, pending = begin_both(
-            state, chain, requests[t], requests[t + 1], private, made(lag) if lag else None, randbelow
-        )
+        chosen = made(lag) if lag else None
+        begun = begin_both(state, chain, requests[t], requests[t + 1], private, chosen, randbelow)
+        state, pending = begun.state, begun.pending
         assert State.from_dict(state.as_dict()) == state
         assert requests[t] in pending.query
         state = finish(state)
@@ -146,7 +146,7 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
 
 
 def test_secrets_come_from_the_operating_system():
-    for draws in (Client, begin, TablePlan.draw, RacePlan.draw, Step.draw):
+    for draws in (Settings, begin_both, begin_past, TablePlan.draw, RacePlan.draw, Step.draw):
         assert inspect.signature(draws).parameters["randbelow"].default is secrets.randbelow
     package = Path(onoff.__file__).parent
     rooms = ("client", "plans")  # where queries are drawn; laws may be made with other generators

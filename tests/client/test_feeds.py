@@ -12,7 +12,8 @@ import pytest
 
 from clikit import call
 from onoff import HttpTransport
-from onoff.client.feeds import asking, find_urls, lists, plain_name
+from onoff.client import feeds
+from onoff.client.feeds import find_urls, plain_name
 from onoff.errors import CatalogueError
 from recordingserver import RecordingServer, Reply, reply
 
@@ -120,7 +121,7 @@ def test_redirects_are_followed_at_set_up(site, tmp_path):
 def test_endless_redirects_end(site, tmp_path):
     site.pages = {"/a": "/a"}
     refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "more than 5 times")
-    assert len(site.server.requests) == asking.MOST_REDIRECTS + 2
+    assert len(site.server.requests) == feeds.MOST_REDIRECTS + 2
 
 
 @pytest.mark.parametrize(
@@ -154,14 +155,13 @@ def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_ht
         "http://[2002:7f00:1::]/",
         "http://[::ffff:10.0.0.1]/",
     ):
-        with pytest.raises(asking.CatalogueError, match="in your own network"):
-            asking.target("http://example.org/a", "http://example.org/b", near)
-        assert asking.target("http://127.0.0.1:8000/a", "http://127.0.0.1/a", near) == near
-    with pytest.raises(asking.CatalogueError, match="on the way"):
-        asking.target("https://example.org/a", "https://example.org/a", "http://example.org/a")
+        with pytest.raises(feeds.CatalogueError, match="in your own network"):
+            feeds.target("http://example.org/a", "http://example.org/b", near)
+        assert feeds.target("http://127.0.0.1:8000/a", "http://127.0.0.1/a", near) == near
+    with pytest.raises(feeds.CatalogueError, match="on the way"):
+        feeds.target("https://example.org/a", "https://example.org/a", "http://example.org/a")
     assert (
-        asking.target("http://example.org/a", "http://example.org/a", "https://example.org/a")
-        == "https://example.org/a"
+        feeds.target("http://example.org/a", "http://example.org/a", "https://example.org/a") == "https://example.org/a"
     )
 
 
@@ -245,22 +245,22 @@ def test_entities_are_neither_expanded_nor_fetched(site, tmp_path, declared):
 
 
 def test_a_list_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(lists, "MOST_BYTES", 1000)
+    monkeypatch.setattr(feeds, "MOST_BYTES", 1000)
     refused("#" * 1001, tmp_path, "longer than 1000 bytes")
-    monkeypatch.setattr(lists, "MOST_SOURCES", 3)
+    monkeypatch.setattr(feeds, "MOST_SOURCES", 3)
     refused("".join(f"http://127.0.0.1:9/{i}\n" for i in range(4)), tmp_path, "more than 3 URLs")
     outlines = "".join(f'<outline xmlUrl="http://127.0.0.1:9/{i}"/>' for i in range(4))
     refused(f"<opml>{outlines}</opml>", tmp_path, "more than 3 URLs")
 
 
 def test_a_body_without_end_is_not_read_without_end(site, tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "BODY_LIMIT", 1000)
+    monkeypatch.setattr(feeds, "BODY_LIMIT", 1000)
     site.pages = {"/a": reply(b"x" * 5000)}
     refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "longer than 1000 bytes")
 
 
 def test_a_server_that_trickles_is_given_up(site, tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "SECONDS", 0.2)
+    monkeypatch.setattr(feeds, "SECONDS", 0.2)
     site.pages = {"/a": Reply([b"HTTP/1.1 200 OK\r\n\r\n", *[0.05, b"x"] * 40], close=True)}
     refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "not whole after 0.2 seconds")
 

@@ -8,8 +8,7 @@ import pytest
 
 from clientkit import CHAIN, NAMES, ON, scene
 from clikit import call
-from onoff.client.journalfile import snapshot
-from onoff.client.status import change_chances
+from onoff.client.status import account, change_chances
 from onoff.wire import FRAME_OVERHEAD, UNCHANGED_LENGTH
 
 WHOLE = 64 + FRAME_OVERHEAD
@@ -27,7 +26,7 @@ def test_bytes_downloaded_and_those_of_other_ways_are_as_counted_by_hand(world):
         world.origin.rounds = {"news": step + 1}
         world.origin.bodies = {**world.origin.bodies, "news": b"news %d" % step}
         world.play([(NAMES[step % 2], ON)])
-    found = snapshot(world.directory / "journal").traffic
+    found = account(world.directory / "journal").traffic
     assert found.downloaded == (5 + 9) * WHOLE + 9 * 4 * UNCHANGED_LENGTH
     assert found.changed == (5 + 9) * WHOLE
     assert found.openly == pytest.approx((5 + 1) * WHOLE)
@@ -37,7 +36,7 @@ def test_bytes_downloaded_and_those_of_other_ways_are_as_counted_by_hand(world):
 
 def test_what_is_sent_anew_without_a_change_does_not_count_as_changed(world):
     world.play([("news", ON)] * 4, cache=0)
-    found = snapshot(world.directory / "journal").traffic
+    found = account(world.directory / "journal").traffic
     assert (found.downloaded, found.changed) == (4 * 5 * WHOLE, 5 * WHOLE)
     assert found.mirrored == pytest.approx(5 * WHOLE)
 

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff.client import held
-from onoff.client.cache import Entry, cache_size, kept
+from onoff.client import cache
+from onoff.client.cache import Member, cache_size, kept
 from onoff.client.journalfile import SCHEMA
-from onoff.client.message import member_of
 from onoff.client.transport import Content
 from onoff.client.transport.validators import condition, type_of, version_of
 from onoff.errors import OnoffError
@@ -26,7 +25,7 @@ ENOUGH, SHORT, NONE = 10**6, 40, 0  # SHORT has room for some of the members onl
 
 
 def entry(source, length, version="v"):
-    return Entry(source, 0, 200, None, None, version, length, 0)
+    return Member(source, 0, 200, None, None, version, length, 0)
 
 
 # The servers: what each sends for a source is a function of what was on the wire so far.
@@ -58,21 +57,22 @@ SERVERS = [honest, marking, denying]
 
 
 def streamed(sets, wanted, server, limit, ask=None, keep=None):
-    """What is on the wire of a client that wants these members of these sets: each set, and what it says is held."""
+    """What is on the wire of a client that wants these members of these sets: each set, and what it says is cache."""
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
     entries, wire = {}, []
     for step, (query, request) in enumerate(zip(sets, wanted, strict=True)):
-        versions = held.versions(entries, query) if ask is None else ask(entries, query, request)
+        versions = cache.versions(entries, query) if ask is None else ask(entries, query, request)
         wire.append((query, versions))
-        bodies = held.read_bodies(database, entries, [s for s, v in zip(query, versions, strict=True) if v is not None])
-        contents = [server(wire, source, version) for source, version in zip(query, versions, strict=True)]
-        members = [member_of(step, s, content, bodies.get(s)) for s, content in zip(query, contents, strict=True)]
+        named = [source for source, version in zip(query, versions, strict=True) if version is not None]
+        cache.check_bodies(database, entries, named)
+        contents = {source: server(wire, source, version) for source, version in zip(query, versions, strict=True)}
+        unchanged = {source for source in named if contents[source].unchanged}
         with pytest.MonkeyPatch.context() as patch:
             if keep is not None:
-                patch.setattr(held, "kept", lambda found, limit, request=request: keep(found, limit, request))
-            entries = held.store(database, entries, members, limit)
-        assert entries == held.read_all(database)
+                patch.setattr(cache, "kept", lambda found, limit, request=request: keep(found, limit, request))
+            entries = cache.store(database, entries, step, contents, unchanged, limit)
+        assert entries == cache.read_all(database)
         assert [source for source in query if source not in entries] == []  # the newest answer is always there
     database.close()
     return tuple(wire)
@@ -98,7 +98,7 @@ def test_given_the_sets_the_wire_tells_nothing_about_what_was_wanted(server, lim
 
 
 def only_the_wanted(entries, query, request):
-    every = held.versions(entries, query)
+    every = cache.versions(entries, query)
     return tuple(version if source == request else None for source, version in zip(query, every, strict=True))
 
 
