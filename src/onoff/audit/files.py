@@ -1,7 +1,7 @@
-"""The referee's readers of what a client keeps: its journal and its record of laws. Nothing is changed on disk.
+"""The referee's readers: the client's journal and record of laws, and the server's log. Nothing is changed on disk.
 
 They share no code with whoever wrote the files. What cannot be read is one sentence that names the file and the line or
-step. What can be read may still be false. Plan files and the server's log have their own readers (`planfile`, `seen`).
+step. What can be read may still be false.
 """
 
 from __future__ import annotations
@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 
 JOURNAL_VERSION, RECORD_VERSION = "5", 2
 COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts"
-UNREADABLE = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    RecursionError,
-)  # of something that is not what it should be
+# Raised by whatever is not what it should be:
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -70,6 +65,28 @@ class Journal:
     promise: str
     sensitive: tuple[int, ...]
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One query as the server saw it: sources of the chain in the order in which they were sent, with the rounds that
+    it names of them in `held`, 0 for none. `number` is that of the line in its file."""
+
+    stream: str
+    step: int
+    sources: tuple[int, ...]
+    held: tuple[int, ...]
+    client: str | None
+    number: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """The queries in a server's log, oldest first, the server's order of sources, and numbers of lines half written."""
+
+    lines: tuple[Line, ...]
+    order: tuple[int, ...]
+    damaged: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -170,6 +187,49 @@ def parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def read_log(file: Path, chain: Chain) -> Log:
+    """Read a server's log. A line {"catalogue": [names]} gives the numbers of the sources in the lines below it.
+
+    A line that is not JSON is damage. A line that is JSON but no query is an error: the file is something else.
+    """
+    order: tuple[int, ...] = ()
+    lines, damaged = [], []
+    for number, text in text_lines(file, "replace"):
+        data = parsed(text)
+        if data is None:
+            damaged.append(number)
+            continue
+        try:
+            if "catalogue" in data:
+                order = _order(data["catalogue"], chain)
+            else:
+                lines.append(_line(data, order, number))
+        except UNREADABLE as error:
+            raise OnoffError(f"{file}: line {number} is not one of a server's log: {error}") from None
+    if not lines:
+        raise OnoffError(f"{file}: there are no queries in it: name the transcript of an onoff server")
+    return Log(tuple(lines), order, tuple(damaged))
+
+
+def _order(names: Any, chain: Chain) -> tuple[int, ...]:
+    if sorted(map(str, names)) != sorted(chain.names):
+        raise ValueError("the sources of this catalogue are not those of the chain")
+    return tuple(map(chain.index, names))
+
+
+def _line(data: Any, order: Sequence[int], number: int) -> Line:
+    stream, client, named = data["stream"], data.get("client"), data["sources"]
+    if not order:
+        raise ValueError('line 1 should be {"catalogue": [...]}, or nobody knows which sources the numbers mean')
+    sources = tuple(order[whole(source, len(order))] for source in named)
+    held = tuple(whole(version) for version in data["held"])
+    if not sources or len(set(sources)) != len(sources) or len(held) != len(sources):
+        raise ValueError("it asks for a source twice or for none, or has other versions than sources")
+    if not re.fullmatch("[0-9a-f]{32}", stream) or not isinstance(client, str | None):
+        raise ValueError(f"its stream is {short(stream)} and its client {short(client)}")
+    return Line(stream, whole(data["step"]), sources, held, client, number)
 
 
 def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:

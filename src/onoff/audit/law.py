@@ -122,9 +122,8 @@ def check_columns(law: Law, units: Units, possible: Mask, context: Context = Non
         return Finding("columns", message, context=context, query=law.sets[worst], amount=off / D)
     outside = D - int(units[law.members].sum())
     if outside:
-        return Finding(
-            "decoding", f"{outside} units send a request in a set without it", context=context, amount=outside / D
-        )
+        message = f"{outside} units send a request in a set without it"
+        return Finding("decoding", message, context=context, amount=outside / D)
     wrong = units.any(axis=1) != possible
     if wrong.any():
         x = int(wrong.argmax())

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, RecordedRule, Seen
 from onoff.audit.clients import Announced, has_table
-from onoff.audit.files import Journal, LawLine, Step, law_line, read_journal, read_laws
+from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding
 from onoff.audit.numbers import Numbers
 from onoff.audit.replay import Replay, replay
 from onoff.audit.rules import due_steps
-from onoff.audit.seen import Line, Log, other_findings, read_log
+from onoff.audit.seen import check_others
 from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
@@ -33,6 +33,7 @@ NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
+DAMAGED = "line {} of the log is damaged, and what it recorded is not known"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 
@@ -134,12 +135,10 @@ def _verdict(
     """Join what the replay, the numbers, the rest of the log and the comparison of laws have found."""
     numbers = Numbers(others)
     stepped = [*found.findings, *(finding for step in journal.steps for finding in numbers.check(step))]
-    known = {journal.stream, *(other.stream for other in others)}
-    beside = [line for line in log.lines if line.stream not in known]
+    known = {other.stream for other in others}
     again = len(stream) - len({line.step for line in stream})
-    ignored = [f"what the field {name} of the log tells" for name in log.ignored]
-    ignored += [UNPLANNED] if journal.promise == "both" else [UNREMADE] if laws.unmade else []
-    ignored += [REPEATED.format(again)] if again and any(line.damaged is None for line in stream) else []
+    ignored = [UNPLANNED] if journal.promise == "both" else [UNREMADE] if laws.unmade else []
+    ignored += [REPEATED.format(again)] if again else []
     ignored += [] if attacked else [UNATTACKED]
     return Verdict(
         steps=len(journal.steps),
@@ -147,8 +146,8 @@ def _verdict(
         drawn=found.drawn,
         rounding=found.rounding,
         findings=(
-            *(Finding("log", text) for text in log.damaged),
-            *other_findings(beside, stream, n, journal.sensitive),
+            *(Finding("log", DAMAGED.format(number)) for number in log.damaged),
+            *check_others(log, journal.stream, known, n, journal.sensitive),
             *sorted(stepped, key=lambda finding: finding.step or 0),
         ),
         unchecked=tuple(sorted({**laws.unlike, **found.unchecked}.items())),
@@ -278,5 +277,5 @@ def _attack_alone(
     made = _attacked(chain, "both", steps, (), rounding, truth, silent, options)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
-    findings = tuple(Finding("log", text) for text in log.damaged)
+    findings = tuple(Finding("log", DAMAGED.format(number)) for number in log.damaged)
     return LogAudit(Verdict(len(steps), off, 0, rounding, findings, unchecked), *made, 0, 0)

@@ -16,8 +16,8 @@ from onoff.audit.files import Journal, Step
 from onoff.audit.law import Finding
 
 FALSE_ALARM = 1e-4  # of the one test here that has any: whether the numbers are uniform
-LONG = 2**40  # a list of numbers with a bound of this or more never comes twice
-FINE_BOUND, FINE = 2**46, 2**44  # numbers below bounds of this or more do not agree to 44 digits, whatever the bounds
+LONG = 2**40  # numbers below bounds of this or more never come twice
+FINE = 2**44  # nor do their leading digits, whatever the bounds, where these are 2^46 or more
 
 
 class Numbers:
@@ -29,40 +29,32 @@ class Numbers:
     """
 
     def __init__(self, others: Sequence[Journal] = ()) -> None:
-        self._lists: dict[Any, str] = {}
+        self._known: dict[Any, str] = {}
         for i, journal in enumerate(others, 1):
-            for step in journal.steps:
-                for key in self._keys(step):
-                    self._lists.setdefault(key, f"step {step.step} of the other journal {i}")
+            keys = ((key, step.step) for step in journal.steps for key in _keys(step))
+            self._known |= {key: f"step {step} of the other journal {i}" for key, step in keys}
         self._gamblers = [_Gambler(parts, after) for parts, after in ((2, 1), (4, 1), (16, 1), (4, 4))]
         self._rejected = False
 
     def check(self, step: Step) -> Iterator[Finding]:
-        for key in self._keys(step):
-            before = self._lists.setdefault(key, f"step {step.step}")
-            if before != f"step {step.step}":
-                yield Finding("numbers", f"its random numbers are those of {before}", step.step)
-                break
+        again = [known for key in _keys(step) if (known := self._known.setdefault(key, own := f"step {step.step}")) != own]
+        if again:
+            yield Finding("numbers", f"its random numbers are those of {again[0]}", step.step)
         for bound, number in step.numbers or ():
             for gambler in self._gamblers:
                 gambler.bet(bound, number)
         capital = sum(exp(gambler.capital) for gambler in self._gamblers) / len(self._gamblers)
         if capital >= 1 / FALSE_ALARM and not self._rejected:
             self._rejected = True
-            rate = f"false alarms: {FALSE_ALARM:g}"
-            yield Finding(
-                "numbers", f"the random numbers up to here are not uniform ({rate})", step.step, amount=1 / capital
-            )
+            message = f"the random numbers up to here are not uniform (false alarms: {FALSE_ALARM:g})"
+            yield Finding("numbers", message, step.step, amount=1 / capital)
 
-    @staticmethod
-    def _keys(step: Step) -> Iterator[Any]:
-        """What no other step may have: its list of numbers, and what a number is as a fraction of its bound."""
-        numbers = step.numbers or ()
-        if any(bound >= LONG for bound, _ in numbers):
-            yield hash(numbers), len(numbers)
-        for bound, number in numbers:
-            if bound >= FINE_BOUND:
-                yield number * FINE // bound
+
+def _keys(step: Step) -> Iterator[Any]:
+    """What no other step may have: its long numbers or, if they are very long, their leading digits."""
+    for bound, number in step.numbers or ():
+        if bound >= LONG:
+            yield number * FINE // bound if bound >= 4 * FINE else (bound, number)
 
 
 class _Gambler:

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.files import Journal, LawLine, Step
+from onoff.audit.files import Journal, LawLine, Log, Step
 from onoff.audit.law import COARSE, Finding, Law, check_encoder, check_law, law_digest
 from onoff.audit.races import COMPARED, Race
 from onoff.audit.rows import NOWHERE, Pasts, Walk
-from onoff.audit.rules import Due, PlanRule, check_step, due_steps
-from onoff.audit.seen import Held, Log, Seen, shown
+from onoff.audit.rules import Due, Held, PlanRule, check_step, due_steps
+from onoff.audit.seen import Seen, shown
 from onoff.errors import OnoffError
 from onoff.types import Advance, PlanName, Query, Units
 

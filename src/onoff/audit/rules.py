@@ -3,18 +3,20 @@
 A step asks for everything if it was asked ON, if it must announce the next request and has none (promise `both`), or
 while no step has counted as ON. A new journal may repeat a request whose query already went out, so its first step does
 not count, unless nothing was ever asked of the server before. The lag counts the steps since the last full set, and
-`last` is the newest request that counted as ON: the context of the promise `both` is (last, next).
+`last` is the newest request that counted as ON: the context of the promise `both` is (last, next). A query names the
+versions that are held of its members: they follow from earlier queries and answers alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from onoff.audit.files import Step
 from onoff.audit.law import Finding, Law
-from onoff.types import PlanName
+from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -83,11 +85,7 @@ class PlanRule:
         name = PlanName.parse(step.plan)
         if name is None or not 0 < name.lag <= lag:
             return Finding("plan", f"used {step.plan!r} at lag {lag}, which it does not serve")
-        cost = step.cost
-        if law is not None:
-            cost = law.cost
-            if abs(step.cost - cost) > 1e-9 * cost:
-                return Finding("cost", f"notes the cost {step.cost!r} of {step.plan!r}, which costs {cost!r}")
+        cost = step.cost if law is None else law.cost
         for other, (its_lag, its_cost, first) in self._used.items():
             if its_lag <= lag and its_cost < cost * (1 - 1e-9) and other != step.plan:
                 better = f"step {first} used {other!r}, which serves this lag and costs {its_cost:.6g}"
@@ -96,3 +94,33 @@ class PlanRule:
         if law is not None:
             self._used.setdefault(step.plan, (name.lag, cost, step.step))
         return None
+
+
+class Held:
+    """What the client holds of earlier answers, worked out from `received`: by source the version and its size.
+
+    Every member that arrived whole replaces what was held of its source. Then, in the order of size and of equal ones
+    in that of their numbers, members stay held while the limit has room.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[str, int]] | None = {}
+
+    def rounds(self, query: Query) -> tuple[int, ...] | None:
+        """The rounds that a query must name, 0 for none; None if an answer before it is not on record."""
+        if self._held is None:
+            return None
+        return tuple(int(self._held[x][0].split()[0]) if x in self._held else 0 for x in query)
+
+    def answer(self, step: Step) -> None:
+        """Take in the answer of a step, if it has come."""
+        if not step.finished:
+            return
+        if self._held is None or step.received is None or step.cache is None:
+            self._held = None
+            return
+        known = {**self._held, **{source: (version, size) for source, version, size in step.received}}
+        whole = {x: (version, size) for x, (version, size) in known.items() if version is not None}
+        sizes = sorted((size + len(version), x) for x, (version, size) in whole.items())
+        totals = accumulate(size for size, _ in sizes)
+        self._held = {x: whole[x] for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
