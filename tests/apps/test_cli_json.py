@@ -29,7 +29,6 @@ RUNS = {
     "status": "status --journal both.journal",
     "status (of a journal that learns)": "status --journal learning.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
-    "measure": "measure urls.json --out lengths.json",
     "urls": "urls feeds.txt --force -o found.json",
     "estimate": "estimate chain.json --streams 2",
     "fit": "fit log.csv --one-user -o fitted.json --bootstrap 0",

@@ -27,7 +27,7 @@ from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
 from onoff.apps.tone import Tone, speaking
 from onoff.client.client import Client
-from onoff.client.journalfile import StepRow, snapshot
+from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -135,7 +135,7 @@ def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_
 
 
 def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
-    row = StepRow(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
+    row = Step(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
     with speaking(Tone.verbose):
         for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
             tell_step(replace(row, plan=plan), ("a", "b"))

@@ -132,7 +132,6 @@ FIELDS: dict[str, dict[str, str]] = {
         "announced": "what the next request must be; or null",
         "next": "what the next request costs ON and OFF, in which unit, and what it costs at least",
         "rounding": "total variation so far",
-        "since": "the step from which on `totals` count",
         "totals": "steps, private ones, bytes, downloaded, expected cost, attempts, and steps at each lag",
         "refuted": "whether the requests speak against the chain",
         "following": "why, as `onoff check` has it",
@@ -148,7 +147,6 @@ FIELDS: dict[str, dict[str, str]] = {
         "requests": "its requests",
         "made": "steps that were finished now",
         "note": "what there is to say; or null",
-        "since": "the step from which on `totals` count",
         "totals": "as in `status`, of the whole journal",
     },
     "urls": {
