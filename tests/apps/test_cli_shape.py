@@ -26,7 +26,7 @@ from onoff.apps.cli.main import main
 from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
 from onoff.apps.tone import Tone, speaking
-from onoff.client.client import Client
+from onoff.client.connect import Settings
 from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
@@ -268,7 +268,7 @@ def refusing(path):
 
 
 def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
 
     def code(*words):
         done = call(*words)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clikit import call
-from onoff import Chain, Client, Plan, Planner, plan
+from onoff import Chain, Plan, Planner, plan
 from onoff.errors import PlanError, Unverified
 from onoff.files import cache_directory
 from onoff.plans import planner, realisable, verified
@@ -243,7 +243,7 @@ def test_a_file_that_took_the_place_of_a_plan_being_saved_is_not_called_verified
 
 def test_that_plans_of_others_wait_for_the_background_is_said(chain, honest, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "VERIFY_AT_ONCE", 0)
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
     store = PlanStore(chain, tmp_path / "plans")
     hand_over(store, honest)
     chain.save(tmp_path / "chain.json")
