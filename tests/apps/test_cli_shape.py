@@ -27,7 +27,7 @@ from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, size, start_log
 from onoff.client.client import Client
-from onoff.client.journalfile import StepRow, snapshot
+from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -142,7 +142,7 @@ def verbose():
 
 
 def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
-    row = StepRow(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
+    row = Step(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
     with verbose():
         for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
             tell_step(replace(row, plan=plan), ("a", "b"))

@@ -26,7 +26,7 @@ from onoff.client import play as playing
 from onoff.client.journal import Journal
 from onoff.client.journalfile import Memory, Totals, snapshot
 from onoff.client.play import read_items
-from onoff.client.protocol import Pending, State
+from onoff.client.protocol import Begun, Pending, State
 from onoff.client.status import Account, Status
 from onoff.errors import (
     JOURNAL,
@@ -194,8 +194,7 @@ def test_the_last_message_is_had_again_without_a_server(chain, server, tmp_path)
     assert (row.step, row.query, row.private) == (0, (0, 1, 2, 3), True)
     journal = Journal(tmp_path / "j", chain.fingerprint, None)
     everything = Pending(0, None, True, True, 0, (0, 1, 2, 3), "everything", 0.0)
-    begun = journal.asking(replace(journal.state, pending=everything))
-    journal.begin(begun, begun.pending, 4.0)
+    journal.begin(journal.naming_versions(Begun(replace(journal.state, pending=everything), everything)), 4.0)
     journal.close()
     with pytest.raises(PendingRequest, match="finishes it"):
         nobody.again()
@@ -400,7 +399,8 @@ from onoff.{module} import {kind} as kind
 whole = kind.{method}
 
 def cut(self, *arguments):
-    return os._exit(9) if 3 in arguments or getattr(arguments[0], "step", None) == 3 else whole(self, *arguments)
+    state = getattr(arguments[0], "state", None)
+    return os._exit(9) if 3 in arguments or getattr(state, "step", None) == 3 else whole(self, *arguments)
 
 kind.{method} = cut
 main()

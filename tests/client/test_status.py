@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
 from clientkit import CHAIN, NAMES, ON, scene
 from clikit import call
+from onoff import connect
+from onoff.client import status
 from onoff.client.status import account, change_chances
 from onoff.wire import FRAME_OVERHEAD, UNCHANGED_LENGTH
 
@@ -79,3 +82,20 @@ def test_status_prints_the_bytes_of_each_way_of_reading(world):
         f"downloading everything │ {15 * WHOLE:,}",
     ):
         assert " ".join(words.split()) in " ".join(said.split())
+
+
+def test_only_a_status_computes_the_traffic_of_all_steps_and_does_so_once(world, monkeypatch):
+    calls = []
+    honest = status.read_traffic
+    monkeypatch.setattr(status, "read_traffic", lambda database: calls.append(1) or honest(database))
+
+    async def read():
+        settings = {"server": world.server.url, "journal": world.directory / "j", "delay": 0.001}
+        async with connect(CHAIN, **settings) as client:
+            await client.get("news")
+
+    for _ in range(3):
+        asyncio.run(read())
+    assert calls == []
+    assert status.status(world.directory / "j").journal.totals.steps == 3
+    assert calls == [1]

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import stat
 import zipfile
 
 import pytest
@@ -99,6 +100,22 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError, match="missing") as caught:
         write_atomically(tmp_path / "missing" / "file", b"new")
     assert caught.value.filename == str(tmp_path / "missing" / "file")
+
+
+def test_a_file_that_was_renamed_into_its_place_is_on_disk_with_its_name(tmp_path, monkeypatch):
+    """The directory is synced after the rename, or a loss of power might bring the old file back."""
+    actions = []
+    replace, fsync = os.replace, os.fsync
+
+    def synced(descriptor):
+        actions.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "replace", lambda *names: actions.append("rename") or replace(*names))
+    monkeypatch.setattr(os, "fsync", synced)
+    write_atomically(tmp_path / "a", b"1")
+    write_atomically(tmp_path / "a", b"2", sync=False)
+    assert actions == ["file", "rename", "directory", "rename"]
 
 
 @pytest.mark.parametrize("through", ["pipe", "link"])
