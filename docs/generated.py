@@ -41,7 +41,7 @@ RESULTS = {
     "status": "onoff.apps.cli.showstatus.status_data",
     "status (of a journal that learns)": "onoff.client.learning.Learned",
     "play": "onoff.apps.cli.play.Played",
-    "urls": "onoff.client.urls.FoundUrls",
+    "urls": "onoff.client.feeds.FoundUrls",
     "fit": "onoff.logs.fitting.Report",
     "costs": "onoff.apps.costs.Costs",
     "costs --day": "onoff.apps.day.Day",

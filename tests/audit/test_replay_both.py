@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from onoff import plan
-from onoff.client import promises, session
+from onoff.client import promises, protocol
 from onoff.errors import PlanError
 from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, _integers
 from onoff.plans.table import TablePlan
+from onoff.schemes.law import Law
 from replaykit import CHAIN, CheapestPlan, drawing, life, plans, race
 
 FULL = tuple(range(CHAIN.n))
@@ -156,7 +157,7 @@ def test_a_race_whose_past_is_drawn_without_the_request_is_found(tmp_path):
 
 def lag_too_high(made):
     """An ON step leaves the lag at 1: the OFF step after it is taken for the second one."""
-    finish = session.finish
+    finish = protocol.finish
 
     def wrong(state):
         done = finish(state)
@@ -164,11 +165,11 @@ def lag_too_high(made):
             made.wrong.append(state.step + 1)
         return replace(done, lag=max(1, done.lag)) if done.last is not None else done
 
-    return patch.object(session, "finish", wrong), patch("replaykit.session.finish", wrong)
+    return (patch.object(protocol, "finish", wrong),)
 
 
 def last_updated_while_off(made):
-    finish = session.finish
+    finish = protocol.finish
 
     def forgetful(state):
         done = finish(state)
@@ -176,7 +177,7 @@ def last_updated_while_off(made):
             made.wrong.append(state.step + 1)
         return done if done.last is None else replace(done, last=done.previous)
 
-    return (patch.object(session, "finish", forgetful),)
+    return (patch.object(protocol, "finish", forgetful),)
 
 
 def plan_of_a_larger_lag(made):
@@ -206,17 +207,17 @@ def plan_by_request(made):
 
 def on_in_secret(made):
     """The client goes ON for one source, which nobody asked it to."""
-    begin = session.begin
+    begin = promises.begin_both
 
     def wrong(state, chain, request, next, private, plan, below):
         if request != 2 or private or state.last is None:
             return begin(state, chain, request, next, private, plan, below)
         made.wrong.append(made.t)
-        state, pending = begin(state, chain, request, next, True, None, below)
-        pending = replace(pending, asked_private=False)
-        return replace(state, pending=pending), pending
+        begun = begin(state, chain, request, next, True, None, below)
+        pending = replace(begun.pending, asked_private=False)
+        return replace(begun, state=replace(begun.state, pending=pending), pending=pending)
 
-    return (patch.object(session, "begin", wrong),)
+    return (patch.object(promises, "begin_both", wrong),)
 
 
 RULES = {
@@ -250,7 +251,7 @@ def test_one_full_set_after_the_loss_of_a_journal_is_found(tmp_path):
 
 
 def test_another_request_than_the_announced_one_is_found(tmp_path):
-    begin = session.begin
+    begin = promises.begin_both
     made = life(tmp_path, kills=0.0)
 
     def forgetful(state, chain, request, *rest):
@@ -259,7 +260,7 @@ def test_another_request_than_the_announced_one_is_found(tmp_path):
             made.wrong.append(made.t)
         return begin(replace(state, announced=None), chain, request, *rest)
 
-    made.live(30, [patch.object(session, "begin", forgetful)])
+    made.live(30, [patch.object(promises, "begin_both", forgetful)])
     found = made.audit()
     assert (found.first.step, found.first.rule, made.wrong) == (12, "next", [12])
 
@@ -282,7 +283,7 @@ def test_a_pending_request_that_was_replaced_is_found(tmp_path):
 def coarse(units):
     """A plan whose law is rounded to so few units that what it states would allow a leak."""
     made = plan(CHAIN, 1, "everything")
-    return replace(made, masses=(units,), denominator=units)
+    return replace(made, law=Law.of_sets([FULL], [units], CHAIN.n))
 
 
 def test_a_law_of_few_units_is_found_at_its_first_use(tmp_path):
@@ -362,14 +363,14 @@ def tilt(table):
 )
 def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path, change, rule):
     """The client draws from the altered encoder and notes its digest: only the law check can tell."""
-    from onoff.audit.law import Law, law_digest
+    from onoff.audit import law
 
     dear = plan(CHAIN, 1, "comb")
     altered = Altered(dear, change)
 
     def digest(plan, last, next, lag):
         table = altered.encoder(last, next, lag).toarray()
-        return law_digest(Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
+        return law.law_digest(law.Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
 
     made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(promises, "plan_digest", digest)])
     found = made.audit(plans={dear.name: altered})

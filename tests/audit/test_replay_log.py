@@ -155,7 +155,7 @@ def test_where_somebody_watched_the_answers_repeats_must_have_a_reason(tmp_path)
         send(damaged=False)
         if made.path[made.t] == 2:
             made.wrong.append(made.t)
-            made.journal.sending_again()
+            made.journal.count_sending()
             send(damaged=False)
 
     made.send = twice

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from onoff.client import past
+from onoff.client import promises
 from onoff.everyday import Everyday, Step
 from oracles import random_chain
 from replaykit import drawing, life, write_lines
@@ -198,8 +198,9 @@ def law_of_the_step_before():
 def set_without_a_sensitive_source(made, honest, self):
     step = honest(self)
     made.wrong.append(made.t)
-    first = tuple(x for x in step.sets[0] if x != 1)
-    return replace(step, sets=(first, *step.sets[1:]))
+    member = step.law.member.copy()
+    member[0, 1] = False
+    return replace(step, law=replace(step.law, member=member))
 
 
 def a_unit_too_many(made, honest, self):
@@ -223,7 +224,7 @@ def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_pat
     mistake, rule = LAWS[name]
     made, honest = life(tmp_path, "past", seed=2, **SMALL), Everyday.prepare
 
-    def prepare(self, weights=None):  # noqa: ARG001
+    def prepare(self):
         return mistake(made, honest, self)
 
     made.live(40, [patch.object(Everyday, "prepare", prepare)])
@@ -301,7 +302,7 @@ def test_a_law_that_was_chosen_by_the_request_leaves_that_step_unchecked_if_laws
     """Every single law keeps the promise, so nothing is wrong by itself; but public things give another one."""
     made, honest = life(tmp_path, "past", seed=4), Everyday.prepare
 
-    def by_request(self, weights=None):  # noqa: ARG001
+    def by_request(self):
         if made.path[made.t] not in made.sensitive:
             return honest(self)
         with patch("onoff.everyday.laws.PEELED_ROWS", 0), patch("onoff.everyday.laws.NEAR", 9.0):
@@ -319,7 +320,7 @@ def test_a_law_that_was_chosen_by_the_request_leaves_that_step_unchecked_if_laws
 
 
 def test_going_on_for_a_sensitive_request_is_found(tmp_path):
-    made, begin = life(tmp_path, "past", seed=2, **SMALL), past.begin
+    made, begin = life(tmp_path, "past", seed=2, **SMALL), promises.begin_past
 
     def switched(state, start, rows, request, private, prepared, below):
         if request != 1 or rows is None or private:
@@ -329,7 +330,7 @@ def test_going_on_for_a_sensitive_request_is_found(tmp_path):
         pending = replace(done.pending, asked_private=False)
         return replace(done, state=replace(done.state, pending=pending), pending=pending)
 
-    made.live(40, [patch.object(past, "begin", switched)])
+    made.live(40, [patch.object(promises, "begin_past", switched)])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], "status")
 

@@ -151,16 +151,15 @@ class Life:
 
     def answer(self):
         state = self.journal.state
-        members = []
+        contents = []
         for x, version in zip(state.pending.query, state.pending.held, strict=True):
             self.rounds[x] += int(self.rng.random() < 0.3)
             latest = f"{self.rounds[x]} ab"
             if version == latest:
-                members.append(Content(200, b"", self.rounds[x], None, latest, True, 8))
+                contents.append(Content(200, b"", self.rounds[x], unchanged=True, size=8))
             else:
-                body = b"m" * (10 + 7 * x)
-                members.append(Content(200, body, self.rounds[x], None, latest, False, 64))
-        answer = Answer(tuple(members), 64 * len(members))
+                contents.append(Content(200, b"m" * (10 + 7 * x), self.rounds[x], version=latest, size=64))
+        answer = Answer(tuple(contents), 64 * len(contents))
         self.journal.finish(protocol.finish(state), state.pending.query, answer)
 
     def steps(self):

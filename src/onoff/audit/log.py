@@ -23,6 +23,7 @@ from onoff.audit.rules import due_steps
 from onoff.audit.seen import Line, Log, other_findings, read_log
 from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
+from onoff.model.powers import one_thread
 from onoff.types import Progress, silent
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def audit_log(
     work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
     attacked = work <= MOST_WORK if attacked is None else attacked
     laws = _Laws(chain, noted, exhibits, attacked)
-    with progress("replaying")(len(noted.steps)) as advance:
+    with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
         found = replay(chain, noted, seen, exhibits.plans, laws, remade=laws.remade, part=part, advance=advance)
     verdict = _verdict(noted, seen, stream, known, found, laws, chain.n, attacked)
     requests = [step.request for step in noted.steps]
@@ -207,7 +208,8 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
 def _content(line: LawLine) -> Any:
     """What two lines of the same law have in common, whatever the order of their entries."""
     tables = {c: sorted(zip(*(part.tolist() for part in parts), strict=True)) for c, parts in line.encoders.items()}
-    return line.law, tables, line.place, line.joined
+    place = {c: home for c, home in enumerate(line.place) if home >= 0}
+    return line.law, tables, place, line.joined
 
 
 def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:
