@@ -26,6 +26,7 @@ from onoff.apps.cli.app import app
 from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, size, start_log
+from onoff.client.client import Client
 from onoff.client.connect import Settings
 from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
