@@ -31,10 +31,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from common import show
-from onoff.server.app import create_app
-from onoff.server.listening import reserved
-from onoff.server.process import serve
-from onoff.server.settings import Settings
+from onoff.server.app import Settings, create_app
+from onoff.server.run import reserved, serve
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, Query
 

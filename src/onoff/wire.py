@@ -10,7 +10,7 @@
     publication  JSON {"catalogue": fingerprint, "messages": {name: base64}}, published together as one round
 
 Numbers in frames are unsigned and big-endian. Canonical JSON has sorted keys, no blanks and only ASCII, so that the
-same query always has the same bytes. How a server reads queries and publications is in `onoff.server.received`.
+same query always has the same bytes. How a server reads queries and publications is in `onoff.server.parse`.
 
 A stream is the sequence of queries of one journal, which draws its number at random; the queries of a stream are
 numbered by their steps. Round 0 with length 0 means that nothing was published for the source yet.

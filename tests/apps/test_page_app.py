@@ -54,7 +54,7 @@ def test_the_state_is_that_of_the_chain(page):
 
 
 def test_only_this_machine_and_only_this_page_may_ask(page):
-    for host in ("evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", ""):
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
         answer = httpx.get(page.url, headers={"host": host})
         assert answer.status_code == 421, host
         assert "this machine only" in answer.json()["error"]
@@ -69,9 +69,6 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
         for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
             with httpx.stream("GET", f"{page.url}{path}", headers=foreign) as answer:
                 assert answer.status_code == 403, (site, path)
-        link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
-        assert httpx.get(page.url, headers=link).status_code == 200
-        assert httpx.get(f"{page.url}/figure?n=3&alpha=0.5", headers=link).status_code == 403
     for site in ("same-origin", "none"):  # this page itself, and an address that was typed
         assert httpx.get(f"{page.url}/static/page.js", headers={"sec-fetch-site": site}).status_code == 200
     assert httpx.post(f"{page.url}/everyday/play", json={"on": False}, headers={"origin": page.url}).status_code == 200
@@ -95,9 +92,9 @@ def test_nothing_can_be_loaded_from_elsewhere(page):
 
 def test_what_is_too_large_is_refused(page):
     answer = page.load("big.csv", b"x" * (UPLOAD_LIMIT + 1))
-    assert answer.status_code == 400
-    assert "too large" in answer.json()["error"]
-    assert "too large" in page.http.post("/everyday/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
+    assert answer.status_code == 413
+    assert "At most" in answer.json()["error"]
+    assert "At most" in page.http.post("/everyday/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ from starlette.datastructures import Headers
 
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import Chain
-from onoff.apps.proxy.app import Application, wanted
-from onoff.apps.proxy.door import refusal
-from onoff.apps.proxy.line import Line, NotBegun
-from onoff.apps.proxy.naming import Naming
-from onoff.apps.proxy.replies import NOT_BEGUN, failed
+from onoff.apps.proxy.app import Application, SourcePaths, parse_switch
+from onoff.apps.proxy.guard import refusal
+from onoff.apps.proxy.queue import NotBegun, RequestQueue
+from onoff.apps.proxy.responses import NOT_BEGUN, failed
 from onoff.client.client import Client
 from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
 from proxykit import proxied
@@ -33,12 +32,12 @@ def world(tmp_path):
 
 
 def through(world, ask, **options):
-    """What `ask` gives, called with the local program's side and the line."""
-    kept = {key: options.pop(key) for key in ("longest", "metrics") if key in options}
+    """What `ask` gives, called with the local program's side and the queue."""
+    kept = {key: options.pop(key) for key in ("longest",) if key in options}
 
     async def run():
-        async with proxied(everyday(world, **options), **kept) as (http, line):
-            return await ask(http, line)
+        async with proxied(everyday(world, **options), **kept) as (http, queue):
+            return await ask(http, queue)
 
     return asyncio.run(run())
 
@@ -57,8 +56,8 @@ async def leave_pending(world, http):
     world.server.respond = honest
 
 
-def steps(line):
-    return line.client.journal.state.step
+def steps(queue):
+    return queue.client.journal.state.step
 
 
 def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
@@ -73,9 +72,9 @@ def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
 
     world.server.respond = typed
 
-    async def ask(http, line):
+    async def ask(http, queue):
         news, sports = await http.get("/news"), await http.get("/sports")
-        return news, sports, steps(line)
+        return news, sports, steps(queue)
 
     news, sports, made = through(world, ask)
     assert (news.status_code, news.content) == (200, BODIES["news"])
@@ -89,14 +88,14 @@ def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
 def test_a_status_that_would_make_programs_ask_again_is_not_handed_on(world):
     honest = world.server.respond
 
-    async def ask(http, line):
+    async def ask(http, queue):
         answers = []
         for status in (408, 421, 425, 304, 503, 404, 204, 301):
             world.server.respond = lambda request, status=status: (
                 reply(b"" if status in (204, 304) else b"?", status) if request.path == "/news" else honest(request)
             )
             answers.append((status, (await http.get("/news")).status_code))
-        return answers, steps(line)
+        return answers, steps(queue)
 
     answers, made = through(world, ask)
     assert dict(answers) == {408: 502, 421: 502, 425: 502, 304: 502, 503: 503, 404: 404, 204: 204, 301: 301}
@@ -116,8 +115,8 @@ def test_a_long_body_arrives_whole_in_pieces(world):
 
 
 def test_head_is_a_step_too_and_has_no_body(world):
-    async def ask(http, line):
-        return await http.head("/news"), steps(line)
+    async def ask(http, queue):
+        return await http.head("/news"), steps(queue)
 
     head, made = through(world, ask)
     assert (head.status_code, head.content, made) == (200, b"", 1)
@@ -127,13 +126,13 @@ def test_head_is_a_step_too_and_has_no_body(world):
 def test_a_local_etag_saves_the_body_but_not_the_step(world):
     honest = world.server.respond
 
-    async def ask(http, line):
+    async def ask(http, queue):
         first = await http.get("/news")
         tag = first.headers["etag"]
         held = [await http.get("/news", headers={"if-none-match": value}) for value in (tag, f'"x", W/{tag}', "*")]
         other = await http.get("/news", headers={"if-none-match": '"x"'})
         world.server.respond = lambda request: reply(b"newer") if request.path == "/news" else honest(request)
-        return held, other, await http.get("/news", headers={"if-none-match": tag}), steps(line)
+        return held, other, await http.get("/news", headers={"if-none-match": tag}), steps(queue)
 
     held, other, newer, made = through(world, ask)
     assert [(answer.status_code, answer.content) for answer in held] == [(304, b"")] * 3
@@ -151,11 +150,11 @@ def test_a_range_is_ignored(world):
 
 
 def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
-    async def ask(http, line):
+    async def ask(http, queue):
         unknown = [await http.get(path) for path in ("/nothing", "/news/", "/news?x=1", "/%ff", "/onoff/privacy/x")]
         unknown.append(await http.get("/onoff/metrics"))
         wrong = [await http.request(method, "/news") for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH")]
-        return unknown, wrong, steps(line)
+        return unknown, wrong, steps(queue)
 
     unknown, wrong, made = through(world, ask)
     assert {answer.status_code for answer in unknown} == {404}
@@ -188,11 +187,11 @@ def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
     ],
 )
 def test_what_a_web_page_could_trigger_is_refused_before_a_step(world, headers):
-    async def ask(http, line):
-        before = line.private
+    async def ask(http, queue):
+        before = queue.private
         answers = [await http.get(path, headers=headers) for path in ("/news", "/", "/onoff/privacy")]
         answers.append(await http.put("/onoff/privacy", content="off", headers=headers))
-        return answers, steps(line), before == line.private
+        return answers, steps(queue), before == queue.private
 
     answers, made, unchanged = through(world, ask)
     assert {answer.status_code for answer in answers} <= {403, 421}
@@ -228,15 +227,16 @@ def test_bodies_have_no_power_in_a_browser(world):
 
 
 def test_the_privacy_switch_decides_and_is_remembered(world):
-    async def first(http, line):
+    async def first(http, queue):
         found = [(await http.get("/news")).headers["onoff-status"], (await http.get("/onoff/privacy")).text]
         put = await http.put("/onoff/privacy", content="off")
         found += [put.text, (await http.get("/sports")).headers["onoff-status"]]
         for body in ('{"privacy": "on"}', '"off"', "ON", "off\n"):
             assert (await http.put("/onoff/privacy", content=body)).status_code == 200
-            found.append(line.private)
-        for body in ("", "maybe", "{", '{"privacy": 1}', "[" * 900, "x" * 2000):
+            found.append(queue.private)
+        for body in ("", "maybe", "{", '{"privacy": 1}', "[" * 900):
             assert (await http.put("/onoff/privacy", content=body)).status_code == 400
+        assert (await http.put("/onoff/privacy", content="x" * 2000)).status_code == 413
         return found
 
     async def second(http, _):
@@ -247,13 +247,13 @@ def test_the_privacy_switch_decides_and_is_remembered(world):
 
 
 def test_the_switch_of_the_page_needs_the_token_of_the_page(world):
-    async def ask(http, line):
+    async def ask(http, queue):
         page = (await http.get("/")).text
         token = re.search(r'name="token" value="([^"]+)"', page)[1]
         wrong = [await http.post("/onoff/privacy", data=data) for data in ({"privacy": "off"}, {"token": "x" * 43})]
-        before = line.private
+        before = queue.private
         right = await http.post("/onoff/privacy", data={"token": token, "privacy": "off"})
-        return wrong, before, right, line.private, await http.delete("/onoff/privacy")
+        return wrong, before, right, queue.private, await http.delete("/onoff/privacy")
 
     wrong, before, right, after, deleted = through(world, ask)
     assert [answer.status_code for answer in wrong] == [403, 403]
@@ -262,8 +262,8 @@ def test_the_switch_of_the_page_needs_the_token_of_the_page(world):
 
 
 def test_a_journal_with_sensitive_sources_starts_off(world):
-    async def ask(http, line):
-        return line.private, (await http.get("/")).text
+    async def ask(http, queue):
+        return queue.private, (await http.get("/")).text
 
     private, page = through(world, ask, sensitive=("sports",))
     assert not private
@@ -275,10 +275,10 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
 
 def test_while_learning_the_page_says_that_the_switch_changes_only_what_is_noted(world):
     async def run():
-        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, line):
+        async with proxied(Client(None, world.transport(), world.directory / "learned", delay=0.001)) as (http, queue):
             for i in range(51):
                 await http.get(f"/{NAMES[i % 5]}")
-            line.switch(False)
+            queue.switch(False)
             return (await http.get("/")).text
 
     page = asyncio.run(run())
@@ -293,10 +293,10 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     def broken(request):  # noqa: ARG001
         return reply(b"x", 200, headers=["Content-Length: 7"])
 
-    async def ask(http, line):
+    async def ask(http, queue):
         world.server.respond = broken
         await http.get("/news")
-        line.troubles.append(type(line.troubles[0])(0.0, "<script>alert(1)</script>"))
+        queue.troubles.append(type(queue.troubles[0])(0.0, "<script>alert(1)</script>"))
         return await http.get("/")
 
     page = through(world, ask)
@@ -327,11 +327,11 @@ def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
     assert "onoff fit LEARNED" not in quiet
 
 
-def test_beyond_the_longest_line_requests_are_turned_away_without_a_step(world):
-    async def ask(http, line):
+def test_beyond_the_longest_queue_requests_are_turned_away_without_a_step(world):
+    async def ask(http, queue):
         asked = [asyncio.create_task(http.get(f"/{NAMES[i % 5]}")) for i in range(7)]
         answers = await asyncio.gather(*asked)
-        return answers, steps(line)
+        return answers, steps(queue)
 
     answers, made = through(world, ask, longest=3)
     refused = [answer for answer in answers if answer.status_code == 503]
@@ -341,14 +341,14 @@ def test_beyond_the_longest_line_requests_are_turned_away_without_a_step(world):
 
 
 def test_who_goes_away_does_not_undo_the_step(world):
-    async def ask(http, line):
+    async def ask(http, queue):
         leaving = [asyncio.create_task(http.get(f"/{name}")) for name in ("news", "sports", "weather")]
         await asyncio.sleep(0)
         for task in leaving:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
         answer = await http.get("/culture")
-        asked = [NAMES[step.request] for step in line.client.journal.steps()]
+        asked = [NAMES[step.request] for step in queue.client.journal.steps()]
         return answer, asked
 
     answer, asked = through(world, ask)
@@ -360,17 +360,17 @@ def test_who_goes_away_does_not_undo_the_step(world):
 def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(world):
     honest = world.server.respond
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await http.get("/news")
         await http.put("/onoff/privacy", content="off")
         await http.get("/news")
         world.server.respond = lambda _: reply(b"", length=10)
         lost = await http.get("/sports")
         still = await http.get("/sports")
-        pending = line.client.journal.state.pending
+        pending = queue.client.journal.state.pending
         world.server.respond = honest
         found = await http.get("/sports")
-        return lost, still, pending, found, [(row.step, row.request, row.query) for row in line.client.journal.steps()]
+        return lost, still, pending, found, [(row.step, row.request, row.query) for row in queue.client.journal.steps()]
 
     lost, still, pending, found, rows = through(world, ask)
     assert [lost.status_code, still.status_code] == [504, 504]
@@ -387,14 +387,14 @@ def test_no_request_is_left_out_because_the_server_was_away(world):
     """A server that is down for some requests must not decide which of them the stream lacks."""
     honest = world.server.respond
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await http.get("/news")
         world.server.respond = lambda _: reply(b"", length=10)
         lost = [(await http.get(f"/{name}")).status_code for name in ("sports", "weather", "news")]
-        waiting = line.waiting
+        waiting = queue.waiting
         world.server.respond = honest
         found = await http.get("/culture")
-        return lost, waiting, found.content, [NAMES[row.request] for row in line.client.journal.steps()]
+        return lost, waiting, found.content, [NAMES[row.request] for row in queue.client.journal.steps()]
 
     lost, waiting, found, asked = through(world, ask)
     assert (lost, waiting) == ([504] * 3, 2)
@@ -402,19 +402,19 @@ def test_no_request_is_left_out_because_the_server_was_away(world):
     assert asked == ["news", "sports", "weather", "news", "culture"]
 
 
-def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_was_finished(world):
+def test_a_request_that_could_not_be_begun_stays_in_the_queue_though_an_earlier_one_was_finished(world):
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await leave_pending(world, http)
-        database = line.client.journal._database
+        database = queue.client.journal._database
         database.execute(
             "CREATE TEMP TRIGGER refused BEFORE INSERT ON steps WHEN NEW.step = 2 BEGIN SELECT RAISE(ABORT, ''); END"
         )
         late = await http.get("/weather")
-        waiting = line.waiting
+        waiting = queue.waiting
         database.execute("DROP TRIGGER refused")
         await http.get("/culture")
-        return late, waiting, [NAMES[row.request] for row in line.client.journal.steps()]
+        return late, waiting, [NAMES[row.request] for row in queue.client.journal.steps()]
 
     late, waiting, asked = through(world, ask)
     assert (late.status_code, waiting) == (500, 1)
@@ -422,22 +422,22 @@ def test_a_request_that_could_not_be_begun_stays_in_line_though_an_earlier_one_w
     assert asked == ["news", "sports", "weather", "culture"]
 
 
-def test_a_request_stays_in_line_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
+def test_a_request_stays_in_the_queue_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
     """Also what nobody has thought of: a server that finds it would decide which requests the stream lacks."""
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await leave_pending(world, http)
-        transport, fetch = line.client.transport, line.client.transport.fetch
+        transport, fetch = queue.client.transport, queue.client.transport.fetch
 
         async def broken(*_):
             raise ValueError("a library that stumbles over an answer")
 
         transport.fetch = broken
         late = await http.get("/weather")
-        waiting = line.waiting
+        waiting = queue.waiting
         transport.fetch = fetch
         await http.get("/culture")
-        return late, waiting, [NAMES[row.request] for row in line.client.journal.steps()]
+        return late, waiting, [NAMES[row.request] for row in queue.client.journal.steps()]
 
     late, waiting, asked = through(world, ask)
     assert (late.status_code, waiting) == (500, 1)
@@ -450,51 +450,51 @@ def test_a_request_stays_in_line_whatever_goes_wrong_while_an_earlier_one_is_fin
 def test_after_a_request_that_came_while_the_proxy_was_ending_the_next_one_is_on(world):
     """A server that keeps the last answer back makes the end take longer, and more requests come too late."""
 
-    async def ended(http, line):
+    async def ended(http, queue):
         await http.put("/onoff/privacy", content="off")
         for _ in range(2):
             await http.get("/news")
-        await line.__aexit__()
+        await queue.__aexit__()
         return (await http.get("/sports")).status_code
 
-    async def again(http, line):
+    async def again(http, queue):
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
-        return [row.private for row in line.client.journal.steps(since=2)]
+        return [row.private for row in queue.client.journal.steps(since=2)]
 
     assert through(world, ended) == 503
     assert through(world, again, first_ever=False) == [True, False]
 
 
 def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
-    async def ask(http, line):
+    async def ask(http, queue):
         for _ in range(2):
             await http.get("/news")
         await http.put("/onoff/privacy", content="off")
-        line._longest = 0
+        queue._longest = 0
         refused = (await http.get("/news")).status_code
-        line._longest = 9
+        queue._longest = 9
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
-        return refused, [row.private for row in line.client.journal.steps()]
+        return refused, [row.private for row in queue.client.journal.steps()]
 
     assert through(world, ask) == (503, [True, True, True, False])
 
-    async def stopped(http, line):  # what waits at the end is left out as well, and the next process knows
+    async def stopped(http, queue):  # what waits at the end is left out as well, and the next process knows
         asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
         await asyncio.sleep(0)
-        while not line.waiting:
+        while not queue.waiting:
             await asyncio.sleep(0)
-        await line.__aexit__()
+        await queue.__aexit__()
         await asyncio.gather(*asked)
-        return steps(line)
+        return steps(queue)
 
     made = through(world, stopped, first_ever=False)
 
-    async def again(http, line):
+    async def again(http, queue):
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
-        return [row.private for row in line.client.journal.steps(since=made)]
+        return [row.private for row in queue.client.journal.steps(since=made)]
 
     assert through(world, again, first_ever=False) == [True, False]
 
@@ -503,7 +503,7 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
     """A server that fails, or is slow, makes programs ask again for the same source, which no habit says."""
     honest = world.server.respond
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
         for name in ("news", "sports"):
             await http.get(f"/{name}")
@@ -512,7 +512,7 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
         world.server.respond = honest
         for name in ("weather", "news"):
             await http.get(f"/{name}")
-        return lost, [(NAMES[row.request], row.private) for row in line.client.journal.steps(since=1)]
+        return lost, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
 
     lost, made = through(world, ask)
     assert lost == [504, 504]
@@ -520,15 +520,15 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
 
 
 def test_how_many_requests_to_come_are_on_survives_a_restart(world):
-    async def leave(_, line):
-        for answer in [line.join(name) for name in NAMES[:3]]:
-            line.leave(answer)
-        while steps(line) < 3:
+    async def leave(_, queue):
+        for answer in [queue.submit(name) for name in NAMES[:3]]:
+            queue.abandon(answer)
+        while steps(queue) < 3:
             await asyncio.sleep(0.01)
-        return line.owed
+        return queue.full_sets_due
 
-    async def look(_, line):
-        return line.owed
+    async def look(_, queue):
+        return queue.full_sets_due
 
     assert (through(world, leave), through(world, look)) == (3, 3)
 
@@ -540,14 +540,14 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
         slow.wait(60)
         return honest(path)
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
         for name in ("news", "sports"):
             await http.get(f"/{name}")
         world.server.respond = waiting
 
         async def gives_up():
-            while line.client.journal.state.pending is None:
+            while queue.client.journal.state.pending is None:
                 await asyncio.sleep(0.001)
             return {"type": "http.disconnect"}
 
@@ -555,37 +555,37 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
             return
 
         hasty = {"type": "http", "method": "GET", "path": "/weather", "query_string": b"", "headers": HOST}
-        await Application(line)(hasty, gives_up, sent)
+        await Application(queue)(hasty, gives_up, sent)
         slow.set()
         for name in ("weather", "news"):
             await http.get(f"/{name}")
-        return [(NAMES[row.request], row.private) for row in line.client.journal.steps(since=1)]
+        return [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
 
     assert through(world, ask) == [("sports", False), ("weather", False), ("weather", True), ("news", False)]
 
 
 def test_the_first_request_after_a_killed_proxy_is_on(world):
-    """Requests may have waited in its line, and nobody knows of them."""
+    """Requests may have waited in its queue, and nobody knows of them."""
 
     async def killed():
         async with everyday(world) as client:
-            line = await Line(client).__aenter__()
-            line.switch(False)
+            queue = await RequestQueue(client).__aenter__()
+            queue.switch(False)
             for _ in range(2):
-                await line.join("news")
+                await queue.submit("news")
 
-    asyncio.run(killed())  # the line has no end of its own
+    asyncio.run(killed())  # the queue has no end of its own
 
-    async def again(http, line):
+    async def again(http, queue):
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
-        return [row.private for row in line.client.journal.steps(since=2)]
+        return [row.private for row in queue.client.journal.steps(since=2)]
 
     assert through(world, again, first_ever=False) == [True, False]
 
-    async def orderly(http, line):
+    async def orderly(http, queue):
         await http.get("/sports")
-        return [row.private for row in line.client.journal.steps(since=4)]
+        return [row.private for row in queue.client.journal.steps(since=4)]
 
     assert through(world, orderly, first_ever=False) == [False]
 
@@ -593,9 +593,9 @@ def test_the_first_request_after_a_killed_proxy_is_on(world):
 def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, caplog):
     async def killed():
         async with everyday(world) as client:
-            line = await Line(client).__aenter__()
+            queue = await RequestQueue(client).__aenter__()
             for _ in range(2):
-                await line.join("news")
+                await queue.submit("news")
 
     asyncio.run(killed())
 
@@ -616,10 +616,10 @@ def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world)
     """A redirect of a stranger keeps the word of the browser that the address was typed."""
     led = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-user": "?1"}
 
-    async def ask(http, line):
+    async def ask(http, queue):
         answer = await http.get("/news", headers=led)
         own = await http.get("/news", headers={**led, "sec-fetch-site": "same-origin"})
-        return answer, own, steps(line)
+        return answer, own, steps(queue)
 
     answer, own, made = through(world, ask)
     assert '<a href="/news">news</a>' in answer.text
@@ -657,8 +657,8 @@ def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_ag
 def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):
     round_trip = Chain([[float(y == (x + 1) % 5) for y in range(5)] for x in range(5)], NAMES)
 
-    async def ask(http, line):
-        return [await http.get("/news"), await http.get("/news"), await http.get("/sports")], steps(line)
+    async def ask(http, queue):
+        return [await http.get("/news"), await http.get("/news"), await http.get("/sports")], steps(queue)
 
     answers, made = through(world, ask, chain=round_trip)
     assert [answer.status_code for answer in answers] == [200, 409, 200]
@@ -669,41 +669,30 @@ def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(worl
     """It was wanted, but the stream lacks it: whether the next waits already, or comes later."""
     round_trip = Chain([[0.5 * (y in (x, (x + 1) % 5)) for y in range(5)] for x in range(5)], NAMES)
 
-    async def ask(http, line):
+    async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
         for name in (NAMES[0], NAMES[3], NAMES[0], NAMES[1]):
             await http.get(f"/{name}")
-        together = [line.join(name) for name in (NAMES[4], NAMES[1], NAMES[1])]
+        together = [queue.submit(name) for name in (NAMES[4], NAMES[1], NAMES[1])]
         await asyncio.gather(*together, return_exceptions=True)
-        return [row.private for row in line.client.journal.steps()]
+        return [row.private for row in queue.client.journal.steps()]
 
     assert through(world, ask, chain=round_trip) == [True, True, False, True, False]
 
 
-def test_at_its_end_the_line_turns_those_who_wait_away(world):
-    async def ask(http, line):
+def test_at_its_end_the_queue_turns_those_who_wait_away(world):
+    async def ask(http, queue):
         asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
-        while not steps(line):
+        while not steps(queue):
             await asyncio.sleep(0.001)
-        await line.__aexit__()
+        await queue.__aexit__()
         answers = await asyncio.gather(*asked)
-        return answers, steps(line), line.client.journal.state.pending, (await http.get("/news")).status_code
+        return answers, steps(queue), queue.client.journal.state.pending, (await http.get("/news")).status_code
 
     answers, made, pending, late = through(world, ask)
     assert [answer.status_code for answer in answers] == [200] * made + [503] * (5 - made)
     assert pending is None
     assert late == 503
-
-
-def test_metrics_are_there_on_request_and_count_nothing_by_source(world):
-    async def ask(http, _):
-        await http.get("/news")
-        return await http.get("/onoff/metrics")
-
-    answer = through(world, ask, metrics=True)
-    assert 'onoff_proxy_answers_total{status="200"} 1.0' in answer.text
-    assert "onoff_proxy_steps 1.0" in answer.text
-    assert "news" not in answer.text
 
 
 def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
@@ -717,7 +706,7 @@ def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
         "shadowed": "https://other.example/y",
         "onoff/privacy": "https://example.org/p",
     }
-    naming = Naming(tuple(urls), urls)
+    naming = SourcePaths(tuple(urls), urls)
     for path, query, name in (
         (b"/news", b"", "news"),
         (b"/example.org/feed.xml", b"kind=news", "news"),
@@ -741,6 +730,6 @@ def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
 
 
 def test_the_switch_refuses_words_that_mean_nothing():
-    assert wanted(b" On\n")
+    assert parse_switch(b" On\n")
     with pytest.raises(OnoffError, match="on or off"):
-        wanted(b'{"privacy": {"on": 1}}')
+        parse_switch(b'{"privacy": {"on": 1}}')

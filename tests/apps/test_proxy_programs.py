@@ -162,15 +162,15 @@ def test_a_hundred_connections_at_once_are_all_answered_in_order_of_arrival(orig
     names = [rng.choice(list(pair)) for _ in range(100)]
 
     def taken():
-        """How many requests have joined the line so far."""
-        metrics.request("GET", "/onoff/metrics")
-        lines = metrics.getresponse().read().decode().splitlines()
-        found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return sum(float(found[f"onoff_proxy_{what}"]) for what in ("waiting", "steps", "pending"))
+        """How many requests have come to the queue so far, as the page says."""
+        page.request("GET", "/")
+        text = page.getresponse().read().decode()
+        [made], [waiting] = re.findall(r"<dd>(\d+), \d+ of them ON", text), re.findall(r"<dd>(\d+) requests", text)
+        return int(made) + int(waiting) + ("a step is not finished" in text)
 
-    with ProxyProcess(tmp_path, pair, Chain([[0.5] * 2] * 2, pair), "--metrics") as proxy, ExitStack() as stack:
-        metrics = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=180)
-        stack.callback(metrics.close)
+    with ProxyProcess(tmp_path, pair, Chain([[0.5] * 2] * 2, pair)) as proxy, ExitStack() as stack:
+        page = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=180)
+        stack.callback(page.close)
         connections = []
         for i, name in enumerate(names):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), timeout=180))
@@ -195,6 +195,22 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
         assert asked.communicate(timeout=60)[0] == feed("feed3")
     assert snapshot(proxy.journal).state.pending is None
     assert "Traceback" not in proxy.stderr_file.read_text()
+
+
+def test_an_ignored_hangup_stays_ignored(origins, tmp_path):
+    """As `nohup onoff proxy &` has it. Without nohup a terminal that is closed ends the proxy."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        proxy = ProxyProcess(tmp_path, urls_at(origins), habits())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with proxy:
+        proxy.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert proxy.process.poll() is None
+        assert proxy.stop() == 0
+        proxy.start()
+        assert proxy.stop(signal.SIGHUP) == 0
 
 
 def test_who_starts_a_second_proxy_is_told_how_to_switch_the_first(origins, tmp_path):

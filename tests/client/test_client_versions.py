@@ -21,7 +21,7 @@ from onoff.client.message import member_of
 from onoff.client.snapshot import snapshot
 from onoff.client.transport import Content
 from onoff.errors import JournalError, SourceError, Unavailable
-from onoff.server.received import parse_query
+from onoff.server.parse import parse_query
 from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged
 from recordingserver import Reply, VersionedOrigin, reply
 from sampling import in_turn

@@ -140,7 +140,7 @@ CALLS = {
     "from onoff.apps.figures import draw_chain; draw_chain()": "plots",
     "from onoff.server.store import open_store": "server",
     "from onoff.apps.parallel import use_workers; use_workers(dask='tcp://127.0.0.1:1').__enter__()": "dask",
-    "import onoff.server.process": "server",
+    "import onoff.server.run": "server",
     "from onoff.apps.demo import demonstrate": "server",
 }
 

@@ -14,7 +14,7 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, connect, plan
-from onoff.apps.proxy.line import Line
+from onoff.apps.proxy.queue import RequestQueue
 from onoff.client.measuring import Measured, Source
 from onoff.client.playing import read_items
 from onoff.client.snapshot import snapshot
@@ -108,8 +108,8 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
 
 async def notes_of_a_proxy_that_learns(journal):
     with RecordingServer(OnoffOrigin(dict.fromkeys(NAMES, b"x"))) as server:
-        async with connect(learn=True, server=server.url, journal=journal) as client, Line(client) as line:
-            line.switch(False)
+        async with connect(learn=True, server=server.url, journal=journal) as client, RequestQueue(client) as queue:
+            queue.switch(False)
         return snapshot(journal).notes
 
 

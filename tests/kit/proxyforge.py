@@ -15,7 +15,7 @@ import sys
 from onoff.apps.cli.main import main as command_line
 
 LOADED = (  # what a proxy would load at its start
-    "onoff.apps.cli.app", "onoff.apps.proxy.process", "onoff.client.connecting", "onoff.everyday.step",
+    "onoff.apps.cli.app", "onoff.apps.proxy.app", "onoff.client.connecting", "onoff.everyday.step",
     "onoff.logs.following", "onoff.client.transport.web",
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Proxies for tests: the application in this process, a real `onoff proxy`, and plain web servers behind them.
 
-async with proxied(client) as (http, line): ...         # the application, asked without a socket
+async with proxied(client) as (http, queue): ...         # the application, asked without a socket
 with ProxyProcess(tmp_path, urls, chain) as proxy: ...  # the command; proxy.kill() is kill -9
 with PlainOrigin(directory) as origin: origin.log       # what Python's own web server logged, in order
 """
@@ -23,7 +23,7 @@ import httpx
 
 from onoff import Chain
 from onoff.apps.proxy.app import Application
-from onoff.apps.proxy.line import LONGEST, Line
+from onoff.apps.proxy.queue import LONGEST, RequestQueue
 from onoff.client.client import Client
 from onoff.client.transport.web import HttpTransport
 from ports import free_port
@@ -32,15 +32,13 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 
 @asynccontextmanager
-async def proxied(
-    client: Client, longest: int = LONGEST, metrics: bool = False
-) -> AsyncIterator[tuple[httpx.AsyncClient, Line]]:
+async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple[httpx.AsyncClient, RequestQueue]]:
     """The application over a client, asked as a local program asks."""
-    async with client, Line(client, longest) as line:
+    async with client, RequestQueue(client, longest) as queue:
         urls = client.transport.urls if isinstance(client.transport, HttpTransport) else None
-        transport = httpx.ASGITransport(Application(line, urls, metrics))
+        transport = httpx.ASGITransport(Application(queue, urls))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8800") as http:
-            yield http, line
+            yield http, queue
 
 
 class ProxyProcess:

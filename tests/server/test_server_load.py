@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import http.server
-import json
-import os
 import resource
 import secrets
 import shutil
 import socket
-import statistics
 import subprocess
-import sys
-import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -22,13 +17,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onoff.server import answer
-from onoff.server.answer import AnswerSender, parts
-from onoff.server.app import create_app
-from onoff.server.board import Board, Snapshot
-from onoff.server.deadlines import Deadlines
-from onoff.server.listening import UNREAD_MILLISECONDS, reserved
-from onoff.server.settings import Settings
+from onoff.server import limits
+from onoff.server.app import Settings, create_app
+from onoff.server.frames import Board, Snapshot
+from onoff.server.limits import AnswerSender, parts
+from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store.sqlite import SqliteStore
 from onoff.wire import Catalogue, Query
 from ports import free_port
@@ -72,45 +65,10 @@ def healthy(url, address="127.0.0.1", timeout=60):
             return False
 
 
-class Trivial(http.server.BaseHTTPRequestHandler):
-    """The least that a server can do for a health check: what it takes is the machine's fault."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def trivial():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trivial) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def seconds(url):
-    """How long a health check takes that may take as long as it needs."""
-    began = time.monotonic()
-    assert healthy(url, timeout=120)
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "4"])
 def test_three_thousand_idle_connections_do_not_keep_anybody_out(tmp_path, workers):
-    """13 of 13 checks are answered, as a rule within a second, or within ten times what a trivial server takes.
-
-    A busy machine makes both slow, and any single check. `benchmarks/bench_server.py` has the slowest of a quiet one.
-    """
-    with (
-        ServerProcess(tmp_path, "--workers", workers) as server,
-        trivial() as other,
-        idle(server.port, IDLE),
-    ):
-        ours, theirs = zip(*[(seconds(server.url), seconds(other)) for _ in range(13)], strict=True)
-    assert statistics.median(ours) < max(1, 10 * statistics.median(theirs)), (ours, theirs)
+    with ServerProcess(tmp_path, "--workers", workers) as server, idle(server.port, IDLE):
+        assert [healthy(server.url) for _ in range(13)] == [True] * 13
 
 
 def megabytes(pids):
@@ -194,61 +152,6 @@ def test_behind_the_proxy_an_address_has_few_connections_and_others_do_not_notic
         assert len(server.workers()) == 1
 
 
-# Run where there is no network but ours: connections from so many addresses, and how many of them the proxy ends;
-# at least so many are waited for.
-COUNT_REJECTED = """
-import select, socket, sys, time
-made = []
-for address in sys.argv[3:]:
-    for _ in range(40):
-        made.append(socket.create_connection(("::1", int(sys.argv[1])), timeout=120, source_address=(address, 0)))
-began, ended = time.monotonic(), set()
-while time.monotonic() < began + (3 if len(ended) >= int(sys.argv[2]) else 60):
-    ended |= {one.fileno() for one in select.select(made, [], [], 0.1)[0]}
-print(len(ended))
-"""
-IN_A_NETWORK = """
-ip link set lo up
-for address in fd00:1::a fd00:1::b fd00:2::a; do ip -6 addr add $address/64 dev lo nodad; done
-"$HAPROXY" -db -f "$1" &
-until "$PYTHON" -c 'import socket; socket.create_connection(("::1", 8701))' 2>/dev/null; do sleep 0.1; done
-"$PYTHON" -c "$SCRIPT" 8701 16 fd00:1::a fd00:1::b
-"$PYTHON" -c "$SCRIPT" 8701 0 fd00:1::a fd00:2::a
-kill $!
-"""
-
-
-@pytest.mark.long
-@needs_haproxy
-def test_behind_the_proxy_the_addresses_of_one_network_count_as_one(tmp_path):
-    """Whoever has one IPv6 address as a rule has 2^64 of them."""
-    alone = ["unshare", "--map-root-user", "--net"]
-    if not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*alone, "true"], check=False).returncode:
-        pytest.skip("no network of our own can be made")
-    text = (EXAMPLES / "haproxy.cfg").read_text()
-    (tmp_path / "haproxy.cfg").write_text(text.replace("bind 127.0.0.1:8701", "bind [::1]:8701"))
-    words = {"HAPROXY": HAPROXY, "PYTHON": sys.executable, "SCRIPT": COUNT_REJECTED}
-    command = [*alone, "sh", "-c", IN_A_NETWORK, "sh", tmp_path / "haproxy.cfg"]
-    done = subprocess.run(
-        command, env={**os.environ, **words}, capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.stdout.split() == ["16", "0"], done.stderr
-
-
-@pytest.mark.long
-@needs_haproxy
-def test_behind_the_proxy_answers_that_nobody_reads_hold_little(tmp_path):
-    with ServerProcess(tmp_path, length=LONG) as server, proxied(server, tmp_path) as (process, port):
-        server.publish({name: secrets.token_bytes(LONG) for name in server.catalogue.names})
-        everyone = [*server.workers(), process.pid]
-        before = megabytes(everyone)
-        addresses = [f"127.0.0.{i}" for i in range(2, 7)]
-        with unread(server, port, UNREAD, addresses):
-            settled(server)
-            assert megabytes(everyone) - before < 150
-            assert healthy(f"http://127.0.0.1:{port}")
-
-
 def status_of(port, path):
     """The status of a path as it is written: httpx would rewrite it."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -283,7 +186,7 @@ def test_parts_are_the_frames_one_after_the_other(size):
 
 @pytest.mark.parametrize("sources", [[1], [0, 1, 2, 3]])
 def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
-    length = answer.WHOLE // 2
+    length = limits.WHOLE // 2
     with ServerProcess(tmp_path, length=length) as server:
         messages = {name: secrets.token_bytes(length - i) for i, name in enumerate(server.catalogue.names)}
         server.publish(messages)
@@ -293,18 +196,17 @@ def test_a_long_answer_arrives_as_it_is(tmp_path, sources):
 
 
 def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
-    monkeypatch.setattr(answer, "SECONDS", 0.1)
-    monkeypatch.setattr(answer, "BYTES_PER_SECOND", 1e9)
-    sent, frames = [], (bytes(answer.WHOLE),) * 3
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1e9)
+    sent, frames = [], (bytes(limits.WHOLE),) * 3
 
     async def send(event):
         sent.append(event)
         if len(sent) == 3:
-            await asyncio.Event().wait()  # as Granian does while the connection has no room
+            await asyncio.Event().wait()  # as uvicorn does while the connection has no room
 
     async def run():
         sender = AnswerSender()
-        sender._deadlines = Deadlines(0.05)
         await asyncio.wait_for(sender.send(send, Snapshot(1, frames), frames), 60)
         assert sender._sending == {}
 
@@ -337,19 +239,18 @@ def broken_off(snapshots):
 
 def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
     """Each round that is still being sent keeps frames that later ones have replaced."""
-    rounds = [Snapshot(i, (bytes(answer.WHOLE),) * 2, 2 * i) for i in range(1, answer.ROUNDS + 4)]
-    assert broken_off(rounds) == [True] * 3 + [False] * answer.ROUNDS
+    rounds = [Snapshot(i, (bytes(limits.WHOLE),) * 2, 2 * i) for i in range(1, limits.ROUNDS + 4)]
+    assert broken_off(rounds) == [True] * 3 + [False] * limits.ROUNDS
 
 
 def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
     """A round of one message keeps one frame: slow readers of a busy server are no reason to cut off the others."""
     n = 20
-    small = [Snapshot(i, (bytes(answer.WHOLE // 10),) * n, n + i) for i in range(1, 4 * answer.ROUNDS)]
+    small = [Snapshot(i, (bytes(limits.WHOLE // 10),) * n, n + i) for i in range(1, 4 * limits.ROUNDS)]
     assert broken_off(small) == [False] * len(small)
 
 
-@pytest.mark.parametrize("path", ["/v1/catalogue", "/openapi.json"])
-def test_a_long_document_is_sent_in_parts_too(tmp_path, path):
+def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
     """Of many sources it has megabytes. 200 connections that did not read it would hold all of it, 200 times."""
     catalogue = Catalogue(tuple(f"{i:0200}" for i in range(1000)), 8)
     app = create_app(Settings(str(tmp_path / "m.db"), catalogue))
@@ -358,13 +259,12 @@ def test_a_long_document_is_sent_in_parts_too(tmp_path, path):
     async def send(event):
         sent.append(event)
 
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "GET", "path": "/v1/catalogue", "headers": [], "query_string": b""}
     asyncio.run(app(scope, None, send))
     bodies = [event["body"] for event in sent[1:]]
-    assert max(map(len, bodies)) <= answer.PART
+    assert max(map(len, bodies)) <= limits.PART
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % sum(map(len, bodies))
-    whole = b"".join(bodies)
-    assert whole == catalogue.document or json.loads(whole)["openapi"]
+    assert b"".join(bodies) == catalogue.document
 
 
 def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
@@ -406,26 +306,19 @@ def test_of_servers_started_together_on_one_port_one_starts(tmp_path):
         process.stderr.close()
 
 
-def test_a_server_that_may_open_few_files_takes_fewer_connections_and_recovers(tmp_path):
-    """Out of files it could accept nothing, and would try again for ever."""
-    limited = ["prlimit", "--nofile=256:256"]
+def test_a_server_that_may_open_few_files_closes_idle_connections_for_those_who_ask(tmp_path):
     port = free_port()
-    command = [*limited, ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db", "--source", "a"]
+    command = ["prlimit", "--nofile=256:256", ONOFF, "serve", "--port", str(port), "--store", tmp_path / "m.db"]
     with subprocess.Popen(
-        [*command, "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--source", "a", "--source", "b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline()
         url = f"http://127.0.0.1:{port}"
-        assert healthy(url)
-        with idle(port, 300):
-            time.sleep(1)
-            assert not healthy(url, timeout=3)
+        with idle(port, 1000):
+            assert [healthy(url) for _ in range(13)] == [True] * 13
             spent = busy(process.pid)
             time.sleep(1)
-            assert busy(process.pid) - spent < 0.5, "the worker spins"
-        deadline = time.monotonic() + 60
-        while not healthy(url):
-            assert time.monotonic() < deadline
+            assert busy(process.pid) - spent < 0.5, "the server spins"
         process.terminate()
         assert "connections are open" in process.stderr.read()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.store import streams
-from onoff.server.store.redisstreams import RedisStreams
+from onoff.server.store.redis import RedisStreams
 from onoff.server.store.streams import FileStreams, open_streams
 from onoff.wire import MAX_STEP, Query
 from redisprocess import RedisProcess, needs_redis

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from onoff.errors import WireError
-from onoff.server.received import parse_query
+from onoff.server.parse import parse_query
 from onoff.wire import Catalogue, decode_answer, encode_publication
 from serverprocess import ServerProcess
 from stresskit import mutated, portion, query_body
@@ -78,7 +78,7 @@ def request(rng, server):
         body = encode_publication(CATALOGUE, {rng.choice(NAMES): rng.randbytes(rng.randint(0, 64))})
         token = server.authorization if rng.random() < 0.8 else {"Authorization": "Bearer " + rng.randbytes(9).hex()}
         return kind, "POST", "/v1/rounds", mutated(body, rng), {**JSON, **token}
-    paths = ("/v1/query", "/v1/catalogue", "/v1/messages/news", "/v1/rounds", "/health", "/openapi.json", "/")
+    paths = ("/v1/query", "/v1/catalogue", "/v1/messages/news", "/v1/rounds", "/health", "/")
     path = rng.choice(paths) + rng.choice(("", "", "?", "?a=" + "b" * 500, "/..", "%00", "%ff", "//", "/x" * 40))
     headers = {"Content-Type": rng.choice(("text/plain", "application/json; charset=x", "", "application/jsonx"))}
     if rng.random() < 0.3:

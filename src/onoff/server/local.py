@@ -24,10 +24,7 @@ STOP_SECONDS = 20
 
 
 class LocalServer:
-    """Its files are in `directory`. It may be stopped, or be killed, and started again: same port, same messages.
-
-    It ends with this process, even if that is killed.
-    """
+    """Its files are in `directory`. It may be stopped, or be killed, and started again: same port, same messages."""
 
     def __init__(self, directory: Path, messages: Mapping[str, bytes], length: int) -> None:
         self.catalogue = Catalogue(tuple(messages), length)
@@ -64,7 +61,7 @@ class LocalServer:
             self._end()
 
     def _begin(self) -> None:
-        command = [*ONOFF, "serve", "--port", str(self._port), "--parent", str(os.getpid()), *self._options]
+        command = [*ONOFF, "serve", "--port", str(self._port), *self._options]
         environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(self._token)}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)

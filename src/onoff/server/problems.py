@@ -49,6 +49,8 @@ class ProblemResponses:
 
     def response(self, error: Exception) -> Response:
         problem = _problem(error)
+        if problem.status == 500:
+            log.error("a request was not answered", exc_info=error)
         self._metrics.problems.labels(problem.reason).inc()
         document = {
             "type": TYPE_PREFIX + problem.reason,
@@ -80,7 +82,7 @@ def _problem(error: Exception) -> Problem:
         case WireError():
             return Problem(_STATUS.get(error.reason, 422), error.reason, str(error))
         case HTTPException(status_code=404):
-            return Problem(404, "no-such-path", "There is nothing here; see /openapi.json.")
+            return Problem(404, "no-such-path", "There is nothing at this path.")
         case HTTPException(status_code=405):
             return Problem(405, "wrong-method", "This path does not take this method.", error.headers)
         case ClientDisconnect():

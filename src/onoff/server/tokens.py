@@ -5,7 +5,6 @@ A token is 32 random bytes, so a plain SHA-256 is enough: there is nothing to gu
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import os
@@ -15,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onoff.errors import OnoffError
-from onoff.files import reason
+from onoff.files import reason, write_atomically
 
 _LINE = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -30,19 +29,10 @@ def hash_line(token: str) -> str:
 
 
 def append_hash(file: Path, token: str) -> None:
-    """Add the token's hash to a file, made readable to its owner only."""
-    line = (hash_line(token) + "\n").encode()
+    """Add the token's hash to a file, made readable to its owner only. The file is replaced by a whole new one."""
     try:
-        # A pipe that nobody reads is an error, and not a wait.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(file, flags, 0o600)
-        try:
-            size = os.fstat(descriptor).st_size
-            if os.write(descriptor, line) != len(line):
-                os.ftruncate(descriptor, size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        write_atomically(file, file.read_bytes() + f"{hash_line(token)}\n".encode())
     except OSError as error:
         raise OnoffError(
             f"{file}: the hash of the token cannot be written ({reason(error)}); no token was made"

@@ -9,9 +9,9 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from onoff.errors import OnoffError
@@ -32,27 +32,19 @@ class Transcript:
     def __init__(self, file: Path, names: Sequence[str] = ()) -> None:
         """Open or make the file. `names`, if given, are the catalogue's, with which every file then begins."""
         self._file, self._names = file, names
-        try:
-            self._descriptor, self._regular = self._opened()
+        with self._errors():
+            self._descriptor = self._open()
             try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-                try:
-                    self._repair()
-                finally:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                with self._locked():
+                    self._end_of_lines()
             except BaseException:
                 os.close(self._descriptor)
                 raise
-        except OSError as error:
-            error.filename = str(file)
-            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
 
     def begin(self, names: Sequence[str]) -> None:
         """Write down the order of the catalogue, once for all worker processes."""
-        try:
+        with self._errors():
             self._append({"catalogue": names})
-        except OSError as error:
-            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
 
     def record(self, query: Query, client: str | None) -> None:
         """Append the line of a query. Raises `OSError` if it could not be written."""
@@ -64,66 +56,58 @@ class Transcript:
 
     def _append(self, line: dict[str, object]) -> None:
         self._follow()
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            end = self._repair()
-            data = _encoded(line)
-            if self._names and self._regular and end == 0 and "catalogue" not in line:
+        with self._locked():
+            end, data = self._end_of_lines(), _encoded(line)
+            if self._names and end == 0 and "catalogue" not in line:
                 data = _encoded({"catalogue": self._names}) + data
             try:
                 if os.write(self._descriptor, data) != len(data):
-                    raise OSError(errno.ENOSPC, "only a part of the line was written")
-            except BaseException as error:
-                if self._regular:
-                    os.ftruncate(self._descriptor, end)
-                if isinstance(error, OSError):
-                    error.filename = str(self._file)
+                    raise OSError(errno.ENOSPC, "only a part of the line was written", str(self._file))
+            except BaseException:
+                os.ftruncate(self._descriptor, end)
                 raise
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _opened(self) -> tuple[int, bool]:
-        """A descriptor of the file, and whether it is one. A pipe that is full must not keep every reader waiting."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(self._file, flags, 0o600)
-        return descriptor, stat.S_ISREG(os.fstat(descriptor).st_mode)
+    def _open(self) -> int:
+        return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
 
     def _follow(self) -> None:
         """Begin a new file if ours was moved away or deleted: nobody would find what is written to it."""
-        if not self._regular:
-            return
         try:
             if os.path.samestat(os.stat(self._file), os.fstat(self._descriptor)):
                 return
         except FileNotFoundError:
             pass
-        before = self._descriptor
-        self._descriptor, self._regular = self._opened()
+        before, self._descriptor = self._descriptor, self._open()
         os.close(before)
 
-    def _repair(self) -> int:
-        """Cut off a last line that has no end, and return where the next one begins."""
-        if not self._regular:  # a pipe or a device has no end to look at
-            return 0
-        end = os.lseek(self._descriptor, 0, os.SEEK_END)
-        if end == 0 or os.pread(self._descriptor, 1, end - 1) == b"\n":
-            return end
-        start = self._last_line(end)
-        begin = os.pread(self._descriptor, max(map(len, _BEGINNINGS)), start)
-        if not any(begin.startswith(one) or one.startswith(begin) for one in _BEGINNINGS):
-            raise OnoffError(f"{self._file}: is not a transcript, its last line has no end; name another file")
-        os.ftruncate(self._descriptor, start)
-        return start
-
-    def _last_line(self, end: int) -> int:
-        """Where the last line begins."""
-        while end > 0:
+    def _end_of_lines(self) -> int:
+        """Where the next line begins. A last line that has no end is cut off."""
+        size = end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        while end > 0 and os.pread(self._descriptor, 1, end - 1) != b"\n":
             begin = max(0, end - _BLOCK)
-            found = os.pread(self._descriptor, end - begin, begin).rfind(b"\n")
-            if found != -1:
-                return begin + found + 1
-            end = begin
-        return 0
+            end = begin + os.pread(self._descriptor, end - begin, begin).rfind(b"\n") + 1
+        if end < size:
+            torn = os.pread(self._descriptor, max(map(len, _BEGINNINGS)), end)
+            if not any(torn.startswith(one) or one.startswith(torn) for one in _BEGINNINGS):
+                raise OnoffError(f"{self._file}: is not a transcript, its last line has no end; name another file")
+            os.ftruncate(self._descriptor, end)
+        return end
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = str(self._file)
+            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
 
 
 def _encoded(line: dict[str, object]) -> bytes:

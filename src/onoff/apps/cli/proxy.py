@@ -28,7 +28,7 @@ from onoff.apps.cli.telling import note_new
 from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:
-    from onoff.apps.proxy.line import Line
+    from onoff.apps.proxy.queue import RequestQueue
     from onoff.client.client import Client
 
 
@@ -57,9 +57,6 @@ def proxy(
     switch_off: Annotated[bool, typer.Option("--off", help="Start with privacy OFF.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
-    metrics: Annotated[
-        bool, typer.Option("--metrics", help="Serve counters for Prometheus at /onoff/metrics.")
-    ] = False,
     record: Record = None,
     cache: Cache = None,
     delay: Delay = 0.05,
@@ -74,7 +71,7 @@ def proxy(
     import asyncio
     import logging
 
-    from onoff.apps.proxy.process import is_loopback, run
+    from onoff.apps.proxy.app import is_loopback, run
     from onoff.client.connecting import connect
     from onoff.client.settings import default_journal
 
@@ -93,24 +90,26 @@ def proxy(
             "say there which page a request comes from, so pages of others can make steps, too"
         )
 
-    def opened(line: Line) -> None:
+    def opened(queue: RequestQueue) -> None:
         if not client.learns:
             note_new(client)
         if private is not None:
-            line.switch(private)
+            queue.switch(private)
         if client.learned is not None:
             note(client.learned.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
-        if line.owed:
-            which = "the next request is" if line.owed == 1 else f"the next {line.owed} requests are"
+        if queue.full_sets_due:
+            which = (
+                "the next request is" if queue.full_sets_due == 1 else f"the next {queue.full_sets_due} requests are"
+            )
             note(f"the proxy was killed, or a program got no message: {which} made ON for that")
 
     def ready(url: str) -> None:
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
 
     try:
-        asyncio.run(run(client, _urls(client), host, port, metrics=metrics, opened=opened, ready=ready))
+        asyncio.run(run(client, _urls(client), host, port, opened=opened, ready=ready))
     except JournalLocked as error:  # the port was free: the other proxy, if it is one, has another
         raise JournalLocked(f"{error}. {_switching('HOST:PORT')}") from None
     except OnoffError as error:

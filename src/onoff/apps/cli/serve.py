@@ -56,18 +56,16 @@ def serve(
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
     body_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")] = 10.0,
-    parent: Annotated[int | None, typer.Option(hidden=True, help="End when this process, our parent, is gone.")] = None,
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
 
     Without sources, those of the store are served. A line of JSON on stdout says when and where requests are answered.
     """
-    from onoff.server.listening import reserved
-    from onoff.server.process import serve as run
-    from onoff.server.settings import Settings
+    from onoff.server.app import Settings
+    from onoff.server.run import reserved
+    from onoff.server.run import serve as run
     from onoff.server.store.streams import open_streams
     from onoff.server.transcript import Transcript
-    from onoff.server.watch import check_files
 
     target = _target(store)
     # A path that cannot be written is the operator's error, not the workers'.
@@ -75,8 +73,6 @@ def serve(
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
     with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
-        if watch is not None:
-            check_files(watch, opened.catalogue)
         if kept is not None:
             kept.begin(opened.catalogue.names)
             kept.close()
@@ -95,7 +91,7 @@ def serve(
             _note("there are no publishers' tokens and no directory to watch: nothing can be published")
         if settings.readers:
             _note_open_files(target)
-        run(settings, opened, listening=listening, workers=workers, watch=watch, parent=parent)
+        run(settings, opened, listening=listening, workers=workers, watch=watch)
 
 
 def token(

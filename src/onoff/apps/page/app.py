@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onoff.apps.figures import Curve, rates_over_alpha, rates_over_lag
-from onoff.apps.page.guard import Guarded, refused
 from onoff.apps.page.showing import Page
 from onoff.apps.page.world import World
+from onoff.apps.proxy.guard import refusal
 from onoff.errors import ChainError, OnoffError
 from onoff.model.chain import Chain
+from onoff.server.limits import read_body
+from onoff.server.problems import Problem
 
 STATIC = Path(__file__).parent / "static"
 UPLOAD_LIMIT = 2**20
@@ -32,8 +35,42 @@ LARGEST_FIGURE = 12  # sources of the symmetric chain
 Act = Callable[[Request], Awaitable[None]]  # what a click does
 
 
-def create_app(page: Page, port: int) -> ASGIApp:
-    """The application for a page that is served on this port."""
+HEADERS = {  # nothing from elsewhere is loaded, nobody else shows this page, and nothing is kept
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class Guarded:
+    """The page, for this machine and for itself alone: see `onoff.apps.proxy.guard`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [(key, value) for key, value in message["headers"] if key != b"cache-control"]
+                message["headers"] = kept + [(key.encode(), value.encode()) for key, value in HEADERS.items()]
+            await send(message)
+
+        turned_away = refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        if turned_away is None:
+            await self._app(scope, receive, with_headers)
+        else:
+            status, words = turned_away
+            await refused(words, status)(scope, receive, send)
+
+
+def refused(words: str, status: int = 400) -> Response:
+    """An answer that says in words what was wrong."""
+    return JSONResponse({"error": words}, status)
+
+
+def create_app(page: Page) -> ASGIApp:
+    """The application for a page."""
 
     async def events(_: Request) -> Response:
         return StreamingResponse(page.events(), media_type="text/event-stream")
@@ -66,7 +103,7 @@ def create_app(page: Page, port: int) -> ASGIApp:
 
     async def chain(request: Request) -> None:
         name = request.query_params.get("name", "")
-        await page.load(_parsed(name, await _body(request, UPLOAD_LIMIT)), name)
+        await page.load(_parsed(name, await read_body(request.receive, UPLOAD_LIMIT)), name)
 
     async def symmetric(request: Request) -> None:
         n, alpha = _numbers(await _json(request, n=int, alpha=float))
@@ -93,7 +130,7 @@ def create_app(page: Page, port: int) -> ASGIApp:
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return Guarded(app, port)
+    return Guarded(app)
 
 
 def _answering(page: Page, act: Act) -> Callable[[Request], Awaitable[Response]]:
@@ -104,24 +141,17 @@ def _answering(page: Page, act: Act) -> Callable[[Request], Awaitable[Response]]
             await act(request)
         except OnoffError as error:
             return refused(str(error))
+        except Problem as problem:
+            return refused(problem.detail, problem.status)
         return JSONResponse({"serial": page.serial})
 
     return endpoint
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise OnoffError(f"that is more than {limit // 1024} kB: too large for this page")
-    return bytes(body)
-
-
 async def _json(request: Request, **kinds: type) -> dict[str, Any]:
     """The body, with exactly these fields of these types."""
     try:
-        data = json.loads(await _body(request, BODY_LIMIT))
+        data = json.loads(await read_body(request.receive, BODY_LIMIT))
         return {name: kind(data[name]) if kind is float else _exactly(kind, data[name]) for name, kind in kinds.items()}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise OnoffError(f"the request must be JSON with {', '.join(kinds)}") from None

@@ -1,4 +1,4 @@
-"""Running the page: Granian inside our own event loop, so that Ctrl-C ends streams, client and server in order."""
+"""Running the page: uvicorn inside our own event loop, so that Ctrl-C ends streams, client and server in order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Callable
 from onoff.apps.page.app import create_app
 from onoff.apps.page.showing import Page
 from onoff.model.chain import Chain
-from onoff.server.embedded import answering, embedded, stopped
-from onoff.server.listening import reserved
+from onoff.server.run import reserved, served, stop_event, url_of
 
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 
@@ -21,27 +20,23 @@ def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], 
 
 
 async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
-    stop, page = stopped(), Page()
+    stop, page = stop_event(), Page()
     with reserved(HOST, port) as listening:
-        address, taken = listening.getsockname()
-        server = embedded(create_app(page, taken), listening)
+        url = f"{url_of(listening)}/"
         loading, stopping = asyncio.create_task(page.load(chain, title)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
                 return
             await loading
-            serving = asyncio.create_task(server.serve())
-            await answering(address, taken)
-            url = f"http://{address}:{taken}/"
-            ready(url)
-            if show:
-                await asyncio.to_thread(webbrowser.open, url)
-            await stopping
+            async with served(create_app(page), listening):
+                ready(url)
+                if show:
+                    await asyncio.to_thread(webbrowser.open, url)
+                await stopping
+                await page.close()  # the streams must end first: uvicorn waits for them
         finally:
             for task in (loading, stopping):
                 task.cancel()
             await asyncio.gather(loading, stopping, return_exceptions=True)
-            await page.close()  # the streams must end first: Granian waits for them
-        server.stop()  # type: ignore[no-untyped-call]
-        await serving
+            await page.close()

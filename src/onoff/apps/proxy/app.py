@@ -1,52 +1,94 @@
-"""The application: the door, then the proxy's own paths, then one step for each GET or HEAD of a source."""
+"""The proxy's application: the guard, then its own paths, then one step for each GET or HEAD of a source."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, unquote_to_bytes
 
+import httpx
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy import counting, page
-from onoff.apps.proxy.door import is_led_here, refusal
-from onoff.apps.proxy.facts import Reporter
-from onoff.apps.proxy.line import Line
-from onoff.apps.proxy.naming import Naming
-from onoff.apps.proxy.replies import answered, failed, said
+from onoff.apps.proxy import status_page
+from onoff.apps.proxy.guard import is_led_here, refusal
+from onoff.apps.proxy.queue import RequestQueue
+from onoff.apps.proxy.responses import answered, failed, said
+from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError
+from onoff.server.connection import connection_limit
+from onoff.server.limits import read_body
+from onoff.server.problems import Problem
+from onoff.server.run import reserved, served, stop_event, url_of
 
 READ = ("GET", "HEAD")
 BODY_LIMIT = 2**10
-PAGE, PRIVACY, METRICS = b"/", b"/onoff/privacy", b"/onoff/metrics"
+PAGE, PRIVACY = b"/", b"/onoff/privacy"
+OURS = "onoff/"  # paths that begin so are the proxy's own
+
+
+class SourcePaths:
+    """Which source a path asks for: `/NAME`, or `/HOST/PATH?QUERY` of the original URL.
+
+    A name comes before a URL. If two sources have the same host, path and query, neither can be addressed by its URL.
+    """
+
+    def __init__(self, names: Sequence[str], urls: Mapping[str, str] | None = None) -> None:
+        self._names = frozenset(name for name in names if name and not name.startswith(OURS))
+        keys = {name: _key(url) for name, url in (urls or {}).items()}
+        often = Counter(keys.values())
+        self._places = {key: name for name, key in keys.items() if often[key] == 1}
+
+    def source(self, raw_path: bytes, query: bytes = b"") -> str | None:
+        """The source that a path with this query asks for, if there is one."""
+        path = raw_path.removeprefix(b"/")
+        try:
+            name = unquote_to_bytes(path).decode()
+            place = path.decode("ascii") + (f"?{query.decode('ascii')}" if query else "")
+        except UnicodeDecodeError:
+            return None
+        if not query and name in self._names:
+            return name
+        host, slash, rest = place.partition("/")
+        return self._places.get(host.lower() + slash + rest)
+
+    def path(self, name: str) -> str | None:
+        """The path of a source, for links. None if its name is one that no path can have."""
+        plain = {".", "..", ""}.isdisjoint(name.split("/"))  # programs tidy such paths up before they ask
+        return f"/{quote(name, safe='')}" if name in self._names and plain else None
+
+
+def _key(url: str) -> str:
+    """Host, port unless the scheme implies it, path and query of a URL, as they are sent."""
+    parts = httpx.URL(url)
+    return (parts.netloc + parts.raw_path).decode("ascii")
 
 
 class Application:
-    """A plain ASGI application over a line of requests."""
+    """A plain ASGI application over a queue of requests."""
 
-    def __init__(self, line: Line, urls: Mapping[str, str] | None = None, metrics: bool = False) -> None:
-        self._line, self._naming = line, Naming(line.client.chain.names, urls)
-        self._reporter, self._token = Reporter(line), secrets.token_urlsafe()
-        self._counts, self._metrics = counting.Counts(line), metrics
+    def __init__(self, queue: RequestQueue, urls: Mapping[str, str] | None = None) -> None:
+        self._queue, self._paths = queue, SourcePaths(queue.client.chain.names, urls)
+        self._reporter, self._token = status_page.StatusReporter(queue), secrets.token_urlsafe()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        response = await self._response(request)
-        self._counts.answers.labels(response.status_code).inc()
-        await response(scope, receive, send)
+        if scope["type"] == "http":
+            response = await self._response(Request(scope, receive))
+            await response(scope, receive, send)
 
     async def _response(self, request: Request) -> Response:
         turned_away = refusal(request.headers)
         try:
             return await self._let_in(request) if turned_away is None else said(*turned_away)
+        except Problem as problem:
+            return said(problem.status, problem.detail, problem.headers)
         except OnoffError as error:
             return failed(error) if isinstance(error, JournalError) else said(400, str(error))
 
@@ -54,28 +96,23 @@ class Application:
         path = request.scope.get("raw_path") or request.scope["path"].encode()
         if path == PRIVACY:
             return await self._privacy(request)
-        if path == METRICS and self._metrics:
-            return self._read_only(request) or Response(
-                self._counts.text(), headers={"content-type": counting.CONTENT_TYPE, "cache-control": "no-store"}
-            )
         if path == PAGE:
             return self._read_only(request) or await self._page()
         return await self._source(request, path)
 
     async def _source(self, request: Request, path: bytes) -> Response:
-        """One step, and the message of the source. Who goes away does not undo it: the line makes it all the same."""
-        source = self._naming.source(path, request.scope["query_string"])
+        """Make one step, and answer with the message of the source. A program that goes away does not undo the step."""
+        source = self._paths.source(path, request.scope["query_string"])
         if source is None:
             return said(404, "there is no such source: / lists them. No step was made")
         wrong = self._read_only(request)
         if wrong is not None:
             return wrong
         if is_led_here(request.headers):
-            return Response(
-                page.asked_again(self._naming.path(source) or "/", source), headers=page.HEADERS, media_type="text/html"
-            )
+            text = status_page.render_link(self._paths.path(source) or "/", source)
+            return Response(text, headers=status_page.HEADERS, media_type="text/html")
         try:
-            message = await self._while_there(self._line.join(source), request)
+            message = await self._while_there(self._queue.submit(source), request)
         except Exception as error:
             return failed(error)
         if message is None:
@@ -95,29 +132,28 @@ class Application:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
-            self._line.leave(answer)
+            self._queue.abandon(answer)
             leaving.cancel()
 
     async def _page(self) -> Response:
-        text = page.rendered(await self._reporter.facts(), self._naming, self._token)
-        return Response(text, headers=page.HEADERS, media_type="text/html")
+        text = status_page.render(await self._reporter.read(), self._paths.path, self._token)
+        return Response(text, headers=status_page.HEADERS, media_type="text/html")
 
     async def _privacy(self, request: Request) -> Response:
         """The switch. A form must bear the token of our page; a PUT, which no foreign page can send, need not."""
+        headers = status_page.HEADERS
         match request.method:
             case "GET" | "HEAD":
-                return Response("on\n" if self._line.private else "off\n", 200, page.HEADERS, "text/plain")
+                return Response("on\n" if self._queue.private else "off\n", 200, headers, "text/plain")
             case "PUT":
-                self._line.switch(wanted(await _body(request)))
-                return Response(
-                    f"privacy is {'ON' if self._line.private else 'OFF'}\n", 200, page.HEADERS, "text/plain"
-                )
+                self._queue.switch(parse_switch(await read_body(request.receive, BODY_LIMIT)))
+                return Response(f"privacy is {'ON' if self._queue.private else 'OFF'}\n", 200, headers, "text/plain")
             case "POST":
-                form = parse_qs((await _body(request)).decode("utf-8", "replace"))
+                form = parse_qs((await read_body(request.receive, BODY_LIMIT)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):
                     return said(403, "use the switch on the proxy's page, or PUT")
-                self._line.switch(wanted(form.get("privacy", [""])[0].encode()))
-                return RedirectResponse("/", 303, page.HEADERS)
+                self._queue.switch(parse_switch(form.get("privacy", [""])[0].encode()))
+                return RedirectResponse("/", 303, headers)
         return said(405, "GET, PUT or POST it", {"allow": "GET, HEAD, PUT, POST"})
 
     def _read_only(self, request: Request) -> Response | None:
@@ -126,16 +162,7 @@ class Application:
         return said(405, "this can only be read: GET or HEAD", {"allow": "GET, HEAD"})
 
 
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            raise OnoffError(f"more than {BODY_LIMIT} bytes: on or off is needed")
-    return bytes(body)
-
-
-def wanted(body: bytes) -> bool:
+def parse_switch(body: bytes) -> bool:
     """`on` or `off`, as text or as JSON ("on", or {"privacy": "on"})."""
     text = body.strip().lower()
     if text[:1] in (b'"', b"{"):
@@ -148,3 +175,35 @@ def wanted(body: bytes) -> bool:
     if text not in (b"on", b"off"):
         raise OnoffError("the privacy switch takes on or off")
     return text == b"on"
+
+
+async def run(
+    client: Client,
+    urls: Mapping[str, str] | None,
+    host: str,
+    port: int,
+    *,
+    opened: Callable[[RequestQueue], None],
+    ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGINT, SIGTERM or SIGHUP. `opened` is called with the queue, and `ready` with the URL.
+
+    All in one process and in the event loop of the client, so that nothing outlives a kill.
+    """
+    stop, limit = stop_event(), connection_limit()
+    with reserved(host, port) as listening:
+        async with client:
+            queue = RequestQueue(client)
+            opened(queue)
+            # The queue ends first: uvicorn waits for the requests in it.
+            async with served(Application(queue, urls), listening, limit), queue:
+                ready(url_of(listening))
+                await stop.wait()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

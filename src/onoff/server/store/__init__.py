@@ -1,7 +1,7 @@
 """Where the server keeps the latest message of every source: SQLite, or Redis when one machine is not enough.
 
 A new store is a class with the methods of `Store`, and the beginning of its address in `open_store`. The last step of
-each stream is kept apart from the messages: `streams` (a file) and `redisstreams`.
+each stream is kept apart from the messages: `streams` has the table in a file, `redis` the one in Redis.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Streams(Protocol):
 def open_streams(target: str) -> Streams:
     """The table that belongs to the store at `target`: in the same Redis, or in a file beside the SQLite file."""
     if target.startswith(("redis://", "rediss://", "unix://")):
-        from onoff.server.store.redisstreams import RedisStreams
+        from onoff.server.store.redis import RedisStreams
 
         return RedisStreams(target)
     return FileStreams(f"{target}-streams")

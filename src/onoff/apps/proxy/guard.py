@@ -1,8 +1,8 @@
-"""Who may ask: programs of this machine and its user, but no web page of others.
+"""Who may use a server of this machine, the proxy or the page: its programs and its user, but no web page of others.
 
 A page of a hostile site, or a feed that a browser shows, can make the browser send requests here: as a picture, a form,
-a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). Each would be a step
-that the user has not made. So they are refused by what browsers say of themselves, before anything is looked at:
+a frame, a prefetch, or under a name that its owner makes point to this machine (DNS rebinding). For the proxy each
+would be a step that the user has not made. Browsers mark such requests, and they are refused before anything is done:
 
 - The host must be an address in digits or `localhost`. A name that somebody else controls is neither. Two kinds of
   digits also lead to this machine, but browsers leave `Sec-Fetch-Site` out there: 0.0.0.0, and 127.0.0.1 written as
@@ -11,9 +11,10 @@ that the user has not made. So they are refused by what browsers say of themselv
 - `Origin`, if there is one, must be our own.
 - A browser that only prepares for a click (`Sec-Purpose`) gets nothing.
 - An address that was typed, or opened by another program, may have led here from a stranger's page: a redirect keeps
-  `none`. So a browser that opens a source in this way gets a link to it on a page of ours, and the click is the step.
+  `none`. So a browser that opens a source of the proxy in this way gets a link to it on a page of ours, and the click
+  is the step.
 
-Bodies of others get no power over this either: see `replies`.
+Bodies of others get no power over the proxy either: see `responses`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ def refusal(headers: Headers) -> tuple[int, str] | None:
     """The status and the sentence with which a request is turned away; None if it may come in."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_ours(hosts[0]):
-        return 421, "this proxy is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
+        return 421, "this is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
     if any(site not in OWN_SITES for site in headers.getlist("sec-fetch-site")):
-        return 403, "a web page may not use this proxy: open the address yourself, or start at the proxy's own page"
+        return 403, "another web page may not use this: type the address yourself, or start at its own page"
     if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
-        return 403, "another web page may not use this proxy"
+        return 403, "another web page may not use this"
     if any("prefetch" in headers.get(name, "").lower() for name in ("sec-purpose", "purpose", "x-moz")):
-        return 403, "every request is a step: nothing is fetched in advance"
+        return 403, "nothing is fetched in advance"
     return None
 
 

@@ -52,7 +52,7 @@ class Board:
         self._snapshot = self._empty()
         self._seen = float("-inf")  # when the look began that confirmed the snapshot
         self._published = float("-inf")  # when this process last published
-        self._look: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[StoreError | None] | None = None
         # A thread each: publications that wait for the store's lock must not hold up readers.
         self._reading = ThreadPoolExecutor(1, "onoff-reading")
         self._publishing = ThreadPoolExecutor(1, "onoff-publishing")
@@ -66,14 +66,11 @@ class Board:
         """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board."""
         needed = max(time.monotonic() - MAX_AGE, self._published)
         while self._seen < needed:  # twice at most: a look that was already under way, then one of our own
-            # One that is done may still be here: its callback comes later, and awaiting it would not give way.
-            if self._look is None or self._look.done():
+            if self._look is None:
                 self._look = asyncio.create_task(self._renew())
-                self._look.add_done_callback(self._looked)
-            try:
-                # Shielded: others wait for the same look, and a reader that hangs up must not end it.
-                await asyncio.shield(self._look)
-            except StoreError as error:
+            # Shielded: others wait for the same look, and a reader that hangs up must not end it.
+            error = await asyncio.shield(self._look)
+            if error is not None:
                 raise unavailable(error) from error
         return self._snapshot
 
@@ -99,11 +96,18 @@ class Board:
             raise StoreUnavailable("other publications are waiting for the store")
         return self._store.publish(messages)
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> StoreError | None:
+        """Look at the store. An error is returned: every reader who waits for this look may have hung up."""
         began = time.monotonic()
         loop = asyncio.get_running_loop()
-        self._snapshot = await loop.run_in_executor(self._reading, self._next, self._snapshot)
+        try:
+            self._snapshot = await loop.run_in_executor(self._reading, self._next, self._snapshot)
+        except StoreError as error:
+            return error
+        finally:
+            self._look = None
         self._seen = began
+        return None
 
     def _next(self, old: Snapshot) -> Snapshot:
         changes = self._store.changes(old.round)
@@ -124,9 +128,3 @@ class Board:
         catalogue = self._store.catalogue
         frames = tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n))
         return Snapshot(0, frames, unchanged=((0, b""),) * catalogue.n)
-
-    def _looked(self, look: asyncio.Task[None]) -> None:
-        if self._look is look:
-            self._look = None
-        if not look.cancelled():
-            look.exception()  # every reader may have hung up: an error is not "never retrieved"

@@ -1,17 +1,17 @@
-"""The line of requests: one stream, one client, one step after the other in the order of arrival.
+"""The queue of requests: one stream, one client, one step after the other in the order of arrival.
 
-A request that has joined the line is made, whoever goes away meanwhile: habits are about the requests that are made,
-and a server must not decide which of them are left out. A step that could not be finished stays pending in the journal,
-and is finished before the next one is begun, with the same query. Until then who waits is told so, and the requests
-stay in the line: their steps are made, in order, when the server answers again. Nothing is skipped because the pending
-step wanted the same source: each request that joins is a step of its own.
+The step of a submitted request is made, even if its program goes away meanwhile: the chain describes the requests that
+are made, and a server must not decide which of them are left out. A step that could not be finished stays pending in
+the journal, and is finished with the same query before the next one is begun. Until then the programs that wait are
+told so, and their requests stay in the queue: their steps are made, in order, when the server answers again. A request
+for the source of the pending step is not skipped: each request is a step of its own.
 
-Where a request had to be left out, because the line was full or the proxy ended or was killed, the next one is made ON.
-A full set depends on nothing, and what is asked after it depends on it alone.
+Where a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made
+ON. A full set depends on nothing, and what is asked after it depends on it alone.
 
-A program that got no message, because a server was slow or away, may ask again for the same source. Habits do not know
-that, but the servers have caused it, and two sets that both hold the source tell more than they may. So for every
-request whose program was told that it failed, or has gone away, one of those to come is made ON.
+A program that got no message, because a server was slow or away, may ask again for the same source. The chain does not
+describe such a repetition, the servers have caused it, and two sets that both hold the source tell more than they may.
+So for every request whose program was told that it failed, or has gone away, one later request is made ON.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ LONGEST = 128  # requests that wait
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 PRIVACY = "privacy"  # the journal's note of the switch
-OWED = "owed"  # its note, at an orderly end, of how many of the requests to come are made ON
+FULL_SETS_DUE = "owed"  # its note, at an orderly end, of how many of the requests to come are made ON
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
 
 log = logging.getLogger("onoff.proxy")
 
 
-class LineFull(OnoffError):
+class QueueFull(OnoffError):
     """So many requests wait that no more are taken. No step was made."""
 
 
-class LineClosed(OnoffError):
+class QueueClosed(OnoffError):
     """The proxy is ending. No step was made."""
 
 
 class NotBegun(OnoffError):
-    """The request is not begun yet, and stays in the line: the cause says why."""
+    """The request is not begun yet, and stays in the queue: the cause says why."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Request:
     """A request that waits, with the status of the moment at which it came."""
 
     source: str
@@ -68,8 +68,8 @@ class _Wish:
     answer: asyncio.Future[Message]
 
 
-class Line:
-    """Use as `async with Line(client) as line`, with a client that is open and that nothing else uses."""
+class RequestQueue:
+    """Use as `async with RequestQueue(client) as queue`, with a client that is open and that nothing else uses."""
 
     def __init__(self, client: Client, longest: int = LONGEST) -> None:
         self.client, self._longest = client, longest
@@ -78,15 +78,15 @@ class Line:
         noted = client.journal.recall(PRIVACY)
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
         self._private = not client.journal.sensitive if noted is None else noted == "on"
-        self._waiting: deque[_Wish] = deque()
+        self._waiting: deque[_Request] = deque()
         self._wake = asyncio.Event()
         self._closed = False
         # How many of the requests to come are made ON.
-        self._owed = max(int(client.take_gap()), _number(client.journal.recall(OWED)))
+        self._full_sets_due = max(int(client.take_gap()), _number(client.journal.recall(FULL_SETS_DUE)))
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message] | None = None
 
-    async def __aenter__(self) -> Line:
+    async def __aenter__(self) -> RequestQueue:
         self.client.journal.note(GAP, "yes")
         self._worker = asyncio.create_task(self._work())
         return self
@@ -96,18 +96,20 @@ class Line:
         if self._closed:
             return
         self._closed = True
-        owed = self._owed
-        for wish in self._waiting:
-            self._fail(wish, LineClosed("the proxy is ending: ask again when it is back"))
-        self._owed = owed  # no sets were drawn for those who wait: one ON request is enough for all of them
-        self._owe_one(bool(self._waiting))
+        due = self._full_sets_due
+        for request in self._waiting:
+            self._fail(request, QueueClosed("the proxy is ending: ask again when it is back"))
+        self._full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
+        self._require_full_set(bool(self._waiting))
         self._waiting.clear()
         if self._current is not None:
             await asyncio.wait({self._current}, timeout=PATIENCE + 2 * self.client.delay)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        self.client.journal.note_all({GAP: "yes" if self._owed else "", OWED: str(self._owed)})
+        self.client.journal.note_all(
+            {GAP: "yes" if self._full_sets_due else "", FULL_SETS_DUE: str(self._full_sets_due)}
+        )
 
     @property
     def private(self) -> bool:
@@ -120,87 +122,87 @@ class Line:
         self._private = private
 
     @property
-    def owed(self) -> int:
+    def full_sets_due(self) -> int:
         """How many of the requests to come are made ON although the switch is OFF."""
-        return self._owed
+        return self._full_sets_due
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def join(self, source: str) -> asyncio.Future[Message]:
-        """The message of a source, in the future. From here on its step will be made; `leave` if nobody waits."""
+    def submit(self, source: str) -> asyncio.Future[Message]:
+        """The message of a source, in the future. From here on its step will be made; `abandon` it if nobody waits."""
         if self._closed:
-            self._owe_one()
+            self._require_full_set()
             self.client.journal.note(GAP, "yes")  # the end may have taken it back
-            raise LineClosed("the proxy is ending: ask again when it is back")
+            raise QueueClosed("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
-            self._owe_one()
-            raise LineFull(f"{self._longest} requests are waiting: ask again later")
-        wish = _Wish(source, self._private or self._owed > 0, asyncio.get_running_loop().create_future())
-        self._owed = max(0, self._owed - 1)
-        self._waiting.append(wish)
+            self._require_full_set()
+            raise QueueFull(f"{self._longest} requests are waiting: ask again later")
+        request = _Request(source, self._private or self._full_sets_due > 0, asyncio.get_running_loop().create_future())
+        self._full_sets_due = max(0, self._full_sets_due - 1)
+        self._waiting.append(request)
         self._wake.set()
-        return wish.answer
+        return request.answer
 
-    def leave(self, answer: asyncio.Future[Message]) -> None:
+    def abandon(self, answer: asyncio.Future[Message]) -> None:
         """Note that nobody waits for an answer any more. Its step is made, and one of the requests to come is ON."""
         if answer.cancel():
-            self._owed += 1
+            self._full_sets_due += 1
 
-    def _fail(self, wish: _Wish, error: BaseException) -> None:
+    def _fail(self, request: _Request, error: BaseException) -> None:
         """Tell who waits, if anybody does, that there is no message. One of the requests to come is then ON."""
-        if not wish.answer.done():
-            wish.answer.set_exception(error)
-            wish.answer.exception()  # who asked may be gone: then nobody looks
-            self._owed += 1
+        if not request.answer.done():
+            request.answer.set_exception(error)
+            request.answer.exception()  # who asked may be gone: then nobody looks
+            self._full_sets_due += 1
 
-    def _settle(self, wish: _Wish, made: asyncio.Task[Message]) -> None:
+    def _settle(self, request: _Request, made: asyncio.Task[Message]) -> None:
         """Tell who waits, if anybody does."""
         error = made.exception()
         if error is not None:
-            self._fail(wish, error)
-        elif not wish.answer.done():
-            wish.answer.set_result(made.result())
+            self._fail(request, error)
+        elif not request.answer.done():
+            request.answer.set_result(made.result())
 
-    def _owe_one(self, left_out: bool = True) -> None:
+    def _require_full_set(self, left_out: bool = True) -> None:
         """Make the next request ON if one before it was left out."""
-        self._owed = max(self._owed, int(left_out))
+        self._full_sets_due = max(self._full_sets_due, int(left_out))
 
     async def _work(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                wish = self._waiting.popleft()
-                self._current = asyncio.create_task(self._step(wish))
+                request = self._waiting.popleft()
+                self._current = asyncio.create_task(self._step(request))
                 try:
                     await asyncio.wait({self._current})
                 except asyncio.CancelledError:  # the end: what is under way stays pending, if it was begun
-                    self._owe_one()
+                    self._require_full_set()
                     self._current.cancel()
                     await asyncio.wait({self._current})
                     self._fail(
-                        wish, LineClosed("the proxy has ended before the answer came: the request stays pending")
+                        request, QueueClosed("the proxy has ended before the answer came: the request stays pending")
                     )
                     raise
                 error = self._current.exception()
                 self._note(error)
                 if isinstance(error, NotBegun):
-                    self._keep(wish, error)
+                    self._keep(request, error)
                     break
-                self._settle(wish, self._current)
+                self._settle(request, self._current)
 
-    def _keep(self, wish: _Wish, error: BaseException) -> None:
+    def _keep(self, request: _Request, error: BaseException) -> None:
         """Put a request that was not begun back into its place, and tell all who wait."""
-        for waiting in (wish, *self._waiting):
+        for waiting in (request, *self._waiting):
             self._fail(waiting, error)
         if self._closed:
-            self._owe_one()
+            self._require_full_set()
         else:
-            self._waiting.appendleft(wish)
+            self._waiting.appendleft(request)
 
-    async def _step(self, wish: _Wish) -> Message:
+    async def _step(self, request: _Request) -> Message:
         """Finish what is pending, then make the step. Raises `NotBegun` if its query is not drawn, but can be later."""
         journal = self.client.journal
         try:
@@ -212,7 +214,7 @@ class Line:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            [message] = [message async for message in self.client.play([(wish.source, wish.private)])]
+            [message] = [message async for message in self.client.play([(request.source, request.private)])]
         except Exception as error:
             if journal.state is not ready:
                 raise
@@ -247,7 +249,7 @@ class Line:
 
 
 def _number(noted: str | None) -> int:
-    """The number in a note; 0 if it has none. What a damaged note asks for is bounded by the line."""
+    """The number in a note; 0 if it has none. What a damaged note asks for is bounded by the queue."""
     return min(int(noted), LONGEST) if noted is not None and noted.isdecimal() and len(noted) < 10 else 0
 
 
@@ -255,6 +257,6 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
         return told(error)
     if isinstance(error, TransportError):
-        return error.happened  # the line itself finishes what is pending
+        return error.happened  # the queue itself finishes what is pending
     own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
     return str(error) if isinstance(error, OnoffError) else own

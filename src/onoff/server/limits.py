@@ -1,4 +1,4 @@
-"""Sending the frames of an answer: in parts, as fast as they are read, and not for ever."""
+"""Limits on what a stranger can delay or make the server keep: bodies that do not arrive, answers that are not read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.server.board import Snapshot
-from onoff.server.deadlines import Deadlines
-from onoff.server.problems import log
+from onoff.server.frames import Snapshot
+from onoff.server.problems import Problem, log
 
-# A short answer is sent at once, which is faster. For a long one Granian takes the next part only when the connection
-# has room for it: an answer that nobody reads holds about ten parts, and not its length.
+BODY_SECONDS = 10.0
+
+# A body that is too long is read to its end, up to here, before it is refused: a sender that is cut off while sending
+# sees a broken connection instead of the reason.
+_PATIENCE_BYTES = 4 * 2**20
+
+# A short answer is sent at once, which is faster. For a long one uvicorn takes the next part only when the connection
+# has room for it: an answer that nobody reads holds a few parts, and not its length.
 WHOLE = 64 * 1024
 PART = 32 * 1024
 
@@ -31,6 +37,42 @@ Headers = Sequence[tuple[bytes, bytes]]
 _HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 
+async def read_body(receive: Receive, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+    """The whole body of a request, or a `Problem` if it is longer than `limit` or not complete in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, limit)
+    except TimeoutError:
+        detail = f"The body was not complete within {seconds:g} seconds."
+        raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = event.get("body", b"")
+        size += len(part)
+        if size <= limit:
+            parts.append(part)
+        else:
+            parts.clear()
+        if not event.get("more_body", False):
+            break
+        if size > limit + _PATIENCE_BYTES:
+            raise _too_large(limit, {"Connection": "close"})
+    if size > limit:
+        raise _too_large(limit, {})
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int, headers: dict[str, str]) -> Problem:
+    return Problem(413, "body-too-large", f"At most {limit} bytes are needed here.", headers)
+
+
 class AnswerSender:
     """Sends answers. An answer is broken off if it is not read in time, or if too much was published since it began.
 
@@ -38,8 +80,7 @@ class AnswerSender:
     """
 
     def __init__(self) -> None:
-        self._deadlines = Deadlines(1.0)
-        self._sending: dict[asyncio.Task[object], Snapshot] = {}
+        self._sending: dict[asyncio.Timeout, Snapshot] = {}
 
     async def send(
         self, send: Send, snapshot: Snapshot, frames: Sequence[bytes], headers: Headers | None = None
@@ -52,21 +93,18 @@ class AnswerSender:
         if size <= WHOLE:
             await send({"type": "http.response.body", "body": b"".join(frames)})
             return
-        task = self._deadlines.begin(SECONDS + size / BYTES_PER_SECOND)
+        timeout = asyncio.timeout(SECONDS + size / BYTES_PER_SECOND)
         try:
-            self._sending[task] = snapshot
-            self._cut_the_oldest()
-            for part in parts(frames, PART):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except asyncio.CancelledError:
-            if not self._deadlines.cancelled(task):
-                raise
-            # The body ends early, which ends the connection.
+            async with timeout:
+                self._sending[timeout] = snapshot
+                self._cut_the_oldest()
+                for part in parts(frames, PART):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:  # the body ends early, which ends the connection
             log.info("an answer was not read in time and was broken off")
         finally:
-            del self._sending[task]
-            self._deadlines.end(task)
+            del self._sending[timeout]
 
     def _cut_the_oldest(self) -> None:
         """Break off the oldest answers while too many frames are kept for their sake alone."""
@@ -78,7 +116,9 @@ class AnswerSender:
             if held > ROUNDS * n:
                 break
             oldest = older
-        self._deadlines.cut(lambda task: self._sending[task].made < oldest)
+        for timeout, snapshot in self._sending.items():
+            if snapshot.made < oldest and not timeout.expired():
+                timeout.reschedule(0.0)
 
 
 class Document(Response):

@@ -1,17 +1,31 @@
-"""The proxy's own page: one HTML document without scripts, in which every foreign word is escaped."""
+"""The proxy's own page: one HTML document without scripts, in which every foreign word is escaped.
+
+`StatusReporter` reads what it says from the queue and the journal. It reads the journal in a thread, over a connection
+of its own: queries leave on time meanwhile.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from pathlib import Path
 
-from onoff.apps.proxy.facts import Facts
-from onoff.apps.proxy.naming import Naming
+from onoff.apps.proxy.queue import RequestQueue, Trouble
+from onoff.client.learning import Learned
 from onoff.client.promises import PROMISES, SENSITIVE
+from onoff.client.snapshot import Snapshot, snapshot
 from onoff.foreign import plain
+from onoff.logs.following import Following, follows
+from onoff.logs.journals import noted
+from onoff.logs.requests import of_journal
+
+NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -32,23 +46,68 @@ HEADERS = {
 }
 
 
-def rendered(facts: Facts, naming: Naming, token: str) -> str:
-    """The page. `token` goes into its form: only who has seen the page can send it."""
+@dataclass(frozen=True)
+class Status:
+    """What the page says. There is no chain to follow while the proxy learns, and it learns only without a chain."""
+
+    path: Path  # of the journal
+    names: tuple[str, ...]
+    sensitive: tuple[str, ...]
+    private: bool
+    waiting: int
+    journal: Snapshot
+    following: Following | None
+    learned: Learned | None
+    troubles: tuple[Trouble, ...]
+
+
+class StatusReporter:
+    """Reads the status of a proxy. It reads the journal again after new steps only."""
+
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue = queue
+        self._seen: tuple[tuple[int, bool], Snapshot, Following | None, Learned | None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def read(self) -> Status:
+        queue, client = self._queue, self._queue.client
+        names, state = client.chain.names, client.journal.state
+        moment = (state.step, state.pending is not None)
+        async with self._turn:
+            if self._seen is None or self._seen[0] != moment:
+                self._seen = (moment, *await asyncio.to_thread(self._look))
+            _, journal, following, learned = self._seen
+        hidden = tuple(names[source] for source in journal.sensitive)
+        return Status(
+            client.path, names, hidden, queue.private, queue.waiting, journal, following, learned, tuple(queue.troubles)
+        )
+
+    def _look(self) -> tuple[Snapshot, Following | None, Learned | None]:
+        client = self._queue.client
+        found = snapshot(client.path)
+        if client.learns:
+            kept = noted(client.path)
+            return found, None, Learned.of(client.chain.n, kept.private)
+        return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None
+
+
+def render(status: Status, path_of: Callable[[str], str | None], token: str) -> str:
+    """The page. `path_of` gives the path of a source. `token` goes into the form: who sends it has seen the page."""
     parts = [
-        *_mode(facts),
-        *_switch(facts, token),
-        *_following(facts),
+        *_mode(status),
+        *_switch(status, token),
+        *_following(status),
         "<h2>Sources</h2><p>Every visit to one of these is a request, and makes a step.</p><ul>",
-        *(_source(name, naming.path(name), name in facts.sensitive) for name in facts.names),
+        *(_source(name, path_of(name), name in status.sensitive) for name in status.names),
         "</ul><h2>So far</h2><dl>",
-        *_numbers(facts),
+        *_numbers(status),
         "</dl>",
-        *_troubles(facts),
+        *_troubles(status),
     ]
     return _document("".join(parts))
 
 
-def asked_again(path: str, name: str) -> str:
+def render_link(path: str, name: str) -> str:
     """A page for a browser that was led to a source: the click on its link is the request."""
     link = f'<a href="{escape(path)}">{_safe(name)}</a>'
     return _document(
@@ -64,25 +123,25 @@ def _document(inner: str) -> str:
     )
 
 
-def _mode(facts: Facts) -> list[str]:
-    if facts.learned is not None:
-        words = escape(facts.learned.words(facts.path))  # no foreign words, and too many for `_safe`
+def _mode(status: Status) -> list[str]:
+    if status.learned is not None:
+        words = escape(status.learned.words(status.path))  # no foreign words, and too many for `_safe`
         return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
     promise = PROMISES["past"].replace("the server believes", "the servers believe")
     hidden = SENSITIVE.replace("the server learns", "the servers learn")
     said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
-    return [said, f"<p>Sensitive sources: {escape(hidden)}.</p>"] if facts.sensitive else [said]
+    return [said, f"<p>Sensitive sources: {escape(hidden)}.</p>"] if status.sensitive else [said]
 
 
-def _switch(facts: Facts, token: str) -> list[str]:
-    now, other = ("ON", "off") if facts.private else ("OFF", "on")
-    but = ", except the sensitive ones" if facts.sensitive else ""
+def _switch(status: Status, token: str) -> list[str]:
+    now, other = ("ON", "off") if status.private else ("OFF", "on")
+    but = ", except the sensitive ones" if status.sensitive else ""
     effect = f"new requests are open{but}: the servers learn the open ones in part"
     advice = "Do not switch because of what you are about to read: the servers see when you switch."
-    if facts.private:
+    if status.private:
         effect = "new requests are private"
-    if facts.learned is not None:
-        effect = "new requests are noted as private" if facts.private else "new requests are noted as open"
+    if status.learned is not None:
+        effect = "new requests are noted as private" if status.private else "new requests are noted as open"
         advice = (
             "While learning, the switch changes only what is noted. Switch OFF for what need not be hidden: "
             "a chain can then be fitted to open requests alone."
@@ -96,25 +155,25 @@ def _switch(facts: Facts, token: str) -> list[str]:
     ]
 
 
-def _following(facts: Facts) -> list[str]:
-    found = facts.following
+def _following(status: Status) -> list[str]:
+    found = status.following
     if found is None:
         return []
     kind = ' class="loud"' if found.refuted else ""
     said = f"<h2>Do requests follow the chain?</h2><p{kind}>{_safe(found.words())}.</p>"
-    return [said, _remedy(facts)] if found.refuted else [said]
+    return [said, _remedy(status)] if found.refuted else [said]
 
 
-def _remedy(facts: Facts) -> str:
+def _remedy(status: Status) -> str:
     """What to do if the requests do not follow the chain."""
-    journal = shlex.quote(str(facts.path))
+    journal = shlex.quote(str(status.path))
     return (
         "<p>What is promised does not hold for such requests. Switch ON first: then every request asks for everything, "
         "and tells nothing whatever the chain is. If you reload all feeds at once, stay ON. If not, your "
         "habits have changed, or the chain was learned from few requests. Then fit another one to what was asked "
         "OFF, those of the journal it was learned with and those of this one, and begin a new journal with it: "
         f"<code>onoff fit LEARNED {escape(journal)} -o new.json --open-only</code>. "
-        "<i>When the chain no longer fits</i> in docs/how-to/proxy.md has the steps.</p>"
+        "<i>When the chain no longer fits</i> in the documentation of the proxy has the steps.</p>"
     )
 
 
@@ -124,16 +183,16 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
     return f"<li>{link}{' (sensitive)' if sensitive else ''}</li>"
 
 
-def _numbers(facts: Facts) -> list[str]:
-    journal, n = facts.journal, len(facts.names)
+def _numbers(status: Status) -> list[str]:
+    journal, n = status.journal, len(status.names)
     totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
-    made = f"{totals.private:,} of them ON" if facts.learned is None else "all made with everything"
+    made = f"{totals.private:,} of them ON" if status.learned is None else "all made with everything"
     rows = {
         "requests": f"{totals.steps:,}, {made}",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
         f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
         "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
-        "waiting": f"{facts.waiting} requests" + (", and a step is not finished" if pending else ""),
+        "waiting": f"{status.waiting} requests" + (", and a step is not finished" if pending else ""),
     }
     if traffic is not None:
         rows["of the bytes"] = (
@@ -143,11 +202,11 @@ def _numbers(facts: Facts) -> list[str]:
     return [f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in rows.items()]
 
 
-def _troubles(facts: Facts) -> list[str]:
-    if not facts.troubles:
+def _troubles(status: Status) -> list[str]:
+    if not status.troubles:
         return []
     lines = []
-    for trouble in reversed(facts.troubles):
+    for trouble in reversed(status.troubles):
         when = datetime.fromtimestamp(trouble.at).isoformat(" ", "seconds")
         lines.append(f'<li><time datetime="{when}">{when}</time>: {_safe(trouble.words)}</li>')
     return ["<h2>Last errors</h2><ul>", *lines, "</ul>"]

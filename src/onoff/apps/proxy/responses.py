@@ -2,7 +2,7 @@
 
 A body comes from an untrusted origin but is served from ours, where our own page and its switch live. So every answer
 carries a policy under which a browser treats it as a page of nowhere: no scripts, forms or frames. Nothing is loaded,
-and links that it has are those of a foreign page, which `door` refuses.
+and links that it has are those of a foreign page, which `guard` refuses.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import re
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.line import LineClosed, LineFull, NotBegun
+from onoff.apps.proxy.queue import NotBegun, QueueClosed, QueueFull
 from onoff.client.message import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
 
-RETRY_SECONDS = 5  # for those who come to a full line; who asks again after a step makes another one
+RETRY_SECONDS = 5  # for those who come to a full queue; who asks again after a step makes another one
 KEPT = "Your request is kept. It is sent again, unchanged, before the next one."
-NOT_BEGUN = "Your request is kept in line, and is made before those that come after it."
+NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
 LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 BARE = (204, 205)  # statuses whose answers have no body
@@ -79,7 +79,7 @@ def failed(error: Exception) -> Response:
         words = told(error) if isinstance(error, OSError) else str(error)
     if isinstance(error, TransportError):
         words = error.happened  # what follows is for Python
-    if isinstance(error, LineFull | LineClosed):
+    if isinstance(error, QueueFull | QueueClosed):
         status = 503
     elif isinstance(error, ContextError):
         status, words = 409, f"{words}; no step was made"

@@ -113,18 +113,13 @@ def parse_publication(body: bytes, catalogue: Catalogue) -> dict[int, bytes]:
             message = base64.b64decode(text, validate=True)
         except (TypeError, ValueError, binascii.Error):
             raise PublicationError(f"the message of {name!r} is not base64", reason="wrong-type") from None
-        _check_length(message, name, catalogue)
+        if len(message) > catalogue.length:
+            raise PublicationError(
+                f"the message of {name!r} has {len(message)} bytes; at most {catalogue.length} fit",
+                reason="message-too-long",
+            )
         messages[catalogue.index[name]] = message
     return messages
-
-
-def _check_length(message: bytes, name: str, catalogue: Catalogue) -> None:
-    """Every message must fit the frame."""
-    if len(message) > catalogue.length:
-        raise PublicationError(
-            f"the message of {name!r} has {len(message)} bytes; at most {catalogue.length} fit",
-            reason="message-too-long",
-        )
 
 
 def _same_catalogue(found: str, catalogue: Catalogue) -> None:

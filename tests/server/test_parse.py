@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff import errors
-from onoff.server.received import parse_publication, parse_query
+from onoff.server.parse import parse_publication, parse_query
 from onoff.wire import MAX_ROUND, MAX_STEP, Catalogue, Query, encode_publication
 
 CATALOGUE = Catalogue(("news", "sports", "wetter/süd", "science"), 32)

@@ -1,0 +1,250 @@
+"""Runs ASGI applications with uvicorn: one in this event loop (page, proxy), or `onoff serve` with its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from onoff.errors import OnoffError
+from onoff.server.app import Settings, create_app
+from onoff.server.connection import CONNECTIONS, connection_class, connection_limit
+from onoff.server.metrics import SHARED_DIRECTORY
+from onoff.server.store import Store
+from onoff.server.watch import Watcher
+
+# A server that was killed leaves its port within a moment; who starts it again must not fail for that.
+_PORT_PATIENCE = 3.0
+
+# What was sent must be taken by the other side within this many milliseconds, or the system ends the connection: one
+# that does not read would keep its place for ever. Also ends connections whose other side is gone.
+UNREAD_MILLISECONDS = 30_000
+
+# What the system takes of an answer ahead of sending it. Without this it is megabytes for each connection.
+UNSENT_BYTES = 128 * 1024
+_TCP_NOTSENT_LOWAT = 25  # Linux's number; Python 3.11 has no name for it
+
+BACKLOG = 4096  # connections that the system keeps waiting; it may have a smaller limit of its own (somaxconn)
+
+FINISH_SECONDS = 5  # that requests under way have when the server stops
+STOP_SECONDS = 10.0  # then a process that has not ended is killed
+_RESTART_SECONDS = 0.5  # before a process that has died is replaced: it may die again at once
+
+_LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed is an end, too
+
+
+@contextmanager
+def reserved(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens on the address and the port (0: any). Nobody else can have them while it is open."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise OnoffError(f"{host}: not an address to listen on ({error.strerror})") from error
+    except UnicodeError as error:
+        raise OnoffError(f"{host!r}: not an address to listen on") from error
+    with _listening(family, place) as found:
+        yield found
+
+
+def _listening(family: int, place: Any) -> socket.socket:
+    deadline = time.monotonic() + _PORT_PATIENCE
+    while True:
+        made = socket.socket(family)
+        try:
+            # For the connections of a server that has ended, which linger.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sys.platform == "linux":  # connections have it from here
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+                made.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            made.bind(place)
+            # Two sockets may be bound to one port as long as neither listens: to listen settles who has it.
+            made.listen(BACKLOG)
+            return made
+        except OSError as error:
+            made.close()
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise OnoffError(f"{place[0]} port {place[1]}: {error.strerror}; name another --port") from error
+            time.sleep(0.1)
+
+
+def url_of(listening: socket.socket) -> str:
+    """The URL at which this machine reaches a server that listens there."""
+    address, port = listening.getsockname()[:2]
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}"
+
+
+@asynccontextmanager
+async def served(application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS) -> AsyncIterator[None]:
+    """Serve an application on a socket that listens, in this event loop, while the block runs.
+
+    At its end requests under way have `FINISH_SECONDS`. uvicorn handles SIGINT and SIGTERM itself meanwhile: call
+    `stop_event` before, so that the block ends, too.
+    """
+    config = uvicorn.Config(
+        application,
+        http=connection_class(limit),
+        ws="none",
+        backlog=BACKLOG,
+        log_config=None,
+        log_level="critical",  # applications log their own mistakes, and strangers can make the rest
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=FINISH_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    while not (server.started or serving.done()):
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def heeded_signals() -> set[signal.Signals]:
+    """The signals that end a server. One that is ignored (nohup, a job in the background) stays ignored."""
+    return {number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
+
+
+def stop_event() -> asyncio.Event:
+    """An event that is set by the signals that end a server."""
+    stop = asyncio.Event()
+    for number in heeded_signals():
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def serve(
+    settings: Settings,
+    store: Store,
+    *,
+    listening: socket.socket,
+    workers: int = 1,
+    watch: Path | None = None,
+    application: Callable[[Settings], ASGIApp] = create_app,
+) -> None:
+    """Serve until SIGTERM, SIGINT or SIGHUP with so many processes on one socket, and with the watcher beside them.
+
+    `listening` is from `reserved`. When requests are answered, one line of JSON on stdout says where. A process that
+    dies is replaced. Each makes its own `application`, which therefore must be a function of a module.
+    """
+    logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
+    limit = connection_limit()
+    # Processes start afresh: an SQLite connection or a running thread must not be inherited by forking.
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        if workers > 1:
+            os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
+        signals = stack.enter_context(_signals_held_back())
+        receiver, sender = context.Pipe(duplex=False)
+        _start(_announce, receiver, url_of(listening))
+
+        def start() -> SpawnProcess:
+            process = context.Process(target=_work, args=(application, settings, listening, limit, sender))
+            process.start()
+            return process
+
+        if watch is not None:
+            stop = threading.Event()
+            stack.callback(_start(Watcher(watch, store).run, stop).join)
+            stack.callback(stop.set)
+        processes: list[SpawnProcess] = []
+        stack.callback(lambda: _end(processes))
+        processes += [start() for _ in range(workers)]
+        while signal.sigwait(signals) == signal.SIGCHLD:
+            if not all(process.is_alive() for process in processes):
+                time.sleep(_RESTART_SECONDS)
+                processes[:] = [process if process.is_alive() else start() for process in processes]
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[set[signal.Signals]]:
+    """Block the signals that `serve` waits for, and return them.
+
+    Its processes inherit the block. So a process that is still starting does not die of SIGTERM half-way, and Ctrl-C,
+    which a terminal sends to all, is for the parent alone.
+    """
+    resource_tracker.ensure_running()  # which would be started with the first process, and lift the block
+    signals = {*heeded_signals(), signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield signals
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(processes: list[SpawnProcess]) -> None:
+    """Let processes end, and kill those that take longer than `STOP_SECONDS`."""
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+        process.join()
+
+
+def _announce(receiver: Pipe, url: str) -> None:
+    """Say where the server is, once a process answers."""
+    receiver.recv_bytes()
+    receiver.close()
+    print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
+
+
+def _work(
+    application: Callable[[Settings], ASGIApp], settings: Settings, listening: socket.socket, limit: int, ready: Pipe
+) -> None:
+    """Answer requests in a process of its own."""
+    logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_answer(application(settings), listening, limit, ready))
+
+
+async def _answer(application: ASGIApp, listening: socket.socket, limit: int, ready: Pipe) -> None:
+    stop, loop, parent = stop_event(), asyncio.get_running_loop(), multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_without_parent() -> None:
+        """A process without its parent would keep the port, with settings that nobody can change."""
+        loop.remove_reader(parent.sentinel)
+        logging.getLogger("onoff.server").warning("the parent process is gone; stopping")
+        stop.set()
+
+    loop.add_reader(parent.sentinel, end_without_parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    async with served(application, listening, limit):
+        with suppress(OSError):  # another process was ready first
+            ready.send_bytes(b"ready")
+        await stop.wait()
+
+
+def _start(work: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread

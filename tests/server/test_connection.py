@@ -1,0 +1,173 @@
+"""What a stranger can hold open: connections that wait for nothing are closed, and those who ask are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from onoff.server import connection
+from onoff.server.connection import HEAD_BYTES
+from onoff.server.run import reserved, served
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(connection, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "_TICK", 0.05)
+
+
+def through(act, limit=100):
+    """What `act` gives, called with a function that opens a connection to a server, and the event it waits for."""
+    release = asyncio.Event()
+
+    async def application(scope, receive, send):
+        if scope["type"] != "http":
+            return
+        if scope["path"] == "/slow":
+            await release.wait()
+        if scope["path"] == "/body":
+            while (await receive()).get("more_body"):
+                pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def run():
+        with reserved("127.0.0.1", 0) as listening:
+            async with served(application, listening, limit):
+                return await asyncio.wait_for(
+                    act(lambda: asyncio.open_connection(*listening.getsockname()), release), 60
+                )
+
+    return asyncio.run(run())
+
+
+async def until_closed(reader):
+    """All that arrives until the server closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return await reader.read()
+    return b"reset"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        (b"", 0),
+        (b"GET / HT", 0),
+        (GET, 1),
+        (GET + b"GET / HT", 1),
+        (GET + GET, 2),
+        (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nnever all of it", 1),
+    ],
+)
+def test_a_connection_on_which_no_request_arrives_is_closed_in_time(sent, answers):
+    async def act(opened, _):
+        reader, writer = await opened()
+        writer.write(sent)
+        received = await until_closed(reader)
+        writer.close()
+        return received
+
+    assert through(act).count(b"200 OK") == answers
+
+
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /"])
+def test_bytes_that_trickle_in_do_not_make_the_wait_longer(head):
+    async def act(opened, _):
+        reader, writer = await opened()
+        writer.write(head)
+
+        async def trickle():
+            while True:
+                writer.write(b"x")
+                await asyncio.sleep(0.02)
+
+        trickling = asyncio.create_task(trickle())
+        await asyncio.wait_for(until_closed(reader), 20)
+        trickling.cancel()
+        writer.close()
+
+    through(act)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET / HTTP/1.1\r\nX: ",
+        b"GET /",
+        b"POST /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: ",
+    ],
+)
+def test_a_head_or_a_trailer_without_end_is_refused(start, monkeypatch):
+    monkeypatch.setattr(connection, "WAIT_SECONDS", 60)
+
+    async def act(opened, _):
+        _, writer = await opened()
+        writer.write(start)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while not writer.is_closing() and sent < 2**24:
+                writer.write(b"x" * HEAD_BYTES)
+                await writer.drain()
+                sent += HEAD_BYTES
+                await asyncio.sleep(0.01)
+        writer.close()
+        return sent
+
+    assert through(act) < 2**23
+
+
+def test_a_request_under_way_is_no_idle_connection():
+    async def act(opened, release):
+        reader, writer = await opened()
+        writer.write(GET.replace(b"/", b"/slow", 1))
+        await asyncio.sleep(0.6)
+        release.set()
+        answer = await reader.readuntil(b"ok")
+        writer.close()
+        return answer
+
+    assert through(act).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_beyond_the_limit_who_waits_longest_gives_way_and_requests_under_way_stay(caplog):
+    async def act(opened, release):
+        slow = [await opened() for _ in range(2)]
+        for _, writer in slow:
+            writer.write(GET.replace(b"/", b"/slow", 1))
+        await asyncio.sleep(0.1)
+        first, second = await opened(), await opened()
+        await asyncio.sleep(0.05)
+        new = await opened()
+        assert await until_closed(first[0]) in (b"", b"reset")
+        for _, writer in (second, new):
+            writer.write(GET)
+        answers = [await reader.readuntil(b"ok") for reader, _ in (second, new)]
+        release.set()
+        answers += [await reader.readuntil(b"ok") for reader, _ in slow]
+        for _, writer in (*slow, first, second, new):
+            writer.close()
+        return answers
+
+    assert all(answer.startswith(b"HTTP/1.1 200 OK") for answer in through(act, limit=4))
+    assert [record.message.partition(",")[0] for record in caplog.records] == ["4 connections are open"]
+
+
+def test_where_all_connections_have_requests_a_new_one_is_closed():
+    async def act(opened, release):
+        slow = [await opened() for _ in range(2)]
+        for _, writer in slow:
+            writer.write(GET.replace(b"/", b"/slow", 1))
+        await asyncio.sleep(0.1)
+        reader, writer = await opened()
+        assert await until_closed(reader) in (b"", b"reset")
+        release.set()
+        answers = [await one.readuntil(b"ok") for one, _ in slow]
+        for each in (writer, *(other for _, other in slow)):
+            each.close()
+        return answers
+
+    assert len(through(act, limit=2)) == 2
