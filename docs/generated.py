@@ -47,6 +47,8 @@ RESULTS = {
     "costs --day": "onoff.apps.day.Day",
     "plan": "onoff.apps.cli.plan.Plans",
     "demo": "onoff.apps.demo.running.Demonstration",
+    "audit streams": "onoff.audit.streams.StreamAudit",
+    "audit people": "onoff.audit.people.PeopleAudit",
 }
 
 

@@ -258,9 +258,7 @@ def refusing(path):
     return lambda request: reply(b"no", 403) if request.path == path else honest(request)
 
 
-def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "backoff", 0.001)
-
+def test_each_kind_of_error_has_its_exit_code(given, tmp_path):
     def code(*words):
         done = call(*words)
         assert done.returncode in (0, errors.FOUND) or done.stderr.splitlines()[-1].startswith("onoff: error: ")

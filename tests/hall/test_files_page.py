@@ -14,7 +14,7 @@ import pytest
 
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
-from onoff.apps.costs import read_lengths as read_lengths_of
+from onoff.apps.costs import read_lengths
 from onoff.client.journalfile import Memory, snapshot
 from onoff.client.play import read_items
 from onoff.server.tokens import append_hash, new_token, read_hashes
@@ -121,7 +121,7 @@ def test_the_columns_of_costs(tmp_path, chain):
 def test_the_examples_are_read(tmp_path):
     for section in ("Lengths", "URLs", "Requests", "Tokens"):
         (tmp_path / section).write_text(block(section))
-    found = read_lengths_of(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
+    found = read_lengths(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
     assert found == {"news": 1200.0, "sports": 800.5, "weather": 90.0}
     assert HttpTransport.load(tmp_path / "URLs").names == NAMES
     wanted = [("news", True), ("weather", True), ("sports", False), ("sports", False)]
