@@ -1,7 +1,41 @@
-"""The audit: what can the server learn? It shares no code with what it checks, except the chain and arithmetic.
+"""The audit: what can the server learn? The referee never imports the player (schemes, planner, engine, client).
 
-Nothing here imports a scheme builder, the planner, the session or the client: the referee never imports the player.
-Plans come in as objects and are exhibits: nothing they say is believed. Their encoders are asked for, and checked.
+Plans and engines come in as objects and are exhibits: nothing they say is believed. Their encoders and draws are asked
+for, and checked. There are four front doors, each a function with one frozen result:
 
-A new audit is a folder here, whose `__init__` is its front door, and a command in `onoff.apps.cli.audit`.
+    audit_plan     Is this plan what it says?                                          `onoff audit plan`
+    audit_log      Was every query drawn as the rules say, and what does a log tell?   `onoff audit log`
+    audit_streams  What do all queries of a client tell?                               `onoff audit streams`
+    audit_people   What leaks because people are not Markov?                           `onoff audit people`
+
+Read `files`, `rows`, `law`, `rules` and `replay`, in this order: a verdict on privacy rests on them.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onoff.audit.log import LogAudit, audit_log
+    from onoff.audit.people import PeopleAudit, audit_people
+    from onoff.audit.plan import PlanAudit, audit_plan
+    from onoff.audit.streams import StreamAudit, audit_streams
+
+_HOMES = {
+    "log": ("LogAudit", "audit_log"),
+    "people": ("PeopleAudit", "audit_people"),
+    "plan": ("PlanAudit", "audit_plan"),
+    "streams": ("StreamAudit", "audit_streams"),
+}
+__all__ = [
+    "LogAudit", "PeopleAudit", "PlanAudit", "StreamAudit", "audit_log", "audit_people", "audit_plan", "audit_streams",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a front door when it is asked for."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"onoff.audit.{module}"), name)
+    raise AttributeError(f"module 'onoff.audit' has no attribute {name!r}")
