@@ -87,7 +87,7 @@ def calls(tmp_path_factory):
         ],
         "bounds": [(bounds, {"posterior": CHAIN, "lag": 1}), (bounds, {"posterior": posterior})],
         "plan": [
-            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "lengths": None, "gap": 0.1, "time_limit": None,
+            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None,
                     "progress": None, "spread": None}),
         ],
         "Plan": [
@@ -97,7 +97,7 @@ def calls(tmp_path_factory):
             (Plan.load, {"path": place / "plan"}),
         ],
         "Planner": [
-            (Planner, {"chain": CHAIN, "directory": place / "plans", "lengths": None, "background": False, "limit": 5}),
+            (Planner, {"chain": CHAIN, "directory": place / "plans", "background": False, "limit": 5}),
             (planner.best, {"lag": 1}),
             (planner.finished, {"lag": 1}),
             (planner.wait, {"lag": 1, "timeout": 0.01}),
