@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from onoff.audit.transcript.reading import read_log
 
 from onoff import Chain, plan
 from onoff.apps.costs import Effort
