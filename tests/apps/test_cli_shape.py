@@ -27,6 +27,7 @@ from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, size, start_log
 from onoff.client.client import Client
+from onoff.client.connect import Settings
 from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
@@ -258,7 +259,9 @@ def refusing(path):
     return lambda request: reply(b"no", 403) if request.path == path else honest(request)
 
 
-def test_each_kind_of_error_has_its_exit_code(given, tmp_path):
+def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
+
     def code(*words):
         done = call(*words)
         assert done.returncode in (0, errors.FOUND) or done.stderr.splitlines()[-1].startswith("onoff: error: ")

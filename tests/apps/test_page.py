@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from onoff import Chain
-from onoff.apps.demo import CHANNELS, reader
+from onoff.apps.demo import CHANNELS
 from pageprocess import PageProcess, processes_of, until_gone
 
 CHROMIUM = shutil.which("chromium")
@@ -35,16 +35,6 @@ def browser():
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
-
-
-@pytest.fixture
-def view(running, window, tmp_path):
-    """Opens the page of the reader of eight channels. (A new chain is a new server: only where it is needed.)"""
-    file = tmp_path / "reader.csv"
-    if running.state()["names"] != list(CHANNELS):
-        reader().save(file)
-        assert running.load(file.name, file.read_bytes()).status_code == 200
-    return window
 
 
 @pytest.fixture
@@ -192,10 +182,11 @@ def contrast(page, selector, colour="color"):
     return look_at(page, selector, script.replace("COLOUR", f"'{colour}'"))
 
 
-def test_it_opens_with_a_stream_and_a_click_is_a_request_that_leaves_beliefs_flat_but_those_about_a_naive_client(view):
-    page = view()
+def test_it_opens_with_a_stream_and_a_click_is_a_request_that_leaves_beliefs_flat_but_those_about_a_naive_client(
+    window,
+):
+    page = window()
     expect(page.locator("#cost .point.both")).to_have_count(8)
-    expect(page.locator("#over-lag .curve.optimum")).to_be_visible()
     until(page, "document.querySelectorAll('.belief').length === 3")
     before, first = layout(page), last(page)
     assert first >= 12  # there is something to look at
@@ -232,8 +223,8 @@ CENTRES = "all => all.map((one) => one.getBoundingClientRect()).map((box) => box
 
 
 @pytest.mark.long
-def test_a_lock_begins_a_new_stream_says_so_and_hides_whether_something_sensitive_was_read(view):
-    page = view()
+def test_a_lock_begins_a_new_stream_says_so_and_hides_whether_something_sensitive_was_read(window):
+    page = window()
     for source, on in (("culture", "true"), ("health", "false"), ("health", "true")):
         page.click(f".slot:has([title={source}]) .lock")
         expect(page.locator(f".slot:has([title={source}]) .lock")).to_have_attribute("aria-pressed", on)
@@ -269,8 +260,8 @@ def dots(page, chart):
     return look_at(page, chart, script)
 
 
-def test_the_announced_mode_is_the_second_tab_and_makes_a_request_when_the_next_is_known(view, running):
-    page = view()
+def test_the_announced_mode_is_the_second_tab_and_makes_a_request_when_the_next_is_known(window, running):
+    page = window()
     page.click("#tab-announced")
     expect(page.locator(".bars.onoff").first).to_be_visible()  # it does not open empty, either
     expect(page.locator("#queue")).to_contain_text("waits for the next")
@@ -301,8 +292,8 @@ def test_the_announced_mode_is_the_second_tab_and_makes_a_request_when_the_next_
 
 
 @pytest.mark.long
-def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_again(view):
-    page = view()
+def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_again(window):
+    page = window()
     first = last(page)
     page.click("#stop")
     expect(page.locator("#server")).to_have_text("server stopped")
@@ -330,8 +321,8 @@ def test_a_stopped_server_leaves_a_request_pending_and_a_killed_one_is_started_a
 
 
 @pytest.mark.long
-def test_clicks_arrive_in_their_order_and_the_switch_stays_where_it_was_put(view, running):
-    page, held = view(), []
+def test_clicks_arrive_in_their_order_and_the_switch_stays_where_it_was_put(window, running):
+    page, held = window(), []
     hold = lambda route: held.append(route)  # noqa: E731, PLW0108  the number of arguments counts
     page.route("**/ask", hold)
     first = last(page)
@@ -373,8 +364,8 @@ def test_clicks_arrive_in_their_order_and_the_switch_stays_where_it_was_put(view
     expect(toggle).to_have_attribute("aria-checked", before)
 
 
-def test_it_can_be_used_by_keyboard_alone(view):
-    page = view()
+def test_it_can_be_used_by_keyboard_alone(window):
+    page = window()
     was_on = page.locator("#privacy").get_attribute("aria-checked") == "true"
 
     def tab_to(selector):
@@ -398,11 +389,7 @@ def test_it_can_be_used_by_keyboard_alone(view):
     made(page, 0)
     page.keyboard.press("Enter")  # the focus is still there
     made(page, 1)
-    for selector in (".scroll", "#other summary", "#n", "#alpha", "#use"):
-        tab_to(selector)
-    page.keyboard.press("Tab")  # the input of the file is invisible itself: its label shows the focus
-    assert page.locator("#file:focus").count()
-    assert look_at(page, "label.file", "element => getComputedStyle(element).outlineStyle") == "solid"
+    tab_to(".scroll")
     tab_to("#play")
     page.keyboard.press("Enter")
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "true")
@@ -423,7 +410,7 @@ def test_it_can_be_used_by_keyboard_alone(view):
 
 
 @pytest.mark.long
-def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view):
+def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(window):
     def look(tab, hidden):  # with Playwright, every tab is visible
         tab.evaluate(
             """hidden => {
@@ -433,7 +420,7 @@ def test_many_tabs_can_be_open_and_a_click_that_finds_no_connection_says_so(view
             hidden,
         )
 
-    tabs = [view()]
+    tabs = [window()]
     first = last(tabs[0])
     while len(tabs) < 7:  # Chromium has six connections to one address
         look(tabs[-1], hidden=True)
@@ -463,7 +450,7 @@ def violations(page):
     return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]
 
 
-def test_light_and_dark_and_both_modes_are_readable_and_axe_finds_nothing_to_object_to(view):
+def test_light_and_dark_and_both_modes_are_readable_and_axe_finds_nothing_to_object_to(window):
     def brightness(page):
         colour = look_at(page, "body", "element => getComputedStyle(element).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
@@ -471,11 +458,11 @@ def test_light_and_dark_and_both_modes_are_readable_and_axe_finds_nothing_to_obj
     def check(page, dark):
         assert (brightness(page) < 60) == dark
         assert violations(page) == []
-        for selector in (".lead p", ".note", ".card b", ".card small", ".status.on", ".status.off", ".open", "#use"):
+        for selector in (".lead p", ".note", ".card b", ".card small", ".status.on", ".status.off", ".open"):
             assert contrast(page, selector) >= 4.5, f"{selector}, dark: {dark}"
         assert contrast(page, ".squares .square:not(.in)", "borderTopColor") >= 3, "a square that was not asked for"
 
-    page = view(color_scheme="dark", reduced_motion="no-preference")
+    page = window(color_scheme="dark", reduced_motion="no-preference")
     first = last(page)
     click(page, ("world", True), ("world", False))
     made(page, first + 2)
@@ -502,67 +489,11 @@ def test_light_and_dark_and_both_modes_are_readable_and_axe_finds_nothing_to_obj
 
 
 @pytest.mark.long
-def test_a_bad_chain_is_explained_and_a_good_one_is_shown_and_takes_no_click_before(window, tmp_path):
-    page = window()
-    expect(page.locator("#cost .point.both")).to_have_count(8)
-    bad, good = tmp_path / "bad.csv", tmp_path / "mine.json"
-    bad.write_text("a,b\n0.5,0.6\n0.5,0.5\n")
-    Chain.symmetric(4, 0, ["tea", "milk", "rain", "snow"]).save(good)
-    before, names = layout(page), page.locator(".card b").all_inner_texts()
-    page.set_input_files("#file", bad)
-    expect(page.locator("#file-words")).to_have_text(re.compile(r"bad\.csv: row 0 \('a'\) sums to 1\.1, not to 1"))
-    expect(page.locator("#notice")).to_contain_text("bad.csv")
-    assert [box["y"] for box in layout(page)] == [box["y"] for box in before]
-    first, asked, held = last(page), [], []
-    page.on("request", lambda request: asked.append(request.url) if "/ask" in request.url else None)
-    page.route("**/chain?*", lambda route: held.append(route))  # noqa: PLW0108  the number of arguments counts
-    page.set_input_files("#file", good)
-    expect(page.locator("#file-words")).to_have_text("mine.json is being loaded …")  # no word of the other file
-    expect(page.locator("#notice")).to_be_hidden()
-    while not held:
-        page.wait_for_timeout(20)
-    page.evaluate("""() => {  // as soon as it is being loaded, click a card of the old chain
-        window.clicked = 0;
-        new MutationObserver(() => {
-            if (document.querySelector("#mode").getAttribute("aria-busy") !== "true" || window.clicked) return;
-            window.clicked = 1;
-            setTimeout(() => document.querySelector(".card").click());
-        }).observe(document.querySelector("#mode"), {attributes: true});
-    }""")
-    held.pop().continue_()
-    expect(page.locator(".card b")).to_have_text(["tea", "milk", "rain", "snow"])
-    assert page.evaluate("window.clicked") == 1
-    assert asked == [], "a click on the old panel was taken and dropped"
-    assert names != ["tea", "milk", "rain", "snow"]
-    assert first >= 0
-    expect(page.locator("#notice")).to_be_hidden()
-    expect(page.locator("#title")).to_have_text("mine.json")
-    made(page, 12)  # a stream to look at, on this chain
-    # A button that does nothing now keeps the focus, and cards say how likely they are: here nothing comes twice.
-    source = rows(page).first.locator(".want").inner_text()
-    card = page.locator(f".card[title={source}]")
-    switch(page, True)
-    card.focus()
-    page.keyboard.press("Enter")  # nothing: a request would be refused in words
-    expect(card).to_be_disabled()
-    expect(card).to_be_focused()
-    expect(card).to_have_attribute("aria-label", f"ask for {source}, never next, privacy ON")
-    other = page.locator(".card:not([aria-disabled=true])").first
-    expect(other).to_have_attribute("aria-label", re.compile("ask for .*, 33 % next, privacy ON"))
-    expect(page.locator("#notice")).to_be_hidden()
-    for button, opacity in (f".card[title={source}]", "0.65"), (".card:not([aria-disabled=true])", "1"):
-        assert look_at(page, button, "button => getComputedStyle(button).opacity") == opacity
-
-
-@pytest.mark.long
-def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2_and_stay_when_reloaded(window):
+def test_charts_name_their_axes_and_units(window):
     page = window()
     expect(page.locator("#cost .curve.both")).to_be_visible()
-    rate = "wanted / downloaded messages"
     for chart, names in {
         "#cost": ["steps since privacy was last ON", "messages per request"],
-        "#over-alpha": ["α: chance to ask for the same source again", rate],
-        "#over-lag": ["steps since privacy was last ON", rate],
     }.items():
         expect(page.locator(f"{chart} text.name")).to_have_text(names)
         assert cut_off(page, f"{chart} text") == []
@@ -573,38 +504,12 @@ def test_charts_name_their_axes_and_units_and_the_sliders_redraw_figure_2_and_st
     }.items():
         expect(page.locator(f"#cost .curve.{kind}")).to_have_count(1)
         expect(page.locator(f"#cost-legend .{kind}")).to_contain_text(words)
-    expect(page.locator("#figure-legend .outer")).to_contain_text("outer bound (not always reachable)")
-    expect(page.locator("#figure-legend .optimum")).to_contain_text("optimum (proved)")
     for word in ("Lag", "Lines:", "▲"):
         assert word not in page.locator("body").inner_text()
-    curve = page.locator("#over-lag .curve.inner")
-    expect(curve).to_be_visible()
-    old = curve.get_attribute("points")
-    page.fill("#alpha", "0.6")
-    expect(page.locator("#alpha-out")).to_have_text("0.60")
-    expect(curve).not_to_have_attribute("points", old)
-    place, chart = look_at(
-        page,
-        "#over-alpha",
-        """figure => ["svg .marker", "svg"].map(
-        (part) => figure.querySelector(part).getBoundingClientRect().toJSON())""",
-    )
-    assert 0.55 < (place["x"] - chart["x"] - 46) / (chart["width"] - 56) < 0.65
-    for chart in ("#over-alpha", "#over-lag"):
-        for kind in ("inner", "outer", "optimum"):
-            expect(page.locator(f"{chart} .curve.{kind}")).to_have_count(1)
-    page.fill("#n", "5")
-    page.reload()
-    expect(page.locator("#n-out")).to_have_text("5")
-    expect(page.locator("#alpha-out")).to_have_text("0.60")
-    assert (page.locator("#n").input_value(), page.locator("#alpha").input_value()) == ("5", "0.6")
-    page.click("#use")
-    expect(page.locator(".card b")).to_have_text(list("01234"))
-    expect(page.locator("#title")).to_have_text("a symmetric chain of 5 sources, staying 0.6")
 
 
 @pytest.mark.long
-def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, running, tmp_path):
+def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, tmp_path):
     names = "frontpage news tech local opinion on-air misc weather msn-news health living business".split()  # noqa: SIM905
     names += [f"a-source-with-quite-a-long-name-{i}" for i in range(24 - len(names))]
     Chain.symmetric(24, 0.3, names).save(tmp_path / "long.csv")
@@ -612,15 +517,19 @@ def test_24_sources_are_readable_on_a_phone_and_on_a_screen(window, running, tmp
     assert page.evaluate("document.documentElement.scrollHeight") < 3900
     empty = page.locator("section:visible").evaluate_all("all => all.filter((one) => one.innerText.length < 40).length")
     assert empty == 0
-    page.click("#other summary")
-    page.set_input_files("#file", tmp_path / "long.csv")
-    expect(page.locator(".card")).to_have_count(24)
-    settled(running)
+    with PageProcess("--chain", str(tmp_path / "long.csv"), directory=tmp_path) as long:
+        page.goto(long.url)
+        expect(page.locator(".card")).to_have_count(24)
+        settled(long)
+        readable(page, names)
+
+
+def readable(page, names):
     expect(page.locator("#sensitive")).to_be_visible()
     expect(page.locator(".moments").first).to_be_visible()
     expect(page.locator("#cost .curve.past")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    parts = ("#privacy", ".card", ".lock", "#play", "#use", "label.file")
+    parts = ("#privacy", ".card", ".lock", "#play")
     for part in (*parts, ".squares", "td.number", ".side svg", "#tab-announced"):
         assert box(page, part)["left"] >= 0, part
         assert box(page, part)["right"] <= 390, part

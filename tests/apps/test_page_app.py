@@ -19,9 +19,8 @@ import pytest
 from clikit import call
 from onoff import Chain
 from onoff.apps.page import announced
-from onoff.apps.page.app import BODY_LIMIT, UPLOAD_LIMIT
-from onoff.apps.page.showing import Page
-from onoff.apps.page.tables import ready
+from onoff.apps.page.app import BODY_LIMIT
+from onoff.apps.page.state import Page
 from onoff.errors import OnoffError, SessionError
 from pageprocess import ONOFF, PageProcess, processes_of, until_gone
 
@@ -66,7 +65,7 @@ def test_only_this_machine_and_only_this_page_may_ask(page):
     assert not page.state()["everyday"]["autoplay"]
     for site in ("cross-site", "same-site"):  # a GET without an origin, as for a picture or a script
         foreign = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
-        for path in ("/", "/figure?n=3&alpha=0.5", "/events", "/static/page.js"):
+        for path in ("/", "/events", "/static/page.js"):
             with httpx.stream("GET", f"{page.url}{path}", headers=foreign) as answer:
                 assert answer.status_code == 403, (site, path)
     for site in ("same-origin", "none"):  # this page itself, and an address that was typed
@@ -91,32 +90,9 @@ def test_nothing_can_be_loaded_from_elsewhere(page):
 
 
 def test_what_is_too_large_is_refused(page):
-    answer = page.load("big.csv", b"x" * (UPLOAD_LIMIT + 1))
+    answer = page.http.post("/everyday/ask", content=b" " * (BODY_LIMIT + 1))
     assert answer.status_code == 413
     assert "At most" in answer.json()["error"]
-    assert "At most" in page.http.post("/everyday/ask", content=b" " * (BODY_LIMIT + 1)).json()["error"]
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "words"),
-    [
-        ("chain.txt", b"", "chain.txt: a chain file ends in .json, .csv or .chain"),
-        ("a/b\0.csv", b"", ".csv: is empty"),
-        ("x.json", b"[]", "x.json: not a chain file"),
-        ("x.csv", b"\xff\xfe", "x.csv: byte 0 is not UTF-8"),
-        ("one.csv", b"a,b\n1,0\n0,1\n", "not unique"),
-        ("many.csv", None, "at most 24"),
-    ],
-)
-def test_a_chain_that_cannot_be_used_is_explained_and_the_old_one_stays(page, tmp_path, name, data, words):
-    if data is None:
-        Chain.symmetric(25, 0.5).save(tmp_path / name)
-        data = (tmp_path / name).read_bytes()
-    answer = page.load(name, data)
-    assert answer.status_code == 400
-    assert words in answer.json()["error"]
-    assert "/tmp" not in answer.json()["error"]
-    assert page.state()["title"] == "four.json"
 
 
 def test_requests_that_make_no_sense_are_refused_in_words(page):
@@ -130,70 +106,30 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
         ("/everyday/play", {}),
         ("/announced/ask", {"source": "a", "private": True}),
         ("/announced/now", {}),
-        ("/symmetric", {"n": 99, "alpha": 0.5}),
-        ("/symmetric", {"n": 3, "alpha": 2}),
-        ("/symmetric", {"n": 3, "alpha": "x"}),
     ):
         answer = page.post(path, **body)
         assert answer.status_code == 400, (path, body)
         assert answer.json()["error"]
-    for query in ("", "n=3", "n=3&alpha=nan", "n=x&alpha=1", "n=1&alpha=0.5"):
-        assert page.http.get(f"/figure?{query}").status_code == 400, query
-    curves = page.http.get("/figure?n=4&alpha=0.25").json()
-    assert {curve["key"] for curve in curves["alpha"]} == {"inner", "outer", "optimum"}
-    assert curves["lag"][0]["y"] == pytest.approx([1.0] * 6)  # alpha = 1/n: every request is like any other
 
 
-def test_a_page_that_ends_does_not_wait_for_a_chain_that_is_being_loaded(hard):
+def test_a_page_that_ends_does_not_wait_for_plans_and_one_tab_can_be_used_while_the_other_waits(monkeypatch):
     async def story():
-        page = Page()
-        waiting = [asyncio.create_task(page.load(hard, title)) for title in ("hard", "harder")]
-        while "hard" not in page.busy:
-            await asyncio.sleep(0.01)
-        await page.close()
-        for words in ("has ended before", "is ending"):
-            with pytest.raises(OnoffError, match=words):
-                await waiting.pop(0)
-        assert page.title == ""
+        async def never(*arguments):  # noqa: ARG001
+            await asyncio.Event().wait()
 
-    asyncio.run(story())
-
-
-@pytest.mark.long
-def test_clicks_while_a_chain_is_being_loaded_are_refused_and_plans_for_the_old_one_given_up(four, monkeypatch):
-    async def story():
-        page, go = Page(), asyncio.Event()
-
-        async def when_told(*arguments):
-            await go.wait()
-            return await ready(*arguments)
-
-        monkeypatch.setattr(announced, "ready", when_told)
-        await page.load(Chain.symmetric(3, 0.5), "three")
+        monkeypatch.setattr(announced, "ready", never)
+        page = Page(Chain.symmetric(3, 0.5), "three")
+        await page.start()
         planning = [asyncio.create_task(page.announce()) for _ in range(2)]
         while not page.state()["planning"]:
             await asyncio.sleep(0.01)
-        page.everyday.switch(True)  # the everyday mode can be used while the other one is being planned
+        page.everyday.switch(True)
         with pytest.raises(SessionError, match="has no plans yet"):
             _ = page.announced
-        loading = asyncio.create_task(page.load(Chain.load(four), "four"))
-        while not page.busy:
-            await asyncio.sleep(0.01)
-        for world in (lambda: page.everyday, lambda: page.announced):
-            with pytest.raises(SessionError, match="another chain is being loaded"):
-                world()
-        with pytest.raises(SessionError, match="another chain is being loaded"):
-            await page.lock("0", True)
-        await loading
-        for waiting in planning:
-            with pytest.raises(OnoffError, match="another chain was loaded"):
-                await asyncio.wait_for(waiting, 60)
-        assert page.everyday.chain.names[0] == "a"
-        go.set()
-        await page.announce()
-        page.announced.switch(True)
-        assert page.state()["announced"] is not None
         await page.close()
+        for waiting in planning:
+            with pytest.raises(OnoffError, match="has ended before plans were ready"):
+                await asyncio.wait_for(waiting, 60)
 
     asyncio.run(story())
 
@@ -243,11 +179,15 @@ def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, 
 
 
 def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):
-    file = tmp_path / "bad.csv"
+    file, many, several = tmp_path / "bad.csv", tmp_path / "many.csv", tmp_path / "several.csv"
     file.write_text("a,b\n1,1\n1,0\n")
+    several.write_text("a,b\n1,0\n0,1\n")
+    Chain.symmetric(25, 0.5).save(many)
     for options, words in (
         (("--port", page.url.rpartition(":")[2]), "name another --port"),
         (("--chain", file), "sums to 2.0, not to 1"),
+        (("--chain", many), "at most 24"),
+        (("--chain", several), "not unique"),
     ):
         done = call("page", "--no-open", *options)
         assert done.returncode == 2

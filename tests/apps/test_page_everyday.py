@@ -9,17 +9,17 @@ import time
 
 import numpy as np
 import pytest
-from onoff.audit.transcript.reading import read_log
 
 from onoff import Chain, plan
 from onoff.apps.costs import Effort
 from onoff.apps.costs import costs as compute_costs
 from onoff.apps.demo import reader
+from onoff.apps.page.beliefs import NONE, PastObserver
 from onoff.apps.page.costs import STEPS, STREAMS, STREAMS_LOCKED, costs
-from onoff.apps.page.everyday import EverydayWorld
-from onoff.apps.page.hidden import NONE, Watcher
+from onoff.apps.page.everyday import EverydaySession
+from onoff.apps.page.session import LOCKED, OPENING
 from onoff.apps.page.steps import Made
-from onoff.apps.page.world import LOCKED, OPENING
+from onoff.audit.seen import read_log
 from onoff.errors import ChainError, ContextError, OnoffError, PlanError, SessionError
 from pagekit import CHAIN, FULL, until
 
@@ -48,7 +48,7 @@ def naive(sensitive, n):
 
 def test_a_click_is_a_request_and_what_is_believed_about_it_never_changes_but_for_a_naive_client():
     async def story():
-        async with EverydayWorld(CHAIN) as world:
+        async with EverydaySession(CHAIN) as world:
             world.ask("a", True)
             await until(lambda: len(world.made) == 1 and not world.queue)  # nothing was announced
             for source in "bbc":
@@ -87,7 +87,7 @@ def test_a_click_is_a_request_and_what_is_believed_about_it_never_changes_but_fo
 
 def test_a_lock_begins_a_new_stream_in_which_no_query_tells_whether_something_sensitive_was_read():
     async def story():
-        async with EverydayWorld(CHAIN) as world:
+        async with EverydaySession(CHAIN) as world:
             for source, private in (("a", True), ("b", False)):
                 world.ask(source, private)
             await answered(world)
@@ -108,7 +108,7 @@ def test_a_lock_begins_a_new_stream_in_which_no_query_tells_whether_something_se
             assert [made.made_private for made in world.made[:2]] == [True, True]
             assert all(2 in made.saw for made in world.made)
             assert {made.times for made in world.made} == {1}  # those of the stream before are not counted
-            lines = read_log(world.server.transcript, CHAIN)
+            lines = read_log(world.server.transcript, CHAIN).lines
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
             found = world.watched.sensitive
             assert found.read == (True, True, True, False, False)
@@ -136,7 +136,7 @@ def test_a_lock_begins_a_new_stream_in_which_no_query_tells_whether_something_se
 
 def test_a_stream_that_cannot_begin_leaves_the_one_before():
     async def story():
-        async with EverydayWorld(CHAIN) as world:
+        async with EverydaySession(CHAIN) as world:
             world.ask("a", True)
             await answered(world)
             await world.run_server(False)
@@ -164,7 +164,7 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
     others = json.dumps({**line, "stream": "other", "step": 1, "law": {**openly, "masses": [3, 0, 0]}})
     record.write_text(f"{others}\n" + json.dumps({**line, "step": 1, "law": openly}) + "\n")
     made = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1), Made(1, False, False, 1, "past", 1, (1,), 1, 1)]
-    watcher = Watcher(CHAIN, (), record, "me")
+    watcher = PastObserver(CHAIN, (), record, "me")
     [hidden] = watcher.watch(made).hidden
     expected = CHAIN.stationary() * CHAIN.P[:, 1]
     assert hidden.ours.rows[2] == pytest.approx(expected / expected.sum())
@@ -179,11 +179,11 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
 
 
 def test_the_page_opens_with_a_stream_in_which_something_sensitive_was_read():
-    world = EverydayWorld(reader(), opening=True)
+    world = EverydaySession(reader(), opening=True)
     assert world.sensitive == (reader().index(LOCKED),)
     assert "".join(str(int(wish.private)) for wish in world.queue) == OPENING
     assert any(wish.source == LOCKED and not wish.private for wish in world.queue)
-    other = EverydayWorld(CHAIN, opening=True)
+    other = EverydaySession(CHAIN, opening=True)
     assert (other.sensitive, len(other.queue)) == ((), len(OPENING))
 
 

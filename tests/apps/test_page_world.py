@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from onoff import Chain
-from onoff.apps.page.announced import AnnouncedWorld
-from onoff.apps.page.beliefs import Onlooker
-from onoff.apps.page.everyday import EverydayWorld
-from onoff.apps.page.steps import Made
+from onoff.apps.page.announced import AnnouncedSession
+from onoff.apps.page.beliefs import BothObserver
+from onoff.apps.page.everyday import EverydaySession
+from onoff.apps.page.session import LONGEST_QUEUE, MOST_SOURCES, Wish
+from onoff.apps.page.steps import Made, Steps
 from onoff.apps.page.tables import ready, tables
-from onoff.apps.page.world import LONGEST_QUEUE, MOST_SOURCES, Wish
 from onoff.errors import ChainError, ContextError, NotUnique, PlanError, SessionError
 from onoff.plans.plan import plan
 from onoff.plans.planner import Planner
@@ -30,7 +32,7 @@ from pagekit import CHAIN, FULL, until
 
 def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click():
     async def story():
-        async with AnnouncedWorld(CHAIN) as world:
+        async with AnnouncedSession(CHAIN) as world:
             with pytest.raises(ChainError, match="no source is called"):
                 world.ask("d", True)
             world.ask("a", True)
@@ -73,7 +75,7 @@ def test_a_request_is_made_when_the_next_is_known_with_the_status_of_its_click()
 
 def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_reader_clicks_by_itself():
     async def story():
-        async with AnnouncedWorld(CHAIN, pace=0.01) as world:
+        async with AnnouncedSession(CHAIN, pace=0.01) as world:
             for source, private in zip("abbca", (True, False, False, True, True), strict=True):
                 world.ask(source, private)
             await until(lambda: len(world.made) == 4 and len(world.beliefs) == 2)
@@ -98,7 +100,7 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client_and_a_rea
 
 def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
     async def story():
-        async with AnnouncedWorld(CHAIN) as world:
+        async with AnnouncedSession(CHAIN) as world:
             load, go = world._onlooker._load, threading.Event()
             world._onlooker._load = lambda lag: go.wait(60) and load(lag)
             for source, private in zip("abbbca", (True, False, False, False, True, False), strict=True):
@@ -109,8 +111,8 @@ def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
             finally:
                 go.set()
             await until(lambda: len(world.beliefs) == 2)
-            assert world.beliefs == Onlooker(CHAIN, load).beliefs(world.made)
-            world._onlooker = Onlooker(CHAIN, lambda _: plan(CHAIN, 13))
+            assert world.beliefs == BothObserver(CHAIN, load).beliefs(world.made)
+            world._onlooker = BothObserver(CHAIN, lambda _: plan(CHAIN, 13))
             world.ask("b", False)
             await until(lambda: "A part of the page has failed" in world.state()["trouble"])
             world.ask("b", False)
@@ -123,14 +125,41 @@ def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
     assert "has been replaced" in troubles[0]
 
 
+def test_lines_of_the_transcript_that_were_read_are_not_read_again(tmp_path):
+    class Noted:
+        stream, rows = "s", []
+
+        def steps(self, since):
+            return self.rows[since:]
+
+    def row(step):
+        return SimpleNamespace(step=step, private=True, made_private=True, lag=0, plan="", request=1, bytes=9)
+
+    file, journal = tmp_path / "transcript", Noted()
+    steps = Steps(journal, file, CHAIN)
+    assert steps.read() == []
+    lines = [{"catalogue": ["c", "b", "a"]}, {"stream": "s", "step": 0, "sources": [0, 1]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal.rows.append(row(0))
+    assert [(made.saw, made.times) for made in steps.read()] == [((1, 2), 1)]
+    size = file.stat().st_size
+    with file.open("r+") as stream:
+        stream.write("x" * size)  # whoever reads it again fails
+        stream.write(
+            '{"stream": "other", "step": 1, "sources": [0]}\n{"stream": "s", "step": 1, "sources": [2]}\n{"str'
+        )
+    journal.rows.append(row(1))
+    assert [(made.saw, made.times) for made in steps.read()] == [((1, 2), 1), ((0,), 1)]
+
+
 def test_what_is_known_of_a_step_is_not_worked_out_again(monkeypatch):
-    monkeypatch.setattr("onoff.audit.models.MEMORY", 1)  # the tables of one lag are kept
+    monkeypatch.setattr("onoff.audit.clients.KEPT", 1)  # the tables of one lag are kept
     table, asked = plan(CHAIN, 1), []
     monkeypatch.setattr(
         TablePlan, "encoder", lambda *context, real=TablePlan.encoder: asked.append(1) or real(*context)
     )
     made = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1)]
-    onlooker = Onlooker(CHAIN, lambda _: table)
+    onlooker = BothObserver(CHAIN, lambda _: table)
     for lag in range(1, 9):
         made.append(Made(lag, False, False, lag, table.name, 0, FULL, 1, 1))
         onlooker.beliefs(made)
@@ -140,7 +169,7 @@ def test_what_is_known_of_a_step_is_not_worked_out_again(monkeypatch):
 def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_about_the_others():
     async def story():
         chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.3, 0.3, 0.4]], ["a", "b", "c"])
-        async with AnnouncedWorld(chain) as world:
+        async with AnnouncedSession(chain) as world:
             assert world.state()["habits"] == [0.5, 0.5, 0]
             with pytest.raises(ContextError, match="impossible to ask for 'c' now"):
                 world.ask("c", True)
@@ -162,7 +191,7 @@ def test_a_prior_too_small_for_a_float_still_gives_a_number_of_bits():
     for t, (wanted, lag) in enumerate(((0, 0), (1, 1), (1, 2), (2, 0), (1, 1))):
         name, saw = (table.name, (wanted,)) if lag else ("everything", FULL)
         steps.append(Made(t, not lag, False, lag, name, wanted, saw, 1, 1))
-    for belief in Onlooker(chain, lambda _: table).beliefs(steps):
+    for belief in BothObserver(chain, lambda _: table).beliefs(steps):
         assert 0 <= belief.naive_bits < 2000
 
 
@@ -172,9 +201,9 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
     other = plan(Chain.symmetric(3, 0.05, ["a", "b", "c"]), 1)
     query = next(query for query in other.sets if query != FULL)
     steps.append(Made(1, False, False, 1, other.name, query[0], query, 1, 1))
-    [flat] = Onlooker(CHAIN, lambda lag: plan(CHAIN, lag)).beliefs(steps[:1])
+    [flat] = BothObserver(CHAIN, lambda lag: plan(CHAIN, lag)).beliefs(steps[:1])
     assert flat.ours_bits < 1e-12
-    [learned] = Onlooker(CHAIN, lambda _: other).beliefs(steps)
+    [learned] = BothObserver(CHAIN, lambda _: other).beliefs(steps)
     assert learned.ours_bits > 0.01
 
 
@@ -186,7 +215,7 @@ def test_a_long_stream_is_summed_up_exactly():
         lag, last = (0, x) if private else (lag + 1, last)
         saw = FULL if private else table.draw(x, last, following, lag)
         made.append(Made(t, private, False, lag, "everything" if private else table.name, x, saw, 1, 1))
-    short, whole = (Onlooker(CHAIN, lambda _: table, window) for window in (7, 1000))
+    short, whole = (BothObserver(CHAIN, lambda _: table, window) for window in (7, 1000))
     for end in range(1, len(made) + 1):
         for summed, full in zip(short.beliefs(made[:end]), whole.beliefs(made[:end]), strict=True):
             assert (summed.step, summed.wanted) == (full.step, full.wanted)
@@ -211,7 +240,7 @@ def test_there_is_a_table_even_where_a_race_costs_less(tmp_path):
 @pytest.mark.long
 def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():
     async def story():
-        async with AnnouncedWorld(CHAIN) as world:
+        async with AnnouncedSession(CHAIN) as world:
             await world.run_server(False)
             assert world.state()["trouble"] == "You stopped the server."
             world.ask("a", True)
@@ -249,7 +278,7 @@ def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind
 def test_a_server_that_is_slow_to_start_has_not_died_and_one_that_dies_soon_after_is_told():
     async def story():
         said = []
-        async with EverydayWorld(CHAIN, lambda: said.append(world._trouble())) as world:
+        async with EverydaySession(CHAIN, lambda: said.append(world._trouble())) as world:
             await world.run_server(False)
             start = world.server.start
             world.server.start = lambda: (time.sleep(0.6), start())  # the guard looks every 0.2 seconds
@@ -267,8 +296,8 @@ def test_a_server_that_is_slow_to_start_has_not_died_and_one_that_dies_soon_afte
 def test_chains_that_cannot_be_shown_are_refused():
     async def story():
         with pytest.raises(ChainError, match="at most"):
-            EverydayWorld(Chain.symmetric(MOST_SOURCES + 1, 0.5))
+            EverydaySession(Chain.symmetric(MOST_SOURCES + 1, 0.5))
         with pytest.raises(NotUnique):
-            EverydayWorld(Chain(np.eye(2)))
+            EverydaySession(Chain(np.eye(2)))
 
     asyncio.run(story())

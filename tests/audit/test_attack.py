@@ -10,7 +10,7 @@ import pytest
 from clientstreams import statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
-from onoff.audit.attack import RecordedRule, Seen, attack, naive_steps, unfold
+from onoff.audit.attack import RecordedRule, Seen, attack, naive_steps
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.files import law_line
 from onoff.everyday import Everyday
@@ -156,18 +156,6 @@ def test_a_step_that_the_log_lacks_says_nothing_and_what_comes_after_it_still_do
     found = attack(CHAIN, "both", cut, truth=path)
     assert (found.off, found.missed, found.beliefs.silent) == (2, 0, ())
     assert found.open.bits > 0.01
-
-
-def test_the_belief_unfolds_as_if_the_log_ended_at_each_query():
-    rng = np.random.default_rng(5)
-    _, seen = seen_of(Naive(3), CHAIN, statuses("10100101"), rng)
-    found = attack(CHAIN, "both", seen)
-    unfolded = unfold(CHAIN, found, seen, 2, 8)
-    for t in range(2, 8):
-        hidden = [Seen(step.private, None, step.rule) for step in seen[t + 1 :]]
-        cut = attack(CHAIN, "both", seen[: t + 1] + hidden)
-        np.testing.assert_allclose(unfolded[t - 2], cut.beliefs.after[2:], atol=1e-12)
-    np.testing.assert_allclose(unfolded[-1], found.beliefs.after[2:], atol=1e-12)
 
 
 def test_what_does_not_fit_is_an_error():

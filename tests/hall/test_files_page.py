@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 import json
 import re
 import sqlite3
@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff import Chain, HttpTransport, Planner, connect, plan
+from onoff import Chain, HttpTransport, Planner, plan
 from onoff.apps.costs import read_lengths
-from onoff.apps.proxy.queue import RequestQueue
-from onoff.client.journalfile import snapshot
+from onoff.client.journalfile import Memory, snapshot
 from onoff.client.play import read_items
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript
@@ -74,9 +73,8 @@ def test_the_fields_of_a_plan(tmp_path, chain):
 
 
 def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
-    """A step, for which lengths have changed, is left pending by a server that refuses its query."""
+    """A step is left pending by a server that refuses its query."""
     chain.save(tmp_path / "chain.json")
-    (tmp_path / "lengths").write_text(json.dumps(dict.fromkeys(NAMES, 1)))
     (tmp_path / "requests").write_text("on news\non sports\noff sports\n")
     origin, taken = OnoffOrigin(dict.fromkeys(NAMES, b"x")), iter([True] * 3)
 
@@ -88,7 +86,7 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
     with RecordingServer(respond) as server:
         given = ["--chain", tmp_path / "chain.json", "--server", server.url]
         call("play", tmp_path / "requests", *given, *where, check=True)
-        assert "stays pending" in call("get", "news", "--off", "--lengths", tmp_path / "lengths", *where).stderr
+        assert "stays pending" in call("get", "news", "--off", *where).stderr
         server.wait_closed()
     state = snapshot(tmp_path / "j").state.as_dict()
     found = {f"state.{key}" for key in state} | {f"state.pending.{key}" for key in state["pending"]}
@@ -99,17 +97,10 @@ def test_the_fields_of_a_journal_and_of_recorded_laws(tmp_path, chain):
         found |= {f"{table}.{column}" for column in columns} if table != "meta" else set()
     [(rows,)] = database.execute("SELECT rows FROM everyday").fetchall()
     database.close()
-    found |= {f"meta.note {key}" for key in asyncio.run(notes_of_a_proxy_that_learns(tmp_path / "learning"))}
+    found |= {f"meta.note {each.name}" for each in dataclasses.fields(Memory)}
     assert found | {f"everyday.rows.{key}" for key in json.loads(rows)} == named("Journal")
     laws = [json.loads(line) for line in (tmp_path / "laws").read_text().splitlines()]
     assert [fields(law, "law") for law in laws] == [named("Laws")] * 2
-
-
-async def notes_of_a_proxy_that_learns(journal):
-    with RecordingServer(OnoffOrigin(dict.fromkeys(NAMES, b"x"))) as server:
-        async with connect(learn=True, server=server.url, journal=journal) as client, RequestQueue(client) as queue:
-            queue.switch(False)
-        return snapshot(journal).notes
 
 
 def test_the_fields_of_a_transcript(tmp_path):

@@ -33,6 +33,7 @@ PUBLIC = {
     "Plan",
     "Planner",
     "Posterior",
+    "Settings",
     "bounds",
     "connect",
     "connect_sync",

@@ -302,31 +302,6 @@ ODD_NOTES = [
 ]
 
 
-@pytest.mark.parametrize("odd", [*ODD_NOTES[:3], *(pytest.param(odd, marks=pytest.mark.long) for odd in ODD_NOTES[3:])])
-def test_notes_that_cannot_be_read_are_errors_that_say_how_to_go_on(chain_file, tmp_path, odd):
-    """As after an accident, or from another version; every one can be got over without a new journal."""
-    (tmp_path / "requests").write_text("on news\non sports\n")
-    common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans", "--delay", "0", "--no-background"]
-    origin = OnoffOrigin(BODIES)
-    with RecordingServer(origin) as server:
-        again = ["--chain", chain_file, "--server", server.url]
-        call("get", "news", "--promise", "both", *common, *again, check=True)
-        for key, cure in (("chain", again), ("play", ["--restart"]), ("lengths", None), ("lengths since", [])):
-            journal = Journal(tmp_path / "j", Chain.load(chain_file).fingerprint, origin.catalogue.fingerprint)
-            journal.note(key, odd)
-            journal.close()
-            done = call("play", tmp_path / "requests", *common)
-            assert done.returncode in (0, 2)
-            assert done.returncode == 0 or "onoff: error: " in done.stderr
-            if done.returncode == 2 and cure is not None:
-                call("play", tmp_path / "requests", *common, *cure, check=True)
-            elif done.returncode == 2:
-                (tmp_path / "lengths.json").write_text(json.dumps(dict.fromkeys(NAMES, 1)))
-                call("play", tmp_path / "requests", *common, "--lengths", tmp_path / "lengths.json", check=True)
-            assert call("status", "--journal", tmp_path / "j", "--plans", tmp_path / "plans").returncode == 0
-        server.wait_closed()
-
-
 def test_a_token_that_is_empty_is_called_empty():
     with pytest.raises(CatalogueError, match="the reader's token is empty"):
         OnoffTransport("http://127.0.0.1:1", token="")

@@ -11,13 +11,13 @@ import pytest
 import onoff
 from onoff import (
     Chain,
-    Client,
     HttpTransport,
     OnoffError,
     OnoffTransport,
     Plan,
     Planner,
     Posterior,
+    Settings,
     bounds,
     connect,
     connect_sync,
@@ -46,7 +46,7 @@ WRONG = (
 CHAIN = Chain.symmetric(4, 0.4, list("abcd"))
 URLS = {name: f"http://127.0.0.1:1/{name}" for name in "abcd"}
 # What a user gets and does not make: their fields are the results of the others.
-RESULTS = {"Bounds", "Fit", "Message", "errors", "OnoffError"}
+RESULTS = {"Client", "Bounds", "Fit", "Message", "errors", "OnoffError"}
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,9 @@ def calls(tmp_path_factory):
     planner = Planner(CHAIN, place / "plans", background=False)
     door = {
         "chain": CHAIN, "server": "http://127.0.0.1:1", "urls": None, "journal": place / "j", "plans": place / "plans",
-        "promise": "past", "sensitive": (), "record": None, "lengths": None, "cache": None, "token": None,
-        "delay": 0.05, "deadline": None, "attempts": 5, "background": False, "lasting": False, "ahead": True,
-        "first_ever": False, "learn": False,
-    }  # fmt: skip
-    parts = {
-        "chain": CHAIN, "transport": OnoffTransport("http://127.0.0.1:1"), "journal": place / "j", "planner": None,
-        "delay": 0.05, "attempts": 5, "backoff": 0.2, "first_ever": False, "promise": None, "sensitive": (),
-        "record": None, "ahead": True, "cache": 5, "weighing": None,
+        "promise": "past", "sensitive": (), "record": None, "cache": None, "token": None, "transport": None,
+        "delay": 0.05, "deadline": None, "attempts": 5, "backoff": 0.2, "background": False, "lasting": False,
+        "ahead": True, "first_ever": False, "learn": False,
     }  # fmt: skip
     limits = {"timeout": 1.0, "deadline": 1.0}
     return {
@@ -92,7 +87,7 @@ def calls(tmp_path_factory):
         ],
         "bounds": [(bounds, {"posterior": CHAIN, "lag": 1}), (bounds, {"posterior": posterior})],
         "plan": [
-            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "lengths": None, "gap": 0.1, "time_limit": None,
+            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None,
                     "progress": None, "spread": None}),
         ],
         "Plan": [
@@ -102,7 +97,7 @@ def calls(tmp_path_factory):
             (Plan.load, {"path": place / "plan"}),
         ],
         "Planner": [
-            (Planner, {"chain": CHAIN, "directory": place / "plans", "lengths": None, "background": False, "limit": 5}),
+            (Planner, {"chain": CHAIN, "directory": place / "plans", "background": False, "limit": 5}),
             (planner.best, {"lag": 1}),
             (planner.finished, {"lag": 1}),
             (planner.wait, {"lag": 1, "timeout": 0.01}),
@@ -116,7 +111,7 @@ def calls(tmp_path_factory):
         "OnoffTransport": [(OnoffTransport, {"url": "http://127.0.0.1:1", "token": "x", **limits})],
         "connect": [(connect, door), (connect, {"chain": CHAIN, "urls": URLS, "journal": place / "j"})],
         "connect_sync": [(connect_sync, door)],
-        "Client": [(Client, parts)],
+        "Settings": [(Settings, door)],
     }  # fmt: skip
 
 
@@ -145,14 +140,6 @@ def test_what_cannot_be_meant_is_no_raw_error(calls, name, tmp_path, monkeypatch
                     raw.append(f"{function.__qualname__}({argument}={wrong!r}): {error!r}")
     assert raw == []
     assert refused > 0
-
-
-def test_lengths_for_more_sources_than_there_are_are_refused_and_not_dropped(tmp_path):
-    where = {"server": "http://127.0.0.1:1", "journal": tmp_path / "j"}
-    assert connect(CHAIN, lengths=(1.0, 2.0, 3.0, 4.0), **where).lengths == (1.0, 2.0, 3.0, 4.0)
-    for wrong in ((1.0,) * 5, (1.0,) * 3):
-        with pytest.raises(OnoffError, match=f"{len(wrong)} lengths were given for 4 sources"):
-            connect(CHAIN, lengths=wrong, **where)
 
 
 def test_bounds_of_a_chain_and_a_lag_are_those_of_its_posterior():

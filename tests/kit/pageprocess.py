@@ -43,9 +43,6 @@ class PageProcess:
     def post(self, path: str, **body: object) -> httpx.Response:
         return self.http.post(path, json=body)
 
-    def load(self, name: str, data: bytes) -> httpx.Response:
-        return self.http.post("/chain", params={"name": name}, content=data)
-
     def state(self) -> dict[str, object]:
         with self.http.stream("GET", "/events") as stream:
             return next(json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))

@@ -77,6 +77,18 @@ def test_a_connection_on_which_no_request_arrives_is_closed_in_time(sent, answer
     assert through(act).count(b"200 OK") == answers
 
 
+def test_a_connection_whose_body_ends_after_its_answer_is_closed_in_time():
+    async def act(opened, _):
+        reader, writer = await opened()
+        writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nha")
+        await reader.readuntil(b"ok")
+        writer.write(b"lf")
+        await asyncio.wait_for(until_closed(reader), 20)
+        writer.close()
+
+    through(act)
+
+
 @pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /", HALF.replace(b" 9", b" 90000")])
 def test_bytes_that_trickle_in_do_not_make_the_wait_longer(head):
     async def act(opened, _):

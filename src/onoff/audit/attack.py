@@ -233,17 +233,6 @@ def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[S
     ]
 
 
-def unfold(chain: Chain, found: Attack, seen: Sequence[Seen], first: int, end: int) -> Floats:
-    """How beliefs about the steps from `first` (an ON step) to `end` changed: [t, step] is p(X_step | Q_0..Q_t)."""
-    rules = _known(found.promise, seen)[first:end]
-    window, start = list(seen[first:end]), found.beliefs.before[first]
-    rows = []
-    for known in range(1, len(window) + 1):
-        cut = [*window[:known], *(Seen(step.private, None, step.rule) for step in window[known:])]
-        rows.append(infer(Requests(start, chain.P), [step.private for step in cut], _views(cut, rules)).after)
-    return np.array(rows)
-
-
 def _known(promise: str, seen: Sequence[Seen]) -> list[Rule | None]:
     """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
     if not seen or not seen[0].private:

@@ -145,38 +145,21 @@ class Decoys:
     def __init__(self, n: int, count: int) -> None:
         if not 0 < count < n:
             raise OnoffError(f"{count} decoys among {n} sources: at least 1 and fewer than the sources")
-        self.n, self.count = n, count
-        self._sets: tuple[Query, ...] = ()
-        if n * comb(n, count + 1) <= CELLS:
-            self._sets = tuple(combinations(range(n), count + 1))
-            self._units = np.zeros((n, len(self._sets)), dtype=np.int64)
-            self._units[np.array(self._sets), np.arange(len(self._sets))[:, None]] = 1
-        self._on = _DecoyStep(0, self._sets, self._encoder, exhibit=self)
+        if n * comb(n, count + 1) > CELLS:
+            raise TooLarge(f"{count} decoys among {n} sources: too many sets to write them down; take fewer")
+        self._sets = tuple(combinations(range(n), count + 1))
+        self._units = np.zeros((n, len(self._sets)), dtype=np.int64)
+        self._units[np.array(self._sets), np.arange(len(self._sets))[:, None]] = 1
+        self._on = self._step(0)
 
     def on(self) -> Step:
         return self._on
 
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
-        return _DecoyStep(before.lag + 1, self._sets, self._encoder, exhibit=self)
+        return self._step(before.lag + 1)
 
-    def _encoder(self, context: int, following: int) -> Units:  # noqa: ARG002
-        if not self._sets:
-            raise TooLarge(f"{self.count} decoys among {self.n} sources: too many sets to write them down")
-        return self._units
-
-
-class _DecoyStep(Step):
-    """However many sets there are, a query has its chances and can be drawn."""
-
-    def view(self, query: Query) -> View:
-        chances = np.zeros((1, self.exhibit.n, 1))
-        if len(query) == self.exhibit.count + 1:
-            chances[0, list(query)] = 1 / comb(self.exhibit.n - 1, self.exhibit.count)
-        return View(chances)
-
-    def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:  # noqa: ARG002
-        others = rng.choice(self.exhibit.n - 1, self.exhibit.count, replace=False)
-        return tuple(sorted([request, *(int(x + (x >= request)) for x in others)]))
+    def _step(self, lag: int) -> Step:
+        return Step(lag, self._sets, lambda context, following: self._units)
 
 
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:

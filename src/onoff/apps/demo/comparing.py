@@ -66,7 +66,8 @@ class Stream:
         prior, before, after = (rows[steps] for rows in (self.beliefs.prior, self.beliefs.before, self.beliefs.after))
         if sensitive is not None:
             prior, before, after = (
-                np.array([hidden_part(row, False, sensitive) for row in rows]) for rows in (prior, before, after)
+                np.array([hidden_part(row, False, sensitive) for row in rows]).reshape(-1, len(sensitive) + 1)
+                for rows in (prior, before, after)
             )
         first = [divergence(*pair) for pair in zip(before, prior, strict=True)]
         then = [divergence(*pair) for pair in zip(after, before, strict=True)]

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from onoff.apps.demo import DELAY
-from onoff.apps.page.beliefs import Belief, Onlooker
+from onoff.apps.page.beliefs import Belief, BothObserver
+from onoff.apps.page.session import FRESH, DemoSession
 from onoff.apps.page.steps import Made
 from onoff.apps.page.tables import ready, tables
-from onoff.apps.page.world import FRESH, World
 from onoff.client.connect import connect
 from onoff.errors import OnoffError, SessionError
 
@@ -18,7 +18,7 @@ REACH = 8  # lags planned before the first request; plans serve all larger ones
 PLAN_SECONDS = 60.0
 
 
-class AnnouncedWorld(World):
+class AnnouncedSession(DemoSession):
     """A query may depend on the next request, so a request waits for the next one, or is made ON without it."""
 
     beliefs: tuple[Belief, ...] = ()
@@ -37,7 +37,7 @@ class AnnouncedWorld(World):
     async def _open(self) -> None:
         planner = tables(self.chain, self.directory / "plans")
         self.stack.callback(planner.close)
-        self._onlooker = Onlooker(self.chain, planner.store.load)
+        self._onlooker = BothObserver(self.chain, planner.store.load)
         _, plan = await asyncio.gather(asyncio.to_thread(self.server.start), ready(planner, REACH, PLAN_SECONDS))
         if plan.kind != "table":
             raise OnoffError(f"no plan was ready after {PLAN_SECONDS:.0f} seconds: try a chain of fewer sources")

@@ -1,13 +1,9 @@
-"""The application behind the page: the state as server-sent events, clicks as POST, curves as GET. All on loopback."""
+"""The application behind the page: the state as server-sent events, clicks as POST. All on loopback."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +15,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onoff.apps.figures import Curve, rates_over_alpha, rates_over_lag
-from onoff.apps.page.showing import Page
-from onoff.apps.page.world import World
+from onoff.apps.page.session import DemoSession
+from onoff.apps.page.state import Page
 from onoff.apps.proxy.guard import refusal
-from onoff.errors import ChainError, OnoffError
-from onoff.model.chain import Chain
+from onoff.errors import OnoffError
 from onoff.server.limits import read_body
 from onoff.server.problems import Problem
 
 STATIC = Path(__file__).parent / "static"
-UPLOAD_LIMIT = 2**20
 BODY_LIMIT = 2**12
-LARGEST_FIGURE = 12  # sources of the symmetric chain
 Act = Callable[[Request], Awaitable[None]]  # what a click does
 
 
@@ -75,7 +67,7 @@ def create_app(page: Page) -> ASGIApp:
     async def events(_: Request) -> Response:
         return StreamingResponse(page.events(), media_type="text/event-stream")
 
-    def world(request: Request) -> World:
+    def world(request: Request) -> DemoSession:
         return page.everyday if request.url.path.startswith("/everyday/") else page.announced
 
     async def ask(request: Request) -> None:
@@ -101,32 +93,14 @@ def create_app(page: Page) -> ASGIApp:
     async def announce(_: Request) -> None:
         await page.announce()
 
-    async def chain(request: Request) -> None:
-        name = request.query_params.get("name", "")
-        await page.load(_parsed(name, await read_body(request.receive, UPLOAD_LIMIT)), name)
-
-    async def symmetric(request: Request) -> None:
-        n, alpha = _numbers(await _json(request, n=int, alpha=float))
-        await page.load(Chain.symmetric(n, alpha), f"a symmetric chain of {n} sources, staying {alpha:g}")
-
-    async def figure(request: Request) -> Response:
-        try:
-            n, alpha = _numbers({"n": int(request.query_params["n"]), "alpha": float(request.query_params["alpha"])})
-        except (KeyError, ValueError) as error:
-            return refused(f"n and alpha are needed as numbers ({error})")
-        over_alpha, over_lag = await asyncio.to_thread(lambda: (_over_alpha(n), _over_lag(n, alpha)))
-        return JSONResponse({"alpha": [asdict(c) for c in over_alpha], "lag": [asdict(c) for c in over_lag]})
-
     each: dict[str, Act] = {"ask": ask, "switch": switch, "play": play, "server": server}
     clicks = {f"{mode}/{name}": act for mode in ("everyday", "announced") for name, act in each.items()}
     clicks |= {"everyday/lock": lock, "announced/now": now, "announced/start": announce}
-    loads = {"chain": chain, "symmetric": symmetric}
     app = Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html")),
             Route("/events", events),
-            Route("/figure", figure),
-            *(Route(f"/{name}", _answering(page, act), methods=["POST"]) for name, act in {**clicks, **loads}.items()),
+            *(Route(f"/{name}", _answering(page, act), methods=["POST"]) for name, act in clicks.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
@@ -152,7 +126,7 @@ async def _json(request: Request, **kinds: type) -> dict[str, Any]:
     """The body, with exactly these fields of these types."""
     try:
         data = json.loads(await read_body(request.receive, BODY_LIMIT))
-        return {name: kind(data[name]) if kind is float else _exactly(kind, data[name]) for name, kind in kinds.items()}
+        return {name: _exactly(kind, data[name]) for name, kind in kinds.items()}
     except (ValueError, TypeError, KeyError, RecursionError):
         raise OnoffError(f"the request must be JSON with {', '.join(kinds)}") from None
 
@@ -161,31 +135,3 @@ def _exactly(kind: type, value: object) -> object:
     if type(value) is not kind:
         raise TypeError
     return value
-
-
-def _numbers(given: dict[str, Any]) -> tuple[int, float]:
-    if not 2 <= given["n"] <= LARGEST_FIGURE:
-        raise ChainError(f"n is {given['n']}: from 2 to {LARGEST_FIGURE} here")
-    Chain.symmetric(given["n"], given["alpha"])  # checks alpha
-    return given["n"], given["alpha"]
-
-
-def _parsed(name: str, data: bytes) -> Chain:
-    """The chain in an uploaded file; errors name the file as the user knows it."""
-    with tempfile.TemporaryDirectory(prefix="onoff-page-") as directory:
-        file = Path(directory) / f"chain{Path(name).suffix.lower()}"
-        try:
-            file.write_bytes(data)
-            return Chain.load(file)
-        except (ChainError, ValueError, OSError) as error:
-            raise ChainError(str(error).replace(str(file), name)) from None
-
-
-@lru_cache(maxsize=LARGEST_FIGURE)
-def _over_alpha(n: int) -> list[Curve]:
-    return rates_over_alpha(n)
-
-
-@lru_cache(maxsize=100)
-def _over_lag(n: int, alpha: float) -> list[Curve]:
-    return rates_over_lag((alpha,), n)

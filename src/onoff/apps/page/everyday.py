@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from onoff.apps.demo import DELAY
-from onoff.apps.page.hidden import Watched, Watcher
+from onoff.apps.page.beliefs import PastObserver, Watched
+from onoff.apps.page.session import FRESH, LOCKED, DemoSession
 from onoff.apps.page.steps import Made
-from onoff.apps.page.world import FRESH, LOCKED, World
 from onoff.client.connect import connect
 from onoff.errors import SessionError
 
 
-class EverydayWorld(World):
+class EverydaySession(DemoSession):
     """The everyday mode. Each list of sensitive sources has a stream and a journal of its own, since it is public.
 
     The server stays the same and remembers earlier streams. So a later stream begins with two full sets, and what the
@@ -27,7 +27,7 @@ class EverydayWorld(World):
         shown = LOCKED in self.chain.names and self.queue
         self.sensitive: tuple[int, ...] = (self.chain.index(LOCKED),) if shown else ()
         self.watched: Watched | None = None
-        self._watcher: Watcher
+        self._watcher: PastObserver
         self.stream = 0  # how many there were before this one
         self._previous: int | None = None  # the last request of the streams before
         self._turn = asyncio.Lock()  # a request, or the beginning of a stream
@@ -69,7 +69,7 @@ class EverydayWorld(World):
         await opened.enter_async_context(client)
         if stream:
             self._previous = self._last()
-        watcher = Watcher(self.chain, sensitive, record, client.journal.stream)
+        watcher = PastObserver(self.chain, sensitive, record, client.journal.stream)
         if stream and self.made:
             watcher.starts_after(await asyncio.to_thread(self._watcher.following, self._finished()))
         elif stream:

@@ -7,7 +7,7 @@ import webbrowser
 from collections.abc import Callable
 
 from onoff.apps.page.app import create_app
-from onoff.apps.page.showing import Page
+from onoff.apps.page.state import Page
 from onoff.model.chain import Chain
 from onoff.server.run import reserved, served, stop_event, url_of
 
@@ -20,10 +20,10 @@ def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], 
 
 
 async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
-    stop, page = stop_event(), Page()
+    stop, page = stop_event(), Page(chain, title)
     with reserved(HOST, port) as listening:
         url = f"{url_of(listening)}/"
-        loading, stopping = asyncio.create_task(page.load(chain, title)), asyncio.create_task(stop.wait())
+        loading, stopping = asyncio.create_task(page.start()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():

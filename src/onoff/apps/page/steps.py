@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from onoff.audit.transcript.reading import read_log
 from onoff.client.journal import Journal
-from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 
 
@@ -32,27 +31,50 @@ class Made:
         return tuple(range(n)) if self.private or self.wanted in sensitive else (self.wanted,)
 
 
-def made_steps(journal: Journal, transcript: Path, chain: Chain, known: Sequence[Made]) -> list[Made]:
-    """All steps of a journal. Of those that are `known` as finished, nothing is read again."""
-    seen: dict[int, list[tuple[int, ...]]] = {}
-    with contextlib.suppress(OnoffError):  # nothing was asked yet
-        for line in read_log(transcript, chain):
-            if line.stream == journal.stream:
-                seen.setdefault(line.step, []).append(line.sources)
-    made = [step for step in known if step.bytes]
-    for row in journal.steps(since=len(made)):
-        found = seen.get(row.step, [()])
-        made.append(
-            Made(
-                step=row.step,
-                private=row.private,
-                made_private=row.made_private,
-                lag=row.lag,
-                plan=row.plan,
-                wanted=row.request,
-                saw=found[-1],
-                times=len(seen.get(row.step, [])),
-                bytes=row.bytes or 0,
+class Steps:
+    """The steps of a journal. Each line of the transcript is read once, and finished steps are not read again."""
+
+    def __init__(self, journal: Journal, transcript: Path, chain: Chain) -> None:
+        self.journal = journal
+        self._transcript, self._chain, self._offset = transcript, chain, 0
+        self._order: list[int] = []  # of the server's sources, as indices of the chain
+        self._seen: dict[int, list[tuple[int, ...]]] = {}
+        self._made: list[Made] = []
+
+    def read(self) -> list[Made]:
+        """All steps that there are by now."""
+        lines, self._offset = read_on(self._transcript, self._offset)
+        for line in lines:
+            if "catalogue" in line:
+                self._order = [self._chain.index(name) for name in line["catalogue"]]
+            elif line["stream"] == self.journal.stream:
+                query = tuple(sorted(self._order[source] for source in line["sources"]))
+                self._seen.setdefault(line["step"], []).append(query)
+        self._made = [step for step in self._made if step.bytes]
+        for row in self.journal.steps(since=len(self._made)):
+            seen = self._seen.get(row.step, [])
+            self._made.append(
+                Made(
+                    step=row.step,
+                    private=row.private,
+                    made_private=row.made_private,
+                    lag=row.lag,
+                    plan=row.plan,
+                    wanted=row.request,
+                    saw=seen[-1] if seen else (),
+                    times=len(seen),
+                    bytes=row.bytes or 0,
+                )
             )
-        )
-    return made
+        return list(self._made)
+
+
+def read_on(file: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of JSON that a file has beyond this many bytes, and how many bytes have been read then."""
+    if not file.exists():
+        return [], offset
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        text = stream.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)

@@ -151,7 +151,8 @@ def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan],
 
 
 def _few(n: int, decoys: int | None) -> int:
-    return max(1, min(3, n - 2)) if decoys is None else decoys
+    """How many decoys: three if it is not said, and one where the sets of four are too many to list."""
+    return max(1, min(3 if n <= 40 else 1, n - 2)) if decoys is None else decoys
 
 
 def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan], switched: bool) -> tuple[str, ...]:

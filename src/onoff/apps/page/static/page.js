@@ -1,26 +1,24 @@
 // The page: draws the state that arrives as server-sent events, and sends clicks. It keeps choices of view alone.
 import { $, drawBytes, drawCards, drawSteps, h, idle, status } from "./parts.js";
-import { drawBeliefs, drawCosts, drawFigure, drawHidden, drawSensitive } from "./views.js";
+import { drawBeliefs, drawCosts, drawHidden, drawSensitive } from "./views.js";
 
 const MANY = 12; // sources beyond which the panels take the whole width: names and bars need it
 const MODES = ["everyday", "announced"];
 let state = null; // the newest
 let mode = location.hash === "#announced" ? "announced" : "everyday";
-let figure = null; // the curves of the symmetric chain
 let refusal = ""; // what the last click was refused for
 let lost = false; // whether the program behind the page is away
 let reached = 0; // the serial number of the state after the last click that was answered
 let chosen = null; // where the switch was put, until a state knows of it: older ones may arrive meanwhile
-let planned = -1; // the number of the chain for which the announced mode was asked for
+let planned = false; // whether the announced mode was asked for
 const world = () => state[mode];
 const privacy = () => (chosen ? chosen.on : world().private);
-const busy = () => Boolean(state.busy);
 
 async function post(path, body, seconds = 10) {
   refusal = "";
   notice();
   try {
-    const answer = await fetch(path, { method: "POST", body: body instanceof File ? body : JSON.stringify(body ?? {}),
+    const answer = await fetch(path, { method: "POST", body: JSON.stringify(body ?? {}),
       signal: AbortSignal.timeout(1000 * seconds) });
     const { error, serial } = await answer.json();
     if (error) refusal = error;
@@ -46,9 +44,9 @@ function inTurn(path, body) {
 function notice() {
   const words = lost
     ? "The program behind this page is gone. If onoff page is started again, the page goes on by itself."
-    : state?.busy || refusal || (state && world()?.trouble) || "";
+    : refusal || (state && world()?.trouble) || "";
   $("notice").hidden = !words;
-  $("notice").className = lost || refusal ? "bad" : state?.busy ? "busy" : "warn";
+  $("notice").className = lost || refusal ? "bad" : "warn";
   if ($("notice-words").textContent !== words) $("notice-words").textContent = words;
   $("notice-close").hidden = !refusal || lost;
 }
@@ -59,13 +57,10 @@ function drawAsk() {
   $("privacy").setAttribute("aria-checked", on);
   $("privacy-word").textContent = on ? "ON" : "OFF";
   $("privacy-hint").textContent = on ? "hides what you ask" : "cheaper, not hidden";
-  for (const id of ["privacy", "stop", "play"]) {
-    $(id).disabled = false;
-    $(id).setAttribute("aria-disabled", busy());
-  }
+  for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
   $("play").setAttribute("aria-pressed", autoplay);
   $("play").textContent = autoplay ? "Stop the reader" : "Let a reader click for me";
-  $("now").setAttribute("aria-disabled", busy() || queue.length !== 1);
+  $("now").setAttribute("aria-disabled", queue.length !== 1);
   const chips = queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
@@ -82,10 +77,10 @@ function drawStream() {
   if ($("stream").textContent !== words) $("stream").textContent = words;
 }
 
-// The announced mode needs plans: they are made when its tab is first opened for a chain.
+// The announced mode needs plans: they are made when its tab is first opened.
 function plan() {
-  if (mode !== "announced" || state.announced || state.busy || planned === state.number) return;
-  planned = state.number;
+  if (mode !== "announced" || state.announced || planned) return;
+  planned = true;
   post("/announced/start", {}, 300);
 }
 
@@ -95,7 +90,6 @@ function draw() {
     document.body.dataset.mode = mode;
     document.body.classList.toggle("many", names.length > MANY);
     document.body.classList.toggle("absent", !there);
-    $("mode").setAttribute("aria-busy", busy());
     $("mode").setAttribute("aria-labelledby", `tab-${mode}`);
     $("planning").hidden = there;
     $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : "There are no plans for the announced mode. Open this tab again to make them.";
@@ -105,7 +99,7 @@ function draw() {
     }
     drawCosts(names, state.costs);
     if (there) {
-      drawCards(names, world(), privacy(), busy(), (source) => inTurn("ask", { source, private: privacy() }), (source, on) => inTurn("lock", { source, on }));
+      drawCards(names, world(), privacy(), (source) => inTurn("ask", { source, private: privacy() }), (source, on) => inTurn("lock", { source, on }));
       drawAsk();
       drawSteps(names, world(), mode === "everyday" ? "Nothing yet in this stream. Choose a source above." : "Nothing yet. Choose two sources above: the first is made when the second is known.");
       if (mode === "everyday") {
@@ -125,32 +119,12 @@ function settle() {
 }
 
 function open(name) {
-  if (name === mode && name === "announced" && state && !state.planning) planned = -1; // after a failure: again
+  if (name === mode && name === "announced" && state && !state.planning) planned = false; // after a failure: again
   mode = name;
   chosen = null;
   refusal = "";
   history.replaceState(null, "", name === "everyday" ? location.pathname : `#${name}`);
   draw();
-}
-
-// Sliders: their numbers at once, the curves once they rest; an answer that is overtaken is dropped.
-let asked = 0, resting = 0;
-const redraw = () => figure && drawFigure(figure);
-async function loadFigure() {
-  const mine = ++asked, query = new URLSearchParams({ n: $("n").value, alpha: $("alpha").value });
-  try {
-    const answer = await fetch(`/figure?${query}`);
-    const found = await answer.json();
-    if (mine === asked && answer.ok) { figure = found; redraw(); }
-  } catch { /* the notice already says that the program is away; the next slide asks again */ }
-}
-function slid() {
-  for (const id of ["n", "alpha"]) localStorage[id] = $(id).value;
-  $("n-out").textContent = $("n").value;
-  $("alpha-out").textContent = Number($("alpha").value).toFixed(2);
-  clearTimeout(resting);
-  resting = setTimeout(loadFigure, 120);
-  redraw();
 }
 
 function theme(choice) {
@@ -182,28 +156,10 @@ for (const name of MODES) {
   });
 }
 addEventListener("hashchange", () => open(location.hash === "#announced" ? "announced" : "everyday"));
-for (const id of ["n", "alpha"]) {
-  if (localStorage[id]) $(id).value = localStorage[id]; // kept when the page is loaded again
-  $(id).addEventListener("input", slid);
-}
-$("use").addEventListener("click", async () => {
-  $("file-words").textContent = "";
-  if (!(await post("/symmetric", { n: Number($("n").value), alpha: Number($("alpha").value) }, 300))) $("ask").scrollIntoView();
-});
-$("file").addEventListener("change", async () => {
-  const [file] = $("file").files;
-  if (!file) return;
-  $("file-words").textContent = `${file.name} is being loaded …`; // what was said of another file does not hold any more
-  const words = await post(`/chain?${new URLSearchParams({ name: file.name })}`, file, 300);
-  $("file-words").textContent = words || `${file.name} is loaded.`;
-  $("file").value = ""; // so that the same file can be tried again
-});
 $("theme").addEventListener("click", () => { const dark = theme(localStorage.theme); theme((localStorage.theme = dark ? "light" : "dark")); });
 
 theme(localStorage.theme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(localStorage.theme));
-$("other").open = innerWidth > 640; // on a phone it is opened by who wants it
-$("other").addEventListener("toggle", redraw);
 // Only while somebody is looking: a browser has six connections to one address, for all its tabs together.
 let events = null;
 function look() {
@@ -211,9 +167,8 @@ function look() {
   if (document.hidden) return;
   events = new EventSource("/events");
   events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; settle(); draw(); };
-  events.onerror = () => { lost = true; chosen = null; planned = -1; notice(); };
+  events.onerror = () => { lost = true; chosen = null; planned = false; notice(); };
 }
 document.addEventListener("visibilitychange", look);
 look();
-new ResizeObserver(() => { draw(); redraw(); }).observe(document.querySelector("main"));
-slid();
+new ResizeObserver(draw).observe(document.querySelector("main"));

@@ -27,7 +27,7 @@ function padlock() {
 }
 
 // world: that of the mode; on: where the switch stands; ask(name), lock(name, on): what clicks do.
-export function drawCards(names, world, on, busy, ask, lock) {
+export function drawCards(names, world, on, ask, lock) {
   const box = $("cards"), locked = new Set(world.sensitive ?? []);
   if (box.dataset.names !== names.join("\n")) {
     box.dataset.names = names.join("\n");
@@ -43,12 +43,11 @@ export function drawCards(names, world, on, busy, ask, lock) {
     const [card, key] = slot.children, chance = world.habits[i];
     const share = chance ? `${percent(chance)} next` : "never next";
     slot.classList.toggle("locked", locked.has(i));
-    card.setAttribute("aria-disabled", busy || !chance);
+    card.setAttribute("aria-disabled", !chance);
     card.children[1].textContent = share;
     card.children[2].style.setProperty("--part", `${100 * chance}%`);
     card.setAttribute("aria-label", `ask for ${names[i]}, ${share}, privacy ${on ? "ON" : "OFF"}`);
     key.setAttribute("aria-pressed", locked.has(i));
-    key.setAttribute("aria-disabled", busy);
     key.setAttribute("aria-label", `${names[i]} is sensitive`);
     key.title = locked.has(i) ? "sensitive: unlock it in a new stream" : "make it sensitive in a new stream";
   });

@@ -78,14 +78,3 @@ export function drawCosts(names, costs) {
     `Cost in messages per request, from step 1 to step ${past.length} after ON: ${curves.map(({ kind }) => `${kinds[kind]} ${ends[kind]}`).join("; ")}`);
   legend($("cost-legend"), Object.fromEntries(curves.map(({ kind }) => [kind, kinds[kind]])), (kind) => ends[kind]);
 }
-
-export function drawFigure(figure) {
-  const order = ["outer", "inner", "optimum"], alpha = Number($("alpha").value);
-  const curves = (list) => list.map((c) => ({ kind: c.key.split(",")[0], x: c.x, y: c.y })).sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
-  const y = "wanted / downloaded messages", ys = [0, 1.02];
-  lines($("over-alpha"), curves(figure.alpha), { x: "α: chance to ask for the same source again", y, xs: [0, 1], ys, marker: alpha },
-    `Rates over alpha, ${$("n").value} sources`);
-  lines($("over-lag"), curves(figure.lag), { x: "steps since privacy was last ON", y, whole: true, xs: [1, 6], ys },
-    `Rates over the steps since ON, alpha ${alpha}`);
-  legend($("figure-legend"), { inner: "the paper's scheme", optimum: "optimum (proved)", outer: "outer bound (not always reachable)" });
-}

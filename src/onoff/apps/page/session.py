@@ -2,7 +2,7 @@
 
     click -> queue -> Client.get -> journal and transcript -> beliefs
 
-`EverydayWorld` keeps the promise `past`, `AnnouncedWorld` the promise `both`. When the server is away, the pending
+`EverydaySession` keeps the promise `past`, `AnnouncedSession` the promise `both`. When the server is away, the pending
 query waits in the journal and is sent again unchanged. No request waits for the beliefs. No page here.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from onoff.apps.demo import LENGTH, SWITCHING, news
-from onoff.apps.page.steps import Made, made_steps
+from onoff.apps.page.steps import Made, Steps
 from onoff.client.client import Client
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
@@ -49,8 +49,8 @@ class Wish:
     private: bool
 
 
-class World(ABC):
-    """Use as `async with EverydayWorld(chain, changed) as world`; `changed()` is called whenever `state()` has changed.
+class DemoSession(ABC):
+    """Use as `async with EverydaySession(chain, changed) as session`; `changed()` is called when `state()` has changed.
 
     With `opening` a short stream of a simulated reader is made at once.
     """
@@ -67,6 +67,7 @@ class World(ABC):
         self.chain, self.prior = chain, chain.stationary()
         self.queue: deque[Wish] = deque()
         self.made: list[Made] = []
+        self._steps: Steps | None = None
         self.private, self.autoplay = True, False
         self.client: Client
         self.failure = ""  # why the request being made has no answer yet
@@ -259,7 +260,9 @@ class World(ABC):
 
     def record(self) -> None:
         """Read the steps that journal and transcript have by now."""
-        self.made = made_steps(self.client.journal, self.server.transcript, self.chain, self.made)
+        if self._steps is None or self._steps.journal is not self.client.journal:
+            self._steps = Steps(self.client.journal, self.server.transcript, self.chain)
+        self.made = self._steps.read()
 
     async def _guard(self) -> None:
         """Start the server again if it died."""
