@@ -243,7 +243,10 @@ def _verdict(found: StreamAudit) -> Iterator[str]:
     elif not found.method.endswith("not checked"):
         yield "0 within rounding" if found.holds else "MORE THAN STATED"
     worst = max(found.steps, key=lambda told: told.distance or 0.0)
-    if found.holds is not None and worst.distance is not None and worst.stated is not None:
+    if found.misfit is not None and found.holds is not None:
+        most = found.misfit.allowed[worst.step - 1]
+        yield f"total variation {worst.average or 0.0:.1e} at t = {worst.step}, of {most:.1e}"
+    elif found.holds is not None and worst.distance is not None and worst.stated is not None:
         yield f"total variation {worst.distance:.1e} at t = {worst.step}, {worst.stated:.1e} is stated"
     for finding in found.findings[:5]:
         yield f"FAULT {finding.rule}: {finding.message}"
