@@ -37,7 +37,9 @@ class Numbers:
         self._rejected = False
 
     def check(self, step: Step) -> Iterator[Finding]:
-        again = [known for key in _keys(step) if (known := self._known.setdefault(key, own := f"step {step.step}")) != own]
+        again = [
+            known for key in _keys(step) if (known := self._known.setdefault(key, own := f"step {step.step}")) != own
+        ]
         if again:
             yield Finding("numbers", f"its random numbers are those of {again[0]}", step.step)
         for bound, number in step.numbers or ():

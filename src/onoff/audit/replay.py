@@ -25,7 +25,7 @@ import numpy as np
 from onoff.audit.files import Journal, LawLine, Log, Step
 from onoff.audit.law import COARSE, Finding, Law, check_encoder, check_law, law_digest
 from onoff.audit.races import COMPARED, Race
-from onoff.audit.rows import NOWHERE, Pasts, Walk
+from onoff.audit.rows import Pasts, Walk, home
 from onoff.audit.rules import Due, Held, PlanRule, check_step, due_steps
 from onoff.audit.seen import Seen, shown
 from onoff.errors import OnoffError
@@ -176,33 +176,28 @@ class _Past:
 
     def __init__(self, chain: Chain, sensitive: Query, laws: Iterator[LawLine], remade: bool, found: Replay) -> None:
         self._chain, self._sensitive, self._laws, self._remade, self._found = chain, sensitive, laws, remade, found
-        self._line: LawLine | None = None
+        self._line = LawLine(-1, Law((), ()), {}, (), ())
         self._pasts: Pasts | None = None  # None: not known, before a step has counted as ON or after a missing law
-        self._hidden: int | None = None  # the request of the step before, if that is hidden
-        self._context: int | None = None  # else the reader's context at the step before; None: not known
+        self._origin: int | None = None  # of the reader, as in `rows.Past`; None: not known
 
     def check(self, step: Step, due: Due) -> None:
         if due.lag == 0:
             self._pasts = Pasts(self._chain, self._sensitive) if due.counts else None
-            self._hidden, self._context = step.request, None
+            self._origin = None if step.request is None else -1 - step.request
             return
-        while self._line is None or self._line.step < step.step:
-            self._line = next(self._laws, LawLine(2**63, Law((), ()), {}, (), ()))
-        if self._line.step > step.step:
+        while self._line.step < step.step:
+            self._line = next(self._laws, replace(self._line, step=2**63))
+        line = self._line
+        if line.step > step.step:
             self._lose(step, "its law is not on record")
-        else:
-            self._context = self._reader(self._line)
-            tables = self._line.tables(self._chain.n)
-            if self._check_law(step, self._line, tables):
-                self._check_draw(step, self._line.law, tables)
-        self._hidden = step.request if step.request in self._sensitive else None
-        if step.step in self._found.unchecked and (self._pasts is None or self._sensitive):
-            self._context = None
-
-    def _reader(self, line: LawLine) -> int | None:
-        """The reader's context now."""
-        known, at = (line.place, self._context) if self._hidden is None else (line.joined, self._hidden)
-        return None if at is None else known[at] if 0 <= at < len(known) else NOWHERE
+            return
+        tables = line.tables(self._chain.n)
+        context = None if self._origin is None else home(self._origin, line.place, line.joined)
+        if self._check_law(step, line, tables):
+            self._check_draw(step, context, line.law, tables)
+        if step.request in self._sensitive:
+            context = -1 - step.request
+        self._origin = None if step.request is None and self._sensitive else context
 
     def _lose(self, step: Step, reason: str) -> bool:
         """Leave a step unchecked, and with it those up to the next ON step."""
@@ -229,18 +224,18 @@ class _Past:
         found.rounding += float(rounding)
         if step.query not in law.index:
             found.note(step, Finding("draw", "the set is not one of the law", query=step.query))
-        if step.query in law.index and {home for _, home in homes} <= tables.keys():
+        if step.query in law.index and {context for _, context in homes} <= tables.keys():
             self._pasts.move(law.index[step.query], tables, homes)
         else:
             self._pasts = None
         return True
 
-    def _check_draw(self, step: Step, law: Law, tables: Mapping[int, Units]) -> None:
+    def _check_draw(self, step: Step, context: int | None, law: Law, tables: Mapping[int, Units]) -> None:
         hidden = step.request in self._sensitive
-        if step.request is None or step.numbers is None or self._context is None:
+        if step.request is None or step.numbers is None or context is None:
             self._found.unchecked[step.step] = ERASED
-        elif not hidden and self._context not in tables:
-            self._found.note(step, Finding("context", f"the reader's context {self._context} has no encoder"))
+        elif not hidden and context not in tables:
+            self._found.note(step, Finding("context", f"the reader's context {context} has no encoder"))
         else:
             self._found.drawn += 1
-            self._found.note(step, check_draw(step, law.units if hidden else tables[self._context][step.request], law))
+            self._found.note(step, check_draw(step, law.units if hidden else tables[context][step.request], law))

@@ -88,11 +88,6 @@ class Past:
     spread: float = 0.0
     fits: bool = True
 
-    def home(self, place: Sequence[int], joined: Sequence[int]) -> int:
-        """The client's context of these readers now: place[c] after the context c, joined[s] after the request s."""
-        known, at = (place, self.origin) if self.origin >= 0 else (joined, -1 - self.origin)
-        return known[at] if at < len(known) else NOWHERE
-
     def weights(self, open_sources: Mask) -> list[int]:
         """The row over the open sources as integers; their error, and that of the row, is in `error`."""
         row = np.where(open_sources, self.row, 0.0)
@@ -120,6 +115,12 @@ class Past:
         return Past(home, row, possible, self.spread + 2 * (len(row) + 8) * UNIT, self.fits)
 
 
+def home(origin: int, place: Sequence[int], joined: Sequence[int]) -> int:
+    """The client's context of readers now: place[c] after the context c, joined[s] after the hidden request s."""
+    known, at = (place, origin) if origin >= 0 else (joined, -1 - origin)
+    return known[at] if at < len(known) else NOWHERE
+
+
 class Pasts:
     """All readers of the promise `past` who may be there: after an ON step any source may have been asked for."""
 
@@ -131,42 +132,46 @@ class Pasts:
     def homes(self, place: Sequence[int], joined: Sequence[int]) -> list[tuple[Past, int]]:
         """Readers who may make an open request now, with their contexts; what the others ask for is hidden anew."""
         live = (past for past in self._pasts if (past.possible & self._open).any())
-        return [(past, past.home(place, joined)) for past in live]
+        return [(past, home(past.origin, place, joined)) for past in live]
 
     def check(
         self, law: Law, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]
     ) -> tuple[list[Finding], Fraction]:
-        """Check the encoders of all contexts for all readers: what is wrong, and the largest total variation.
+        """Check the encoders of all contexts for all readers: what is wrong, and the largest total variation."""
+        by_context: dict[int, list[Past]] = {}
+        for past, context in homes:
+            by_context.setdefault(context, []).append(past)
+        found = [self._check_context(law, tables.get(c), pasts, (c,)) for c, pasts in sorted(by_context.items())]
+        wrong = [one for one in found if isinstance(one, Finding)]
+        return wrong, max((one for one in found if isinstance(one, Fraction)), default=Fraction(0))
+
+    def _check_context(
+        self, law: Law, units: Units | None, here: Sequence[Past], context: tuple[int]
+    ) -> Fraction | Finding:
+        """The total variation in one context, or what is wrong.
 
         Rows that come to share a context must be near each other, and the encoder must fit one that it has always
         fitted. Readers of the other rows then count as readers of that one: it changes the joint law of all that is
         hidden and all queries by no more than their distance.
         """
-        found, largest = [], Fraction(0)
-        for home in sorted({home for _, home in homes}):
-            here = [past for past, its in homes if its == home]
-            if home not in tables:
-                found.append(Finding("context", f"some readers are in the context {home}, which has no encoder"))
-                continue
-            possible = np.any([past.possible for past in here], axis=0) & self._open
-            fault = check_columns(law, tables[home], possible, (home,))
-            if fault is not None:
-                found.append(fault)
-                continue
-            sums, rows = tables[home].sum(axis=1).tolist(), [past.weights(self._open) for past in here]
-            apart = [distance(sums, row) + past.error for past, row in zip(here, rows, strict=True)]
-            for past, off in zip(here, apart, strict=True):
-                past.fits = past.fits and off <= COARSE
-            if not any(past.fits for past in here):
-                message = f"the encoder is off by {float(min(apart)):.1e} in total variation for all its readers"
-                found.append(Finding("rows", message, context=(home,), amount=float(min(apart))))
-            met = [row for past, row in zip(here, rows, strict=True) if past.origin != here[0].origin]
-            widest = max((distance(rows[0], row) for row in met), default=Fraction(0))
-            if widest > COARSE:
-                message = f"the context stands for rows that are {float(widest):.1e} apart"
-                found.append(Finding("merge", message, context=(home,), amount=float(widest)))
-            largest = max(largest, min(apart) + widest)
-        return found, largest
+        if units is None:
+            return Finding("context", f"some readers are in the context {context[0]}, which has no encoder")
+        possible = np.any([past.possible for past in here], axis=0) & self._open
+        if (fault := check_columns(law, units, possible, context)) is not None:
+            return fault
+        sums, rows = units.sum(axis=1).tolist(), [past.weights(self._open) for past in here]
+        apart = [distance(sums, row) + past.error for past, row in zip(here, rows, strict=True)]
+        for past, off in zip(here, apart, strict=True):
+            past.fits = past.fits and off <= COARSE
+        met = [row for past, row in zip(here, rows, strict=True) if past.origin != here[0].origin]
+        widest = max((distance(rows[0], row) for row in met), default=Fraction(0))
+        if widest > COARSE:
+            message = f"the context stands for rows that are {float(widest):.1e} apart"
+            return Finding("merge", message, context=context, amount=float(widest))
+        if not any(past.fits for past in here):
+            message = f"the encoder is off by {float(min(apart)):.1e} in total variation for all its readers"
+            return Finding("rows", message, context=context, amount=float(min(apart)))
+        return min(apart) + widest
 
     def move(self, position: int, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]) -> None:
         """Move on by the set at this position; readers of possible sensitive sources join. Equal rows are kept once."""
