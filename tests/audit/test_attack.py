@@ -60,11 +60,10 @@ def test_naive_clients_are_caught_and_ours_is_not():
     ours = attacked(Announced(3, [plan(CHAIN, 1)]), rounding=200 * 2.0**-40)
     assert not attacked(Everything(3)).succeeded  # though floats move beliefs, and no rounding is stated
     naive, decoys = attacked(Naive(3)), attacked(Decoys(3, 1))
-    assert (ours.succeeded, ours.conclusive, ours.p_value) == (False, True, 1)
+    assert (ours.succeeded, ours.conclusive) == (False, True)
     assert ours.private.bits < 1e-12
     assert ours.private.guessed == ours.private.guessed_before
     assert naive.succeeded
-    assert 1 / 1000 <= naive.p_value <= 0.005  # the first of 1000 at best
     assert naive.private.bits > 0.05
     assert naive.open.guessed == 1
     assert naive.open.score == pytest.approx(naive.open.bits)  # the server is certain, and right
@@ -79,23 +78,6 @@ def test_a_naive_client_on_the_same_requests_stands_beside():
     assert all(step.query == ((0, 1, 2) if step.private else (x,)) for step, x in zip(naive, path, strict=True))
     assert attack(CHAIN, "both", naive, truth=path).succeeded
     assert not attack(CHAIN, "both", seen, rounding=200 * 2.0**-40, truth=path).succeeded
-
-
-def test_strangers_raise_an_alarm_no_more_often_than_stated(monkeypatch):
-    """Logs of naive clients, judged with the requests of somebody else: independent, though beliefs move a lot.
-
-    400 logs at a rate of 10 %: more than 62 alarms (p <= 0.1) have a probability below 1e-3, and are far from the 100
-    which a test with twice or more its rate would give.
-    """
-    monkeypatch.setattr(module, "STRANGERS", 99)
-    chain, rng, alarms, right = Chain.symmetric(2, 0.9), np.random.default_rng(8), 0, 0
-    for seed in range(400):
-        path, seen = seen_of(Naive(2), chain, [True, *(rng.random(23) < 0.5).tolist()], rng)
-        # A stranger's OFF requests contradict the log; only private ones are judged.
-        alarms += attack(chain, "both", seen, truth=chain.simulate(24, rng), seed=seed).p_value <= 0.1
-        right += attack(chain, "both", seen, truth=path, seed=seed).p_value <= 0.1
-    assert alarms <= 62
-    assert right > 200  # even in 24 steps
 
 
 def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypatch):
@@ -120,7 +102,6 @@ def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request
     assert found.private.before > 1e-4  # nobody promises anything
     assert max(found.private.bits, found.private.own) < 1e-25
     assert (found.sensitive is None) == (not sensitive)
-    assert found.p_value is None
     naive = attack(FOUR, "past", naive_steps(4, statuses(text), path), sensitive, truth=path)
     assert naive.succeeded
 

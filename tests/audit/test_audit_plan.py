@@ -258,7 +258,7 @@ TAMPERINGS = {
     "a huge lag": (PLAN, put("lag", 10**400), "file"),
     "a lag of True": (PLAN, put("lag", True), "file"),
     "no scheme": (PLAN, put("scheme", None), "file"),
-    "sets of text": (PLAN, put("sets", "01"), "file"),
+    "sets of text": (PLAN, put("sets", "01"), "law"),
     "no certificate": (PLAN, put("certificate", None), "file"),
     "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "file"),
     "version 2.0": (PLAN, put("version", 2.0), "file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from clikit import call
 from onoff import Chain
 from onoff.audit.log import Exhibits, audit_log
 from onoff.plans.store import PlanStore
-from replaykit import CheapestPlan, life
+from replaykit import life
 
 
 @pytest.fixture(scope="module", params=["both", "past"])
@@ -133,14 +134,21 @@ def test_an_attack_that_succeeds_is_a_failure_whatever_the_replay_says(made):
     assert found.verdict.word == "FAILED"
 
 
-def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path):
+@pytest.mark.parametrize("promise", ["both", "past"])
+def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path, promise):
     """Every draw is right, and the promise holds for habits of another kind."""
-    made = life(tmp_path, chain=Chain(np.full((4, 4), 0.25), tuple("abcd")), planner=CheapestPlan(), private=1.0)
+    chain = Chain(np.full((4, 4), 0.25), tuple("abcd"))
+    made = life(tmp_path, promise, chain=chain, sensitive=())
     made.chain.save(tmp_path / "chain.json")
     made.chain.__dict__["simulate"] = lambda count, rng: np.arange(count) % 4
     made.live(100)
-    words = ("audit", "log", made.log_file, "--chain", tmp_path / "chain.json", "--journal", made.journal_file)
-    done = call(*words, "--plans", tmp_path)
+    for one in made.plans().values():
+        PlanStore(made.chain, tmp_path / "plans").save(one)
+    own = ("--plans", tmp_path / "plans") if promise == "both" else ("--laws", made.record_file)
+    chain_file = tmp_path / "chain.json"
+    done = call("audit", "log", made.log_file, "--chain", chain_file, "--journal", made.journal_file, *own)
     assert done.returncode == 1
-    assert "DO NOT FOLLOW" in done.stdout
-    assert done.stdout.splitlines()[-1].endswith("NO VERDICT: the requests do not follow the chain")
+    assert re.search(r"DO NOT FOLLOW .*", done.stdout)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("AUDIT PASSED")
+    assert last.endswith("NO VERDICT: the requests do not follow the chain")

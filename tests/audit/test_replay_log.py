@@ -231,6 +231,13 @@ def test_modulo_bias_is_found_by_the_bet():
     assert found[0].amount <= randomness.FALSE_ALARM
 
 
+def test_modulo_bias_in_a_journal_is_found_by_the_bet_and_the_step_is_named(tmp_path):
+    """No draw is wrong by itself: the 860 numbers up to this step are too small together."""
+    quiet = {"private": 0.05, "restarts": 0.0, "losses": 0.0, "kills": 0.0}
+    found = life(tmp_path, randbelow=modulo_bias(7), **quiet).live(1000).audit()
+    assert [(finding.step, finding.rule) for finding in found.findings] == [(903, "numbers")]
+
+
 def test_no_gambler_expects_to_gain():
     """The expected capital over all ways that four numbers can come is 1, for bounds of any size: so Ville holds."""
     bounds = (5, 3, 7, 4)
@@ -389,21 +396,21 @@ def test_requests_that_the_chain_calls_impossible_are_found(tmp_path):
 
 
 def test_the_trusted_modules_are_short_and_import_little():
+    """`files`, `rows`, `law`, `rules`, `replay`; `seen` for the log, `numbers` for the bet, `races` for races."""
     import ast
     from pathlib import Path
 
     import onoff.audit
 
     folder = Path(onoff.audit.__file__).parent
-    trusted = ("files", "rows", "law", "rules", "replay", "races")
+    trusted = ("files", "rows", "law", "rules", "replay", "seen", "numbers", "races")
     texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
-    assert sum(text.count("\n") for text in texts.values()) <= 1000
-    beside = ("seen",)  # and what the server saw
-    allowed = {*(f"onoff.audit.{name}" for name in (*trusted, *beside)), "onoff.errors", "onoff.types", "onoff.files"}
+    assert sum(text.count("\n") for text in texts.values()) <= 1250
+    others = {"onoff.errors", "onoff.types", "onoff.files", "onoff.model.chain"}
     for text in texts.values():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onoff"):
-                assert node.module in {*allowed, "onoff.model.chain"}
+                assert node.module in {*(f"onoff.audit.{name}" for name in trusted), *others}
 
 
 def test_verdicts_say_what_is_believed(made):

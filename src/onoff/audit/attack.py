@@ -5,19 +5,12 @@ no journal. The true requests, where they are known, give scores, and a naive cl
 
 Hidden of a step is its request if it was ON, else which sensitive source was asked for, or none. Let d be the sum of
 the stated roundings of all steps: the joint law of all that is hidden and all queries is within d of an exactly private
-one (total variation). Two tests judge a log, each with half of the false-alarm rate r.
-
-Beliefs. Let V be the mean, over the hidden steps of the log, of the total variation between two beliefs. Promise
-`both`: before any query and after all of them; over logs V has a mean of 2 d at most. Promise `past`: before the
-step's own query and after all queries; 4 d at most, 2 d for each belief. With sensitive sources, W is the mean over
+one (total variation). Let V be the mean, over the hidden steps of the log, of the total variation between two beliefs.
+Promise `both`: before any query and after all of them; over logs V has a mean of 2 d at most. Promise `past`: before
+the step's own query and after all queries; 4 d at most, 2 d for each belief. With sensitive sources, W is the mean over
 steps of how far the step's query moves the belief that a sensitive source was asked for up to then: 4 d at most. By
-Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most (promise `both`), or
-r for the two of them (promise `past`, which has no second test). What floats add is bounded and allowed for.
-
-Strangers (promise `both`, with the true requests x). The score of x is the sum of log2 posterior(x_t) / prior(x_t)
-over the private requests whose beliefs moved further than is allowed. If log and private requests are independent, a
-stranger's requests, drawn from the chain, score just as well. So among k strangers and the true requests every rank is
-equally likely: p = (1 + number of strangers with at least this score) / (1 + k) is at most r with probability r.
+Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most each. What floats add
+is bounded and allowed for.
 """
 
 from __future__ import annotations
@@ -38,8 +31,6 @@ from onoff.types import Bar, Floats, Mask, Query, quiet
 if TYPE_CHECKING:
     from onoff.audit.files import LawLine
     from onoff.model.chain import Chain
-
-STRANGERS = 999
 
 
 class Rule(Protocol):
@@ -137,8 +128,8 @@ class Attack:
 
     `private` is about requests made ON, `sensitive` about which sensitive source was asked for at the others (None if
     there is none), `open` about all of the others' requests, of which nothing is promised. `variation` is V and
-    `moved` is W of the module; `allowed` is the most that either may be. `p_value` is that of the test with strangers.
-    Of the OFF steps in the log `missed` ones have no known rule.
+    `moved` is W of the module; `allowed` is the most that either may be. Of the OFF steps in the log `missed` ones have
+    no known rule.
     """
 
     promise: str
@@ -149,7 +140,6 @@ class Attack:
     variation: float
     moved: float
     allowed: float
-    p_value: float | None
     false_alarms: float
     off: int
     missed: int
@@ -157,8 +147,7 @@ class Attack:
     @property
     def succeeded(self) -> bool:
         """True if the server knows more than it may. False alarms: at most `false_alarms`."""
-        surprising = self.p_value is not None and self.p_value <= self.false_alarms / 2
-        return max(self.variation, self.moved) > self.allowed or surprising
+        return max(self.variation, self.moved) > self.allowed
 
     @property
     def conclusive(self) -> bool:
@@ -181,12 +170,11 @@ def attack(
     *,
     start: Floats | None = None,
     false_alarms: float = 0.01,
-    seed: int = 1,
     bar: Bar = quiet,
 ) -> Attack:
     """Attack a log and judge what was found; `rounding` is the sum of what is stated for its steps.
 
-    `truth` are the requests of all steps. `seed` is of the strangers with whom they are compared.
+    `truth` are the requests of all steps, where they are known.
     """
     rules = _known(promise, seen)
     with bar(2 * len(seen)) as advance:
@@ -202,11 +190,6 @@ def attack(
     # Every factor of M and N is off by less than (n + 8) 2^-53 of itself, and so are the sums of products of them.
     floats = 8 * len(seen) * (chain.n + 8) * 2.0**-53
     allowed = (2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats
-    p_value = None
-    if known is not None and promise == "both":
-        informative = np.zeros(len(seen), dtype=bool)
-        informative[hidden] = np.array(moves) > allowed
-        p_value = _p_value(chain, beliefs, known, informative, np.random.default_rng(seed))
     return Attack(
         promise=promise,
         beliefs=beliefs,
@@ -216,7 +199,6 @@ def attack(
         variation=float(np.mean(moves)) if moves else 0.0,
         moved=float(moved),
         allowed=allowed,
-        p_value=p_value,
         false_alarms=false_alarms,
         off=int((there & ~on).sum()),
         missed=sum(rule is None or rule.silent for rule, off in zip(rules, there & ~on, strict=True) if off),
@@ -301,22 +283,3 @@ def _gain(
 
 def _variation(one: Floats, other: Floats) -> float:
     return float(np.abs(one - other).sum() / 2)
-
-
-def _p_value(
-    chain: Chain, beliefs: Beliefs, truth: NDArray[np.intp], informative: Mask, rng: np.random.Generator
-) -> float:
-    """The rank of the true requests among those of strangers, by their scores against this log."""
-    own, scores = 0.0, np.zeros(STRANGERS)
-    cumulated = np.cumsum(np.vstack([beliefs.prior[0], chain.P]), axis=1)
-    cumulated /= cumulated[:, -1:]
-    before = np.zeros(STRANGERS, dtype=np.intp)  # the row of the first prior; source x has the row x + 1
-    for t, wanted in enumerate(informative):
-        x = (cumulated[before] <= rng.random(STRANGERS)[:, None]).sum(axis=1)
-        before = x + 1
-        if wanted:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                gains = np.log2(beliefs.after[t] / beliefs.prior[t])
-            own += float(gains[truth[t]])
-            scores += gains[x]
-    return float((1 + (scores >= own).sum()) / (1 + STRANGERS))

@@ -162,18 +162,11 @@ def infer(
     )  # fmt: skip
 
 
-def predict(requests: Requests, steps: int, view: Callable[[int], View]) -> tuple[Floats, Floats]:
-    """Go forward alone: p(X_t | Q_0..Q_{t-1}) and log2 p(Q_0..Q_t) for every t, -inf from an impossible step on."""
-    found = _Pass(requests, steps, view, ())
-    found.forward(lambda: None)
-    evidence = np.cumsum(found.evidence)
-    evidence[min(found.impossible, default=steps) :] = -np.inf
-    return found.before, evidence
-
-
 def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
     """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
-    return float(predict(requests, steps, view)[1][-1])
+    found = _Pass(requests, steps, view, ())
+    found.forward(lambda: None)
+    return -np.inf if found.impossible else float(found.evidence.sum())
 
 
 class _Pass:

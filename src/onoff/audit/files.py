@@ -145,7 +145,13 @@ def _step(row: Sequence[Any], n: int, file: Path) -> Step:
             raise ValueError("a version is no text")
         return Step(
             *(whole(step), bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan)),
-            *(_set(json.loads(text), n), whole(request, n, True), whole(following, n, True), float(cost), numbers),
+            *(
+                source_set(json.loads(text), n),
+                whole(request, n, True),
+                whole(following, n, True),
+                float(cost),
+                numbers,
+            ),
             *(digest, None if members is None else tuple(members), cache, whole(attempts), bool(done)),
         )
     except UNREADABLE as error:
@@ -159,7 +165,8 @@ def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
     return value
 
 
-def _set(value: Any, n: int) -> Query:
+def source_set(value: Any, n: int) -> Query:
+    """The value, if it is a sorted set of sources."""
     query = tuple(whole(source, n) for source in value)
     if not query or list(query) != sorted(set(query)):
         raise ValueError(f"{short(value)} is not a sorted set of sources")
@@ -262,7 +269,7 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
 
 def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
-    found = Law(tuple(_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
+    found = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
     if not found.sets or len(found.sets) != len(found.masses):
         raise ValueError(f"{len(found.sets)} sets have {len(found.masses)} masses")
     encoders = {}

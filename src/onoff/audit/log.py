@@ -89,7 +89,6 @@ def audit_log(
     part: bool = False,
     attacked: bool | None = None,
     false_alarms: float = 0.01,
-    seed: int = 1,
     progress: Progress = silent,
 ) -> LogAudit:
     """Replay the steps of a journal, compare them with the server's log, and attack that.
@@ -100,7 +99,7 @@ def audit_log(
     """
     seen = read_log(log, chain)
     if journal is None:
-        return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms, seed)
+        return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms)
     noted, known = read_journal(journal, chain), [read_journal(file, chain) for file in others]
     stream = [line for line in seen.lines if line.stream == noted.stream]
     if not stream:
@@ -115,8 +114,7 @@ def audit_log(
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
-    options = {"false_alarms": false_alarms, "seed": seed}
-    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress, options)
+    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, false_alarms, progress)
     beside = {line.stream for line in seen.lines} - {noted.stream, *(other.stream for other in known)}
     count = sum(line.stream in beside for line in seen.lines)
     return LogAudit(verdict, *made, len(beside), count)
@@ -236,18 +234,19 @@ def _attacked(
     sensitive: Sequence[int],
     rounding: float,
     truth: Sequence[int] | None,
-    progress: Progress,
-    options: Mapping[str, Any],
+    rate: float,
+    progress: Progress = silent,
 ) -> tuple[Attack | None, Attack | None]:
     """Attack a log and, if the requests are known, that of a naive client."""
     if not steps:
         return None, None
     true = None if truth is None else truth[: len(steps)]
-    found = bayesian.attack(chain, promise, steps, sensitive, rounding, true, bar=progress("attacking"), **options)
+    bar = progress("attacking")
+    found = bayesian.attack(chain, promise, steps, sensitive, rounding, true, false_alarms=rate, bar=bar)
     if true is None:
         return found, None
     openly = bayesian.naive_steps(chain.n, [step.private for step in steps], true)
-    return found, bayesian.attack(chain, promise, openly, sensitive, 0.0, true, **options)
+    return found, bayesian.attack(chain, promise, openly, sensitive, 0.0, true, false_alarms=rate)
 
 
 def _attack_alone(
@@ -257,7 +256,6 @@ def _attack_alone(
     statuses: Sequence[bool],
     truth: Sequence[int] | None,
     false_alarms: float,
-    seed: int,
 ) -> LogAudit:
     """Attack a log of the promise `both` without a journal: the cheapest plan that serves a lag is taken for its."""
     streams = dict.fromkeys(line.stream for line in log.lines)
@@ -273,8 +271,7 @@ def _attack_alone(
         step = client.on() if private or not steps else client.off(step, ())
         steps.append(Seen(step.lag == 0, sets.get(t), step))
     rounding = sum(seen.rule.rounding for seen in steps if isinstance(seen.rule, type(step)))
-    options = {"false_alarms": false_alarms, "seed": seed}
-    made = _attacked(chain, "both", steps, (), rounding, truth, silent, options)
+    made = _attacked(chain, "both", steps, (), rounding, truth, false_alarms)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
     findings = tuple(Finding("log", DAMAGED.format(number)) for number in log.damaged)

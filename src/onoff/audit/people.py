@@ -39,7 +39,7 @@ from onoff.types import Floats, Mask, Progress, Query, silent
 
 Path = NDArray[np.intp]
 Score = dict[str, float]  # sums over one person
-Case = tuple[str, str, bool]  # the client, the server, and whether the people are simulated
+Case = tuple[str, str]  # the client and the server
 Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.everyday.Everyday.start`, as an exhibit
 
 MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
@@ -47,19 +47,9 @@ SERVERS = ("second order", "the chain")
 STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
 HELD_OUT = 5  # every fifth sequence judges the strengths
 RESAMPLES = 1000
+GUESSES = ("right_prior", "right_before", "right", "won")
 PER = {  # the figures, by what they are averaged over
-    "hidden": (
-        "bits",
-        "before",
-        "after",
-        "moved",
-        "divergence",
-        "together",
-        "right_prior",
-        "right_before",
-        "right",
-        "won",
-    ),
+    "hidden": ("bits", "before", "after", "moved", "divergence", "together", *GUESSES),
     "sensitive": ("sensitive_before", "sensitive_after"),
     "people": ("ever",),
     "requests": ("messages",),
@@ -171,26 +161,6 @@ def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
     counts = np.zeros((n,) * order)
     np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
     return counts
-
-
-def simulate(habits: Requests, steps: int, rng: np.random.Generator) -> Path:
-    """Draw the requests of a person with these habits."""
-    path = [int(rng.choice(len(habits.start), p=habits.start))]
-    for t in range(steps - 1):
-        moves = habits.moves(t)
-        row = moves[path[-2] if len(moves) > 1 else 0, path[-1]]
-        path.append(int(rng.choice(len(row), p=row)))
-    return np.array(path, dtype=np.intp)
-
-
-def code_length(habits: Requests, path: Path) -> float:
-    """-log2 of the probability of a path, given its first request."""
-    earlier, chances = np.append(path[:1], path), [habits.moves(t) for t in range(len(path) - 1)]
-    found = [
-        moves[x if len(moves) > 1 else 0, y, z]
-        for moves, x, y, z in zip(chances, earlier, path, path[1:], strict=False)
-    ]
-    return -float(np.log2(found).sum())
 
 
 def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
@@ -306,16 +276,15 @@ class Estimate:
 class Leak:
     """What one server learned from one client about `hidden` requests of `people`: the means of `figures`, by name.
 
-    `simulated` people follow the server's model. Beside the figures of the module's first lines there are the shares of
-    best guesses that are right by habits alone (`right_prior`), from the queries before the request (`right_before`)
-    and from all (`right`), and how many the queries `won`; `messages` per request of a person, hidden or not. With
-    sensitive sources `sensitive_before` and `sensitive_after` are per request for one of them, `ever` is what a server
-    learns about whether a person ever asked for one, and there is no `together`.
+    Beside the figures of the module's first lines there are the shares of best guesses that are right by habits alone
+    (`right_prior`), from the queries before the request (`right_before`) and from all (`right`), and how many the
+    queries `won`; `messages` per request of a person, hidden or not. With sensitive sources `sensitive_before` and
+    `sensitive_after` are per request for one of them, `ever` is what a server learns about whether a person ever asked
+    for one, and there is no `together`.
     """
 
     client: str
     server: str
-    simulated: bool
     people: int
     hidden: int
     sensitive: int
@@ -345,14 +314,12 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
 class PeopleAudit:
     """What each server learned from each client; `sensitive` are names of sources.
 
-    `bits_to_predict` says how many bits each server needs to know the next request, had it seen all before. Servers
-    learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody stopped it.
-    `unknown` and `impossible` are those of `Split`.
+    Servers learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody
+    stopped it. `unknown` and `impossible` are those of `Split`.
     """
 
     leaks: tuple[Leak, ...]
     sensitive: tuple[str, ...]
-    bits_to_predict: dict[str, float]
     training: int
     attacked: int
     wanted: int
@@ -431,11 +398,8 @@ def audit_people(
     if not scored:
         raise OnoffError("no private request was made by anybody: take more people, or a larger share")
     leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
-    reached = people[: len(found)]
-    steps = sum(len(path) - 1 for path in reached)
-    code = {name: sum(code_length(one, path) for path in reached) / steps for name, one in split.servers.items()}
     counts = split.training, len(found), len(people), split.unknown, split.impossible
-    return PeopleAudit(leaks, tuple(split.chain.names[x] for x in hidden), code, *counts)
+    return PeopleAudit(leaks, tuple(split.chain.names[x] for x in hidden), *counts)
 
 
 @lru_cache(maxsize=1)
@@ -465,20 +429,12 @@ def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[C
 
 
 def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
-    """Attack a person who switches at random, with the promise `both`.
-
-    Beside the real person stands a simulated one who follows the model of the first server for as many steps, with the
-    same statuses: what that server would learn if its model were the truth.
-    """
+    """Attack a person who switches at random, with the promise `both`."""
     private = switch_at_random(len(path), setting.switch, rng)
     hidden, scores = np.flatnonzero(private), {}
-    strongest, habits = next(iter(setting.servers.items()))
     for client in _clients(setting):
         seen = replay(client, path, private, rng)
-        for name, server in setting.servers.items():
-            scores[client.name, name, False] = score(server, seen, hidden)
-        twin = replay(client, simulate(habits, len(path), rng), private, rng)
-        scores[client.name, strongest, True] = score(habits, twin, hidden)
+        scores |= {(client.name, name): score(server, seen, hidden) for name, server in setting.servers.items()}
     return scores
 
 
@@ -496,5 +452,5 @@ def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case,
         last = isinstance(client, Announced) or wished[-1]
         seen = replay(client, path, [True, *wished[1:-1], last], rng)
         for name, server in setting.servers.items():
-            scores[client.name, name, False] = score(server, seen, hidden, sensitive)
+            scores[client.name, name] = score(server, seen, hidden, sensitive)
     return scores

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from reprlib import repr as short
-from sys import float_info
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onoff.audit.law import MOST_UNITS, Finding, Law, check_law
+from onoff.audit.files import UNREADABLE, source_set, whole
+from onoff.audit.law import Finding, Law, check_law
 from onoff.errors import OnoffError
 from onoff.files import read_regular, reading
 from onoff.types import Query
@@ -50,40 +53,49 @@ class PlanFile:
     interval: tuple[float, float] = (0.0, 0.0)
 
 
+@contextmanager
+def _checking(rule: str) -> Iterator[None]:
+    """Whatever cannot be read is a finding of this rule."""
+    try:
+        yield
+    except (*UNREADABLE, OverflowError) as error:
+        raise Damaged(rule, f"a field is missing or is not what it should be: {error}") from None
+
+
 def read_plan(file: Path, chain: Chain) -> PlanFile:
     """Read a plan file. Raises `Damaged` if it is not one, is altered, or is for another chain."""
     data = _document(file)
     if data.get("chain") != chain.fingerprint:
-        _reject("chain", f"the plan is for the chain {short(data.get('chain'))}, the chain is {chain.fingerprint}")
+        raise Damaged("chain", f"the plan is for the chain {short(data.get('chain'))}, not for {chain.fingerprint}")
     beside = file.with_name(f"{chain.fingerprint}.chain")
     try:
         same = read_regular(beside, len(chain.content)) == chain.content
     except OnoffError as error:
-        _reject("chain", f"the chain of the plan is not beside it: {error}")
+        raise Damaged("chain", f"the chain of the plan is not beside it: {error}") from None
     if not same:
-        _reject("chain", f"{beside.name} is not the chain that its name says")
-    lag = _whole(data.get("lag"), "the lag", 0, MOST_LAG)
-    named = re.fullmatch(r"lag-([0-9]+)\.plan\.json", file.name)
-    if named and int(named[1]) != lag:
-        _reject("file", f"the name of the file says lag {named[1]}, its contents lag {lag}")
-    scheme = data.get("scheme")
-    if not (isinstance(scheme, str) and scheme.isprintable() and scheme.strip()):
-        _reject("file", f"there is no scheme {short(scheme)}")
-    if scheme == "race":
-        bound, cost = _number(data.get("lower_bound"), "the lower bound"), _number(data.get("cost"), "the cost")
-        ends = [_number(end, "an end of the interval") for end in _list(data.get("interval"), "the interval")]
-        if len(ends) != 2 or not 0 < ends[0] <= cost <= ends[1] or lag < 1:
-            _reject("file", f"a race of lag {lag} with the cost {cost} in the interval {short(ends)}")
-        return PlanFile(scheme, lag, bound, cost=cost, interval=(ends[0], ends[1]))
-    proof = data.get("certificate")
-    if not isinstance(proof, dict) or proof.get("kind") not in ("outer", "cuts", "sizes"):
-        _reject("file", "the certificate of the lower bound is of no known kind")
-    cuts = tuple(_query(cut, chain.n, "bound") for cut in _list(proof.get("cuts"), "cuts"))
-    weights = tuple(_whole(one, "a multiplier", 0, 2**62, "bound") for one in _list(proof.get("weights"), "weights"))
-    if len(weights) != {"outer": 0, "cuts": len(cuts), "sizes": chain.n}[proof["kind"]]:
-        _reject("bound", f"a certificate {proof['kind']!r} with {len(cuts)} cuts and {len(weights)} weights")
-    bound = _number(proof.get("bound"), "the lower bound")
-    return PlanFile(scheme, lag, bound, _table(data, chain.n), proof["kind"], cuts, weights)
+        raise Damaged("chain", f"{beside.name} is not the chain that its name says")
+    with _checking("file"):
+        lag, scheme = whole(data["lag"], MOST_LAG + 1), data["scheme"]
+        named = re.fullmatch(r"lag-([0-9]+)\.plan\.json", file.name)
+        if named and int(named[1]) != lag:
+            raise Damaged("file", f"the name of the file says lag {named[1]}, its contents lag {lag}")
+        if not scheme.isprintable() or not scheme.strip():
+            raise ValueError(f"there is no scheme {short(scheme)}")
+        if scheme == "race":
+            cost, (low, high) = _number(data["cost"]), map(_number, data["interval"])
+            if not 0 < low <= cost <= high or lag < 1:
+                raise ValueError(f"a race of lag {lag} with the cost {cost} in the interval from {low} to {high}")
+            return PlanFile(scheme, lag, _number(data["lower_bound"]), cost=cost, interval=(low, high))
+        proof = data["certificate"]
+        kind, bound, sizes = proof["kind"], _number(proof["bound"]), {"outer": 0, "cuts": None, "sizes": chain.n}
+        number = sizes[kind]
+    with _checking("bound"):
+        cuts = tuple(source_set(cut, chain.n) for cut in proof["cuts"])
+        weights = tuple(whole(weight, 2**62 + 1) for weight in proof["weights"])
+        if len(weights) != (len(cuts) if number is None else number):
+            raise ValueError(f"a certificate {kind!r} with {len(cuts)} cuts and {len(weights)} weights")
+    with _checking("law"):
+        return PlanFile(scheme, lag, bound, _table(data, chain.n), kind, cuts, weights)
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -92,15 +104,15 @@ def _document(file: Path) -> dict[str, Any]:
         with reading(file):
             data = json.loads(file.read_bytes().decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
     except (ValueError, RecursionError) as error:
-        _reject("file", f"not a JSON document: {error}")
+        raise Damaged("file", f"not a JSON document: {error}") from None
     if not isinstance(data, dict) or data.get("format") != "onoff-plan":
-        _reject("file", 'not a plan file: "format" must be "onoff-plan"')
+        raise Damaged("file", 'not a plan file: "format" must be "onoff-plan"')
     if type(data.get("version")) is not int or data["version"] != PLAN_VERSION:
-        _reject("file", f"version {short(data.get('version'))} of plan files is not read: make the plan anew")
+        raise Damaged("file", f"version {short(data.get('version'))} of plan files is not read: make the plan anew")
     stated = data.pop("checksum", None)
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     if stated != hashlib.sha256(canonical.encode()).hexdigest():
-        _reject("checksum", "the checksum does not match the contents: damaged or altered")
+        raise Damaged("checksum", "the checksum does not match the contents: damaged or altered")
     return data
 
 
@@ -116,46 +128,19 @@ def _constant(text: str) -> NoReturn:
 
 
 def _table(data: dict[str, Any], n: int) -> Law:
-    masses = tuple(_whole(mass, "a mass", 1, MOST_UNITS, "law") for mass in _list(data.get("masses"), "masses"))
-    sets = tuple(_query(query, n, "law") for query in _list(data.get("sets"), "sets"))
-    if len(sets) != len(masses):
-        _reject("law", f"{len(sets)} sets have {len(masses)} masses")
-    law = Law(sets, masses)
-    found = check_law(law, n)
-    if found is not None:
-        _reject(found.rule, found.message)
-    if law.denominator != data.get("denominator"):
-        _reject("law", f"the masses sum to {law.denominator}, not to {short(data.get('denominator'))}")
-    if sets[-1] != tuple(range(n)) or masses[-1] < n:
-        _reject("law", f"the last set must be the full one, with at least {n} units")
+    law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
+    if len(law.sets) != len(law.masses):
+        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses")
+    if (found := check_law(law, n)) is not None:
+        raise ValueError(found.message)
+    if law.denominator != data["denominator"]:
+        raise ValueError(f"the masses sum to {law.denominator}, not to {short(data['denominator'])}")
+    if law.sets[-1] != tuple(range(n)) or law.masses[-1] < n:
+        raise ValueError(f"the last set must be the full one, with at least {n} units")
     return law
 
 
-def _query(value: Any, n: int, rule: str) -> Query:
-    query = tuple(_whole(x, "a source", 0, n - 1, rule) for x in _list(value, "a set"))
-    if not query or list(query) != sorted(set(query)):
-        _reject(rule, f"{query} is not a sorted set of sources")
-    return query
-
-
-def _whole(value: Any, what: str, least: int, most: int, rule: str = "file") -> int:
-    if type(value) is not int or not least <= value <= most:
-        shown = f"of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > 2**80 else short(value)
-        _reject(rule, f"{what} is {shown}: a whole number from {least} to {most} is needed")
-    return value
-
-
-def _number(value: Any, what: str) -> float:
-    if type(value) not in (int, float) or not abs(value) <= float_info.max:
-        _reject("file", f"{what} is {short(value)}: a finite number is needed")
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not isfinite(value):
+        raise ValueError(f"{short(value)} is not a finite number")
     return float(value)
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        _reject("file", f"{what} must be a list, not {short(value)}")
-    return value
-
-
-def _reject(rule: str, message: str) -> NoReturn:
-    raise Damaged(rule, message)

@@ -11,16 +11,14 @@ in integers, units of 2^-512. Every operation rounds down, so what is missing fr
 Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
 law (total variation, on average over `next`), the stream is within d = d_1 + ... + d_t of one whose queries are
 independent of what is hidden, and tells h(d) + d log2 |hidden| bits at most, for d <= 1/2. With the promise `both`, d_s
-is computed from all encoders of the lag; with `past`, from the laws of sampled streams and the referee's own rows.
-
-Estimate. A client that promises nothing, where streams are too many: log2 p(queries | hidden) / p(queries) of sampled
-streams, both probabilities by the server's filter; its mean has no bias.
+is computed from all encoders of the lag; with `past`, from the laws of sampled streams and the referee's own rows. A
+client that promises nothing has no bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import log, log1p, log2
@@ -28,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, lags_of, predict, start_law
+from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
 from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
@@ -52,25 +50,24 @@ SAMPLED = 100  # streams of an engine, each of which prepares all its steps
 Hidden = tuple[int | None, ...]
 Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
 Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
-EXACT, BOUND, STATED, ESTIMATE = "exact", "bound", "bound as stated, not checked", "estimate"
+EXACT, BOUND, STATED = "exact", "bound", "bound as stated, not checked"
 
 
 @dataclass(frozen=True)
 class Told:
     """One step of all streams; steps count from 1.
 
-    `bits` is what the module says, within +- `margin` (95 %) where it is estimated. `before` is what the queries before
-    this step tell about its own hidden part; None where it has none, or for the promise `both`. `messages` is the mean
-    size of the query. `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or the largest,
-    over pasts, between the law of the query and the stated one (`past`), of which `average` is the mean. `stated` is
-    the mean sum of the client's stated roundings, of the stream or (`past`) since the last ON step, `stated_most` the
-    largest; 2 `stated` is the most that `average` may be.
+    `bits` is what the module says. `before` is what the queries before this step tell about its own hidden part; None
+    where it has none, is not enumerated, or for the promise `both`. `messages` is the mean size of the query.
+    `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or the largest, over pasts, between
+    the law of the query and the stated one (`past`), of which `average` is the mean. `stated` is the mean sum of the
+    client's stated roundings, of the stream or (`past`) since the last ON step, `stated_most` the largest; 2 `stated`
+    is the most that `average` may be.
     """
 
     step: int
     private: bool
     bits: float
-    margin: float = 0.0
     before: float | None = None
     messages: float | None = None
     distance: float | None = None
@@ -115,9 +112,9 @@ class Switched:
 class StreamAudit:
     """What the streams of a client tell, by `method`; `holds` is None for a client that promises nothing.
 
-    `whole` measures X_B at the end, and `single` each private request by its step, and the one after the end (promise
-    `both`, enumerated). `misfit` bounds what is found if requests follow another chain. Of a user who switches because
-    of the request there are `switched` and, of one who goes ON as often by chance, `by_chance` instead of `steps`.
+    `whole` measures X_B at the end (promise `both`, enumerated). `misfit` bounds what is found if requests follow
+    another chain. Of a user who switches because of the request there are `switched` and, of one who goes ON as often
+    by chance, `by_chance` instead of `steps`.
     """
 
     client: str
@@ -128,7 +125,6 @@ class StreamAudit:
     holds: bool | None
     findings: tuple[Finding, ...] = ()
     whole: Measures | None = None
-    single: dict[int, Measures] = field(default_factory=dict)
     misfit: Misfit | None = None
     switched: tuple[Switched, ...] = ()
     by_chance: tuple[Switched, ...] = ()
@@ -158,7 +154,7 @@ def audit_streams(
     true: Chain | None = None,
     on_for: Collection[int] = (),
     uniform: bool = False,
-    streams: int = 2000,
+    streams: int = SAMPLED,
     seed: int = 1,
     progress: Progress = silent,
 ) -> StreamAudit:
@@ -166,7 +162,8 @@ def audit_streams(
 
     Streams begin with the stationary law, or anywhere if `uniform`. With the chain `true` requests follow that one, and
     the client, made for `chain`, is held against the misfit bound. With `on_for`, privacy is not switched as `statuses`
-    say, but after the first step ON exactly for these sources. Where streams are too many, `streams` are sampled.
+    say, but after the first step ON exactly for these sources. Where streams of the promise `past` are too many,
+    `streams` are sampled and the laws of all their steps checked. Raises `TooLarge` where nothing exact fits.
     """
     private, hidden = check_statuses(statuses), tuple(sorted(set(sensitive)))
     if promise not in ("both", "past"):
@@ -236,11 +233,11 @@ def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -
         if not by_plan or all(step.sets for step in _steps(setting)):
             return _by_enumeration(setting)
     except TooLarge:
-        pass
+        if not client.promises or not (by_plan or setting.is_own):
+            raise
     if by_plan:
         with progress(f"checking {client.name}")(len(set(lags_of(setting.statuses)))) as advance:
             return _by_bound(setting, advance)
-    streams = min(streams, SAMPLED) if isinstance(client, Past) else streams
     with progress(f"sampling {client.name}")(streams) as advance:
         return _by_sampling(setting, streams, seed, advance)
 
@@ -389,7 +386,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
         steps.append(tell.step(Told(t + 1, private, 0.0, messages=messages), nodes, parts))
         nodes = walk.gather(parts) if t < last else []
     found = setting.found(EXACT, steps, tell.holds, tell.findings)
-    return replace(found, whole=measures(tell.joint), single=tell.single()) if isinstance(tell, _BothSteps) else found
+    return replace(found, whole=measures(tell.joint)) if isinstance(tell, _BothSteps) else found
 
 
 def _share(part: _Part) -> Fraction:
@@ -419,14 +416,6 @@ class _BothSteps:
         self.holds &= bits <= information_bound(most, self._values[told.step - 1]) + MISSING
         self.holds &= distance <= 2 * most + Fraction(MISSING)
         return replace(told, stated=float(most), stated_most=float(most))
-
-    def single(self) -> dict[int, Measures]:
-        """Measures of each hidden request alone."""
-        statuses = self._setting.statuses
-        steps = [*(t for t, private in enumerate(statuses, 1) if private), len(statuses) + 1]
-        cube = self.joint.reshape(len(self.joint), *[self._setting.chain.n] * len(steps))
-        axes = range(1, len(steps) + 1)
-        return {step: measures(cube.sum(axis=tuple({*axes} - {at}))) for at, step in zip(axes, steps, strict=True)}
 
 
 class _PastSteps:
@@ -611,29 +600,21 @@ def _draw(setting: _Setting, rng: np.random.Generator) -> _Stream:
 
 
 def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
-    """Sampled streams: an estimate, or (promise `past`) a bound after these pasts, where every law is checked."""
-    rng, steps = np.random.default_rng(seed), len(setting.statuses)
-    bits, before, sizes, far, stated = (np.zeros((streams, steps)) for _ in range(5))
+    """A bound after the pasts of sampled streams of the promise `past`, every law of which is checked."""
+    rng, shape = np.random.default_rng(seed), (streams, len(setting.statuses))
+    sizes, far, stated = (np.zeros(shape) for _ in range(3))
     findings: list[Finding] = []
-    checked = isinstance(setting.client, Past) and setting.promise == "past" and setting.is_own
     for number in range(streams):
         stream = _draw(setting, rng)
-        bits[number], before[number] = _ratios(setting, stream)
         sizes[number] = [len(query) for query in stream.queries]
-        if checked:
-            _check_laws(setting, stream, far[number], stated[number], findings)
+        _check_laws(setting, stream, far[number], stated[number], findings)
         advance()
-    margin = 1.96 * bits.std(axis=0, ddof=1) / np.sqrt(streams)
     told = []
     for t, (private, values) in enumerate(zip(setting.statuses, setting.values(), strict=True)):
-        foretold = float(before[:, t].mean()) if setting.promise == "past" and setting.hides(t) else None
-        one = Told(t + 1, private, max(0.0, float(bits[:, t].mean())), float(margin[t]), foretold, sizes[:, t].mean())
-        if checked:
-            most = float(far[:, t].max())
-            one = replace(one, bits=information_bound(Fraction(most), values), margin=0.0, distance=most)
-            one = replace(one, average=far[:, t].mean(), stated=stated[:, t].mean(), stated_most=stated[:, t].max())
-        told.append(one)
-    return setting.found(BOUND if checked else ESTIMATE, told, True, findings)
+        most, size = float(far[:, t].max()), float(sizes[:, t].mean())
+        one = Told(t + 1, private, information_bound(Fraction(most), values), None, size, most, float(far[:, t].mean()))
+        told.append(replace(one, stated=float(stated[:, t].mean()), stated_most=float(stated[:, t].max())))
+    return setting.found(BOUND, told, True, findings)
 
 
 def _check_laws(setting: _Setting, stream: _Stream, far: Floats, stated: Floats, findings: list[Finding]) -> None:
@@ -662,36 +643,6 @@ def _open_rows(step: Step, context: int, sensitive: Sequence[int]) -> Units:
     open_ones = units.copy()
     open_ones[list(sensitive)] = 0
     return open_ones
-
-
-def _ratios(setting: _Setting, stream: _Stream) -> tuple[Floats, list[float]]:
-    """What every query of one stream tells in bits, the logarithm of a ratio, and what those before it foretell."""
-    n, steps, requests = setting.chain.n, len(stream.steps), Requests(setting.start, setting.chain.P)
-    views = [*(step.view(query) for step, query in zip(stream.steps, stream.queries, strict=True)), NOTHING]
-    masks = np.ones((steps + 1, n))  # of the requests that what is hidden allows
-    for t, private in enumerate(setting.statuses):
-        if private or stream.path[t] in setting.sensitive:
-            masks[t] = np.eye(n)[stream.path[t]]
-        else:
-            masks[t, list(setting.sensitive)] = 0.0
-
-    def given_hidden(views: Sequence[View]) -> tuple[Floats, Floats]:
-        seen = [View(v.chances * mask[:, None], v.contexts, v.comes) for v, mask in zip(views, masks, strict=True)]
-        return predict(requests, steps + 1, seen.__getitem__)
-
-    believed, plain = predict(requests, steps + 1, views.__getitem__)
-    priors, _ = predict(requests, steps + 1, lambda t: NOTHING)
-    foretold = [
-        divergence(*(hidden_part(rows[t], private, setting.sensitive) for rows in (believed, priors)))
-        for t, private in enumerate(setting.statuses)
-    ]
-    before, given = given_hidden(views)
-    if setting.promise == "past":
-        own = np.log2((before * masks).sum(axis=1))
-        return (np.diff(given, prepend=0.0) - own - np.diff(plain, prepend=0.0))[:-1], foretold
-    alone, without = given_hidden([NOTHING] * len(views))
-    ends = [np.log2(rows[np.arange(1, steps + 1), stream.path[1:]]) for rows in (before, alone)]
-    return given[:-1] + ends[0] - without[:-1] - ends[1] - plain[:-1], foretold
 
 
 # Requests that follow another chain

@@ -59,7 +59,6 @@ def log(
     false_alarms: Annotated[
         float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often the attack may call a log leaky.")
     ] = 0.01,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the attack's strangers.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Make every step of a journal again, compare it with the server's log, and attack that.
@@ -95,7 +94,6 @@ def log(
         part=part,
         attacked=attack,
         false_alarms=false_alarms,
-        seed=seed,
         progress=progress,
     )
     requests = _requests(journal, loaded) if truth is None else _truth(truth, loaded)

@@ -131,20 +131,12 @@ def _print(found: PeopleAudit, promise: str) -> None:
         )
         _print_figures(title, found.leaks, OF_SENSITIVE)
     _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
-    second, by_chain = found.bits_to_predict.values()
-    print(
-        "With all requests before it at hand, the second order predicts a request by "
-        f"{by_chain - second:.3f} bits better than the chain."
-    )
     for count, thing in ((found.unknown, "a source"), (found.impossible, "a step")):
         if count:
             print(f"{count} sequences end before {thing} that the chain does not have.")
     which, when = ("bits", "") if promise == "both" else ("after", ", at it and after it")
-    words = [
-        f"{_interval(leak.figures[which])} ({leak.client})"
-        for leak in found.leaks
-        if leak.server == first.server and not leak.simulated
-    ]
+    ours = [leak for leak in found.leaks if leak.server == first.server]
+    words = [f"{_interval(leak.figures[which])} ({leak.client})" for leak in ours]
     print(
         f"A server that knows habits of the second order learns so many bits about a hidden request{when}: "
         f"{', '.join(words)}. (In brackets: 95 % intervals.)"
@@ -157,7 +149,7 @@ def _print_figures(title: str, leaks: Sequence[Leak], figures: dict[str, str], m
     for leak in leaks:
         cells = [_cell(leak.figures[name], 100 if messages else 1) for name in figures]
         cells += [_cell(leak.figures["messages"], 1, 2)] if messages else []
-        rows.append((f"{leak.client}, people as modelled" if leak.simulated else leak.client, leak.server, *cells))
+        rows.append((leak.client, leak.server, *cells))
     headings = [f"{heading}, %" if messages else heading for heading in figures.values()]
     print_table(title, ("client", "server's model", *headings, *["messages per request"][: int(messages)]), rows)
 

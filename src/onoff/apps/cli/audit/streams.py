@@ -17,6 +17,7 @@ from onoff.schemes import SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.audit.clients import Client
+    from onoff.audit.measures import Measures
     from onoff.audit.streams import StreamAudit, Told
     from onoff.model.chain import Chain
     from onoff.plans.plan import Plan
@@ -52,7 +53,9 @@ def streams(
         str | None, typer.Option(metavar="A,B", help="What if privacy is ON exactly for these sources?")
     ] = None,
     uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
-    sampled: Annotated[int, typer.Option(min=10, help="Streams to sample where nothing exact fits.")] = 500,
+    sampled: Annotated[
+        int, typer.Option(min=10, help="With --promise past: streams to sample where all are too many.")
+    ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 1,
     as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the bits: .png, .svg or .pdf.")] = None,
@@ -64,6 +67,7 @@ def streams(
     more than it states.
     """
     from onoff.apps.progress import progress
+    from onoff.audit.clients import TooLarge
     from onoff.audit.streams import audit_streams, parse_statuses
     from onoff.everyday.state import sensitive_sources
     from onoff.model.chain import Chain
@@ -79,13 +83,21 @@ def streams(
         given = [_read_plan(file, loaded) for file in plan or []]
         lags = range(1, len(parsed)) if wanted_on else _lags(parsed)
         clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given, bool(wanted_on))]
-    found = [
-        audit_streams(
-            loaded, parsed, client, promise, hidden,
-            true=true, on_for=wanted_on, uniform=uniform, streams=sampled, seed=seed, progress=progress,
-        )
-        for client in clients
-    ]  # fmt: skip
+    found = []
+    for client in clients:
+        try:
+            one = audit_streams(
+                loaded, parsed, client, promise, hidden,
+                true=true, on_for=wanted_on, uniform=uniform, streams=sampled, seed=seed, progress=progress,
+            )  # fmt: skip
+        except TooLarge as error:
+            if client.promises:
+                raise
+            note(f"{client.name}: {error}")  # shown for comparison only
+            continue
+        found.append(one)
+    if not found:
+        raise OnoffError("there is nothing to show: take fewer steps, or a smaller chain")
     if as_json:
         print_json(found)
     else:
@@ -219,22 +231,19 @@ def _print_told(found: Sequence[StreamAudit]) -> None:
         print(f"{one.client}: {'; '.join(_verdict(one))}")
     _print_column(found, "before", "not promised: bits that the queries before t tell about what is hidden of t", bits)
     _print_column(found, "messages", "messages", "{:.2f}".format)
-    measured = [row for one in found for row in _measured(one)]
-    if measured:
-        headings = ["about", "client", "bits", "prior guess", "guess", "min-ent.", "maximal"]
-        title = "at the end: bits, the chance of a best guess without and with the queries, leakages in bits"
-        print_table(title, headings, measured)
+    rows = [[one.client, *_measured(one.whole)] for one in found if one.whole is not None]
+    if rows:
+        headings = ["client", "bits", "prior guess", "guess", "min-ent.", "maximal"]
+        print_table("all hidden at the end: bits, the chance of a best guess, leakages in bits", headings, rows)
 
 
 def _cell(found: StreamAudit, told: Told) -> str:
-    if found.method.startswith("bound"):
-        return f"<= {at_most(told.bits)}"
-    return f"{bits(told.bits)} ± {bits(told.margin)}" if told.margin > 1e-20 else bits(told.bits)
+    return f"<= {at_most(told.bits)}" if found.method.startswith("bound") else bits(told.bits)
 
 
 def _verdict(found: StreamAudit) -> Iterator[str]:
     """By which method, and whether the promise holds."""
-    yield found.method + (" from sampled streams, 95 % interval" if found.method == "estimate" else "")
+    yield found.method
     if found.holds is None:
         yield "promises nothing"
     elif found.misfit is not None:
@@ -264,36 +273,20 @@ def _print_column(found: Sequence[StreamAudit], name: str, title: str, shown: Ca
         print_table(title, ["t", "status", *(one.client for one in found)], rows)
 
 
-def _measured(found: StreamAudit) -> Iterator[list[str]]:
-    """The hidden requests together, and the private or next one of which most is told."""
-    if found.whole is None:
-        return
-    step = max(found.single, key=lambda step: found.single[step].information)
-    for about, one in (("all hidden", found.whole), (f"request {step}", found.single[step])):
-        guesses = f"{one.prior_guess:.4f}", f"{one.guess:.4f}"
-        leaks = bits(one.min_entropy_leakage), bits(one.maximal_leakage)
-        yield [about, found.client, bits(one.information), *guesses, *leaks]
+def _measured(found: Measures) -> Iterator[str]:
+    yield from (bits(found.information), f"{found.prior_guess:.4f}", f"{found.guess:.4f}")
+    yield from (bits(found.min_entropy_leakage), bits(found.maximal_leakage))
 
 
 def _print_switched(found: Sequence[StreamAudit]) -> None:
-    print_table(
-        "what the server learns about a request that was made ON",
-        ["goes ON", "client", "t", "how often", "bits", "prior guess", "guess"],
-        [
-            [
-                user,
-                one.client,
-                str(s.step),
-                f"{s.frequency:.3f}",
-                bits(s.bits),
-                f"{s.prior_guess:.3f}",
-                f"{s.guess:.3f}",
-            ]
-            for one in found
-            for user, steps in (("for them only", one.switched), ("by chance", one.by_chance))
-            for s in steps
-        ],
-    )
+    rows = [
+        [user, one.client, str(s.step), f"{s.frequency:.3f}", bits(s.bits), f"{s.prior_guess:.3f}", f"{s.guess:.3f}"]
+        for one in found
+        for user, steps in (("for them only", one.switched), ("by chance", one.by_chance))
+        for s in steps
+    ]
+    headings = ["goes ON", "client", "t", "how often", "bits", "prior guess", "guess"]
+    print_table("what the server learns about a request that was made ON", headings, rows)
     print("everything: what statuses alone tell; the promise covers only who switches by chance")
 
 
@@ -311,8 +304,7 @@ def _plot(found: Sequence[StreamAudit], file: Path) -> None:
         if private:
             axes.axvspan(t - 0.5, t + 0.5, color="#0072bd", alpha=0.12, linewidth=0, label="ON" if t == 1 else None)
     for one, marker in zip(found, "os^vDPX", strict=False):
-        values, margins = [told.bits for told in one.steps], [told.margin for told in one.steps]
-        axes.errorbar(steps, values, margins if any(margins) else None, marker=marker, markersize=4, label=one.client)
+        axes.plot(steps, [told.bits for told in one.steps], marker=marker, markersize=4, label=one.client)
     axes.set_xlabel("t, the number of the request from 1 on")
     axes.set_ylabel("bits about what is hidden")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
