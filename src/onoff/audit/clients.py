@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations, product
 from math import comb
 from typing import Any, Protocol, TypeVar
@@ -106,38 +106,42 @@ def _full_set(n: int) -> Step:
     return Step(0, (tuple(range(n)),), lambda context, following: units)
 
 
-class Everything:
+class _Forgetful:
+    """A client that remembers nothing: how it asks depends on the status and the request alone."""
+
+    def __init__(self, n: int, sets: tuple[Query, ...], units: Units, on: Step | None = None) -> None:
+        self.n = n
+        encoder = lambda context, following: units  # noqa: E731
+        self._step = cache(lambda lag: on if on is not None and lag == 0 else Step(lag, sets, encoder))
+
+    def on(self) -> Step:
+        return self._step(0)
+
+    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+        return self._step(before.lag + 1)
+
+
+class Everything(_Forgetful):
     """Asks for the full set, always."""
 
     name, promises = "everything", True
 
     def __init__(self, n: int) -> None:
-        self.n, self._on = n, _full_set(n)
-
-    def on(self) -> Step:
-        return self._on
-
-    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
-        return Step(before.lag + 1, self._on.sets, self._on.encoder)
+        super().__init__(n, (tuple(range(n)),), np.ones((n, 1), dtype=np.int64))
 
 
-class Naive(Everything):
+class Naive(_Forgetful):
     """Asks for everything while ON (and when the request is sensitive), and openly otherwise: time-sharing."""
 
     name, promises = "naive", False
 
     def __init__(self, n: int, sensitive: Iterable[int] = ()) -> None:
-        super().__init__(n)
-        hidden = sorted(sensitive)
-        self._sets = (*((x,) for x in range(n)), tuple(range(n)))
-        self._units = np.eye(n, n + 1, dtype=np.int64)
-        self._units[hidden] = np.eye(1, n + 1, n, dtype=np.int64)
-
-    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
-        return Step(before.lag + 1, self._sets, lambda context, following: self._units)
+        units = np.eye(n, n + 1, dtype=np.int64)
+        units[sorted(sensitive)] = np.eye(1, n + 1, n, dtype=np.int64)
+        super().__init__(n, (*((x,) for x in range(n)), tuple(range(n))), units, _full_set(n))
 
 
-class Decoys:
+class Decoys(_Forgetful):
     """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
 
     name, promises = "decoys", False
@@ -147,19 +151,10 @@ class Decoys:
             raise OnoffError(f"{count} decoys among {n} sources: at least 1 and fewer than the sources")
         if n * comb(n, count + 1) > CELLS:
             raise TooLarge(f"{count} decoys among {n} sources: too many sets to write them down; take fewer")
-        self._sets = tuple(combinations(range(n), count + 1))
-        self._units = np.zeros((n, len(self._sets)), dtype=np.int64)
-        self._units[np.array(self._sets), np.arange(len(self._sets))[:, None]] = 1
-        self._on = self._step(0)
-
-    def on(self) -> Step:
-        return self._on
-
-    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
-        return self._step(before.lag + 1)
-
-    def _step(self, lag: int) -> Step:
-        return Step(lag, self._sets, lambda context, following: self._units)
+        sets = tuple(combinations(range(n), count + 1))
+        units = np.zeros((n, len(sets)), dtype=np.int64)
+        units[np.array(sets), np.arange(len(sets))[:, None]] = 1
+        super().__init__(n, sets, units)
 
 
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:

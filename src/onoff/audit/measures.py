@@ -1,4 +1,4 @@
-"""How much a view tells about a secret: mutual information, best guess, maximal leakage.
+"""How much a view tells about a secret: mutual information, total variation, best guess.
 
 A joint law is an array of non-negative weights, a row for each view and a column for each secret; its sum stands for
 1. Weights may be floats, or Python integers (dtype object), whose sums and differences are then exact: where a view is
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log1p, log2
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 Joint = NDArray[Any]
 LN2 = float(np.log(2.0))
 NEAR = 0.01  # below this, phi is a series
-SHIFT = 512  # binary digits of a quotient of integers
 BLOCK = 1 << 16  # pairs that are looked at together: bounds the memory
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What a view tells about a secret; leakages in bits.
+    """What a view tells about a secret; `information` is in bits.
 
     `guess` is the chance to guess the secret from the view, `prior_guess` without it. `total_variation` is between the
     joint law and the product of its marginals.
@@ -34,23 +32,13 @@ class Measures:
     total_variation: float
     prior_guess: float
     guess: float
-    min_entropy_leakage: float
-    maximal_leakage: float
 
 
 def measures(joint: Joint) -> Measures:
     """All measures of a joint law."""
-    secrets, total = joint.sum(axis=0), joint.sum()
-    joint, secrets = joint[:, secrets > 0], secrets[secrets > 0]
-    best, prior = joint.max(axis=1).sum(), secrets.max()
-    return Measures(
-        information=information(joint),
-        total_variation=float(total_variation(joint)),
-        prior_guess=float(prior / total),
-        guess=float(best / total),
-        min_entropy_leakage=_log2_of_ratio(best, prior),
-        maximal_leakage=_maximal_leakage(joint, secrets),
-    )
+    total = joint.sum()
+    prior, best = float(joint.sum(axis=0).max() / total), float(joint.max(axis=1).sum() / total)
+    return Measures(information(joint), float(total_variation(joint)), prior, best)
 
 
 def information(joint: Joint) -> float:
@@ -102,16 +90,3 @@ def phi(r: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = np.where(large > -1, (1 + large) * np.log1p(large) - large, 1.0)
     return np.where(near, series * small**2, direct)
-
-
-def _maximal_leakage(joint: Joint, secrets: Joint) -> float:
-    """log2 of the sum over views of the largest p(view | secret)."""
-    if joint.dtype == object:
-        return _log2_of_ratio(((joint << SHIFT) // secrets).max(axis=1).sum(), 1 << SHIFT)
-    return _log2_of_ratio(float((joint / secrets).max(axis=1).sum()), 1.0)
-
-
-def _log2_of_ratio(a: Any, b: Any) -> float:
-    """log2(a / b) for a >= b up to rounding, accurate where a is nearly b."""
-    excess = float((a - b) / b)
-    return max(0.0, log1p(excess) / LN2 if excess < 1 else log2(1 + excess))

@@ -239,14 +239,11 @@ def estimate_cost(sizes: Sequence[int], n: int) -> RaceCost:
 
 def check_race_cost(found: RaceCost, cost: float, interval: tuple[float, float], proved: Fraction) -> Iterator[Finding]:
     """Find what speaks against the stated cost and interval, at the error rate RATE."""
-    rate = f"(error rate {RATE:g})"
-    if abs(found.mean - cost) > LIMIT * math.hypot(found.error, found.behind):
-        fresh = f"fresh draws have the mean {found.mean:.4f} ± {found.error:.4f}"
-        yield Finding("race cost", f"the cost {cost:.4f} is stated, {fresh} {rate}", amount=abs(cost - found.mean))
+    fresh = f"fresh draws have the mean {found.mean:.4f} ± {found.error:.4f} (error rate {RATE:g})"
     half, fair = max(interval[1] - cost, cost - interval[0]), 1.96 * found.behind
+    if abs(found.mean - cost) > LIMIT * math.hypot(found.error, found.behind):
+        yield Finding("race cost", f"the cost {cost:.4f} is stated; {fresh}", amount=abs(cost - found.mean))
     if half > WIDE * fair:
-        message = f"the cost is stated ± {half:.4f}, {FEW} draws give ± {fair:.4f}"
-        yield Finding("race interval", message, amount=half - fair)
+        yield Finding("race interval", f"the cost is stated ± {half:.4f}; {FEW} draws give ± {fair:.4f}")
     if cost + LIMIT * found.behind < proved:
-        message = f"the cost {cost:.4f} is stated, less than {float(proved)!r}, proved for all schemes {rate}"
-        yield Finding("race bound", message, amount=float(proved) - cost)
+        yield Finding("race bound", f"the cost {cost:.4f} is stated, less than {float(proved)!r}, proved for all")

@@ -17,7 +17,6 @@ from onoff.schemes import SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.audit.clients import Client
-    from onoff.audit.measures import Measures
     from onoff.audit.streams import StreamAudit, Told
     from onoff.model.chain import Chain
     from onoff.plans.plan import Plan
@@ -231,10 +230,11 @@ def _print_told(found: Sequence[StreamAudit]) -> None:
         print(f"{one.client}: {'; '.join(_verdict(one))}")
     _print_column(found, "before", "not promised: bits that the queries before t tell about what is hidden of t", bits)
     _print_column(found, "messages", "messages", "{:.2f}".format)
-    rows = [[one.client, *_measured(one.whole)] for one in found if one.whole is not None]
-    if rows:
-        headings = ["client", "bits", "prior guess", "guess", "min-ent.", "maximal"]
-        print_table("all hidden at the end: bits, the chance of a best guess, leakages in bits", headings, rows)
+    ends = [(one.client, one.whole) for one in found if one.whole is not None]
+    if ends:
+        rows = [[name, bits(end.information), f"{end.prior_guess:.4f}", f"{end.guess:.4f}"] for name, end in ends]
+        headings = ["client", "bits", "guess without queries", "guess"]
+        print_table("all that is hidden, at the end: bits, and the chance of a best guess", headings, rows)
 
 
 def _cell(found: StreamAudit, told: Told) -> str:
@@ -271,11 +271,6 @@ def _print_column(found: Sequence[StreamAudit], name: str, title: str, shown: Ca
             rows.append([str(told[0].step), "ON" if told[0].private else "OFF", *cells])
     if rows:
         print_table(title, ["t", "status", *(one.client for one in found)], rows)
-
-
-def _measured(found: Measures) -> Iterator[str]:
-    yield from (bits(found.information), f"{found.prior_guess:.4f}", f"{found.guess:.4f}")
-    yield from (bits(found.min_entropy_leakage), bits(found.maximal_leakage))
 
 
 def _print_switched(found: Sequence[StreamAudit]) -> None:
