@@ -66,7 +66,6 @@ def test_naive_clients_are_caught_and_ours_is_not():
     assert naive.succeeded
     assert naive.private.bits > 0.05
     assert naive.open.guessed == 1
-    assert naive.open.score == pytest.approx(naive.open.bits)  # the server is certain, and right
     assert decoys.succeeded
     assert decoys.private.guessed > decoys.private.guessed_before
 
@@ -99,8 +98,7 @@ def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request
     path, queries, lines = recorded(FOUR, sensitive, text, 3)
     found = attack(FOUR, "past", from_record(FOUR, sensitive, text, queries, lines), sensitive, 1e-12, path)
     assert (found.succeeded, found.conclusive, found.missed, found.beliefs.silent) == (False, True, 0, ())
-    assert found.private.before > 1e-4  # nobody promises anything
-    assert max(found.private.bits, found.private.own) < 1e-25
+    assert found.private.bits < 1e-25
     assert (found.sensitive is None) == (not sensitive)
     naive = attack(FOUR, "past", naive_steps(4, statuses(text), path), sensitive, truth=path)
     assert naive.succeeded

@@ -94,7 +94,6 @@ CLIENTS = {
     "both": lambda: Announced(3, [plan(CHAIN, lag) for lag in (1, 2)]),
     "naive": lambda: Naive(3),
     "past": lambda: Past(Everyday.start(CHAIN, ()), 3),
-    "past, sensitive": lambda: Past(Everyday.start(CHAIN, (1,)), 3, (1,)),
 }
 
 
@@ -104,30 +103,24 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
     rng = np.random.default_rng([len(name), len(order)])
     habits = random_habits(3, rng) if order == "second order" else Requests(rng.dirichlet(np.ones(3)), CHAIN.P)
     client, private, path = CLIENTS[name](), [True, False, False, True, True], np.array([0, 1, 2, 0, 1])
-    sensitive = (1,) if "sensitive" in name else ()
     asked, draw = [], type(client.on()).draw
     for kind in {type(client.on()), type(client.off(client.on(), ()))}:
         monkeypatch.setattr(kind, "draw", lambda self, *a: asked.append(draw(self, *a)) or asked[-1])
     seen = replay(client, path, private, rng)
-    steps = np.arange(1, 5) if sensitive else np.flatnonzero(private)
-    found = score(habits, seen, steps, sensitive)
+    steps = np.flatnonzero(private)
+    found = score(habits, seen, steps)
     prior = {other: chance_of(habits, other) for other in product(range(3), repeat=5)}
 
     def given(queries):
         return {other: p * asking_chance(client, other, private, queries) for other, p in prior.items()}
 
-    def hidden(x):
-        return x if not sensitive or x in sensitive else None
-
     def law(joint, t):
-        values = sorted({hidden(x) for x in range(3)}, key=str)
-        return {v: float(sum(p for other, p in joint.items() if hidden(other[t]) == v) / sum(joint.values()))
-                for v in values}  # fmt: skip
+        return {v: float(sum(p for other, p in joint.items() if other[t] == v) / sum(joint.values())) for v in range(3)}
 
     whole, figures = given(asked), dict.fromkeys(("before", "after", "moved", "divergence", "right"), 0.0)
     for t in steps:
         first, second, third = law(prior, t), law(given(asked[:t]), t), law(whole, t)
-        x = hidden(int(path[t]))
+        x = int(path[t])
         figures["before"] += math.log2(second[x] / first[x])
         figures["after"] += math.log2(third[x] / second[x])
         figures["moved"] += sum(p * math.log2(p / second[v]) for v, p in third.items() if p)
@@ -138,16 +131,11 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
         assert found[figure] == pytest.approx(value, abs=1e-9), figure
     assert found["bits"] == pytest.approx(figures["before"] + figures["after"], abs=1e-9)
     assert (found["hidden"], found["messages"]) == (len(steps), sum(map(len, asked)))
-    if sensitive:
-        ever = [sum(p for other, p in joint.items() if 1 in other) / sum(joint.values()) for joint in (whole, prior)]
-        assert found["ever"] == pytest.approx(math.log2(ever[0] / ever[1]), abs=1e-9)
-        assert found["sensitive"] == 2
-    else:
-        agree = [
-            sum(p for other, p in joint.items() if all(other[t] == path[t] for t in steps)) / sum(joint.values())
-            for joint in (whole, prior)
-        ]
-        assert found["together"] == pytest.approx(math.log2(agree[0] / agree[1]), abs=1e-9)
+    agree = [
+        sum(p for other, p in joint.items() if all(other[t] == path[t] for t in steps)) / sum(joint.values())
+        for joint in (whole, prior)
+    ]
+    assert found["together"] == pytest.approx(math.log2(agree[0] / agree[1]), abs=1e-9)
 
 
 def test_queries_that_the_model_calls_impossible_are_an_error():
@@ -215,7 +203,7 @@ def test_intervals_are_as_wide_as_they_should_be():
     rng = np.random.default_rng(14)
     hidden = rng.integers(1, 20, 900)
     bits = hidden * rng.normal(0.3, 1.0, 900)
-    blank = {"people": 1, "requests": 1, "sensitive": 0}
+    blank = {"requests": 1}
     leak = estimate_leak(("c", "s"), [{**blank, "hidden": m, "bits": b} for m, b in zip(hidden, bits, strict=True)], 3)
     mean = bits.sum() / hidden.sum()
     error = np.std(bits - mean * hidden) / hidden.mean() / 30
@@ -233,7 +221,7 @@ def audit(habits, count, steps=9, *, past=False, **options):
     rng = np.random.default_rng(4)
     sequences = [[f"s{x}" for x in simulate(habits, steps, rng)] for _ in range(count)]
     parts = split_people(sequences)
-    plans = [] if options.get("sensitive") else [plan(parts.chain, lag) for lag in (1, 2)]
+    plans = [plan(parts.chain, lag) for lag in (1, 2)]
     found = audit_people(parts, plans, Everyday.start if past else None, **options)
     return {(leak.client, leak.server): leak.figures for leak in found.leaks}
 
@@ -287,17 +275,6 @@ def test_the_first_request_is_made_on_and_the_last_one_by_the_client_that_must_a
     assert not all(private[-1] for private in asked["past"])
 
 
-def test_nothing_is_learned_about_sensitive_sources_by_who_knows_the_chain_alone():
-    result = audit(echo(3), 60, past=True, sensitive=(1,))
-    ours, naive, covered = (result[c, "the chain"] for c in ("past", "naive", "naive, ON if sensitive"))
-    assert largest(ours["after"], ours["moved"], ours["sensitive_after"]) < 1e-9
-    assert naive["right"].value == covered["right"].value == 1  # it is plain from its own query
-    assert naive["sensitive_after"].value > 1
-    assert naive["ever"].value > 0
-    assert ours["right"].value < 1
-    assert "together" not in ours
-
-
 # The front door and the command
 
 
@@ -348,9 +325,6 @@ def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
     assert result["unknown"] == 0
     assert result["impossible"] > 50  # blue after blue
     assert len(result["leaks"]) == 4
-    found = json.loads(run(*words[:3], "--promise", "past", "--sensitive", "green", "--users", 4, "--json").stdout)
-    assert found["sensitive"] == ["green"]
-    assert {leak["client"] for leak in found["leaks"]} == {"past", "naive", "naive, ON if sensitive"}
 
 
 @pytest.mark.parametrize(
@@ -363,8 +337,6 @@ def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
         ({"scheme": "best"}, "no scheme 'best'"),
         ({"chain": Path("none.csv")}, "cannot be read"),
         ({"promise": "future"}, "choose both or past"),
-        ({"sensitive": "red"}, "add --promise past"),
-        ({"promise": "past", "sensitive": "horses"}, "no source is called"),
     ],
 )
 def test_errors_say_what_to_do(people, options, words):

@@ -107,19 +107,14 @@ class Gain:
     """What the server learned about some requests, in bits per request.
 
     `bits` is the mean divergence of the belief after all queries from the one that the promise compares it with, and
-    `most` the largest. `before` is that of the belief before the step's own query from the prior, and `own` what that
-    query adds. With the truth: how often the likeliest source is right under either belief, and the mean of log2 of
-    their ratio at the truth (`score`: negative if the server was misled).
+    `most` the largest. With the truth: how often the likeliest source is right under either belief.
     """
 
     requests: int
     bits: float = 0.0
     most: float = 0.0
-    before: float = 0.0
-    own: float = 0.0
     guessed_before: float | None = None
     guessed: float | None = None
-    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -265,20 +260,13 @@ def _gain(
 
     if not which.any():
         return Gain(0)
-    all_rows = beliefs.prior, beliefs.before, beliefs.at, reference, beliefs.after
-    prior, before, at, earlier, after = (of(rows[which]) for rows in all_rows)
-    bits, foretold, own = (
-        [divergence(*pair) for pair in zip(*rows, strict=True)]
-        for rows in ((after, earlier), (before, prior), (at, before))
-    )
-    found = len(bits), float(np.mean(bits)), max(bits), float(np.mean(foretold)), float(np.mean(own))
+    earlier, after = of(reference[which]), of(beliefs.after[which])
+    bits = [divergence(*pair) for pair in zip(after, earlier, strict=True)]
     if truth is None:
-        return Gain(*found)
-    values, each = of(np.eye(reference.shape[1])[truth[which]]).argmax(axis=1), np.arange(len(bits))
-    first, last = (float((rows.argmax(axis=1) == values).mean()) for rows in (earlier, after))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        score = float(np.log2(after[each, values] / earlier[each, values]).mean())
-    return Gain(*found, first, last, score)
+        return Gain(len(bits), float(np.mean(bits)), max(bits))
+    values = of(np.eye(reference.shape[1])[truth[which]]).argmax(axis=1)
+    guessed = (float((rows.argmax(axis=1) == values).mean()) for rows in (earlier, after))
+    return Gain(len(bits), float(np.mean(bits)), max(bits), *guessed)
 
 
 def _variation(one: Floats, other: Floats) -> float:

@@ -13,8 +13,7 @@ habits of its own, and computes its beliefs exactly. For every hidden request X 
 
 and averages over hidden requests. Intervals are 95 % bootstrap intervals over people, since the requests of one person
 are not independent. If people followed the server's model, the means of bits and divergence would both be I(X; Q), and
-`together` the I(X_B; Q) of the promise, divided by |B|. With sensitive sources, hidden of a request is which of them it
-was, or none.
+`together` the I(X_B; Q) of the promise, divided by |B|.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Requests, View, divergence, hidden_part, infer, log2_evidence
+from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, log2_evidence
 from onoff.audit.clients import Announced, Client, Naive, Past
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -50,8 +49,6 @@ RESAMPLES = 1000
 GUESSES = ("right_prior", "right_before", "right", "won")
 PER = {  # the figures, by what they are averaged over
     "hidden": ("bits", "before", "after", "moved", "divergence", "together", *GUESSES),
-    "sensitive": ("sensitive_before", "sensitive_after"),
-    "people": ("ever",),
     "requests": ("messages",),
 }
 BATCH = 20  # people in one task for another process
@@ -209,31 +206,21 @@ def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.G
     return Replay(path, private, views, messages)
 
 
-def score(server: Requests, seen: Replay, hidden: Path, sensitive: Sequence[int] = ()) -> Score:
+def score(server: Requests, seen: Replay, hidden: Path) -> Score:
     """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures of PER."""
-    found = infer(server, seen.private, seen.views.__getitem__, sensitive)
+    found = infer(server, seen.private, seen.views.__getitem__)
     if found.impossible:
         raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
-    true, marked = seen.path[hidden], np.isin(seen.path[hidden], sensitive)
+    true = seen.path[hidden]
     rows = [table[hidden] for table in (found.prior, found.before, found.after)]
-    if sensitive:  # hidden is which sensitive source it was, or none (last)
-        place = np.full(len(server.start), len(sensitive))
-        place[list(sensitive)] = np.arange(len(sensitive))
-        true = place[true]
-        rows = [np.array([hidden_part(row, False, sensitive) for row in table]) for table in rows]
     chances = [row[np.arange(len(true)), true] for row in rows]
     before, after = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
     right = [count_hits(row, true) for row in rows]
-    sums: Score = {"people": 1, "requests": len(seen.path), "hidden": len(true), "sensitive": int(marked.sum())}
-    sums |= {"messages": seen.messages, "bits": float((before + after).sum())}
-    sums |= {"before": float(before.sum()), "after": float(after.sum())}
+    sums: Score = {"requests": len(seen.path), "hidden": len(true), "messages": seen.messages}
+    sums |= {"before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum())}
     sums |= {"moved": sum(map(divergence, rows[2], rows[1])), "divergence": sum(map(divergence, rows[2], rows[0]))}
     sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
-    if not sensitive:
-        return sums | {"together": _together(server, seen, hidden, found.evidence)}
-    asked = bool(np.isin(seen.path, sensitive).any())
-    sums |= {"sensitive_before": float(before[marked].sum()), "sensitive_after": float(after[marked].sum())}
-    return sums | {"ever": _ever(asked, float(found.some_at[-1]), float(found.some_prior[-1]))}
+    return sums | {"together": _together(server, seen, hidden, found.evidence)}
 
 
 def count_hits(belief: Floats, true: Path) -> float:
@@ -254,12 +241,6 @@ def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> 
     return with_known(seen.views) - with_known([NOTHING] * len(allowed)) - evidence
 
 
-def _ever(asked: bool, believed: float, prior: float) -> float:
-    """Bits learned about whether a sensitive source was ever asked for."""
-    chances = (believed, prior) if asked else (1 - believed, 1 - prior)
-    return float(np.log2(max(chances[0], 1e-300) / chances[1]))
-
-
 # Means over people
 
 
@@ -278,16 +259,13 @@ class Leak:
 
     Beside the figures of the module's first lines there are the shares of best guesses that are right by habits alone
     (`right_prior`), from the queries before the request (`right_before`) and from all (`right`), and how many the
-    queries `won`; `messages` per request of a person, hidden or not. With sensitive sources `sensitive_before` and
-    `sensitive_after` are per request for one of them, `ever` is what a server learns about whether a person ever asked
-    for one, and there is no `together`.
+    queries `won`; `messages` per request of a person, hidden or not.
     """
 
     client: str
     server: str
     people: int
     hidden: int
-    sensitive: int
     figures: dict[str, Estimate]
 
 
@@ -299,12 +277,10 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
     figures = {}
     for per, names in PER.items():
         totals = times(drawn, sums[per])
-        some = totals > 0
-        for name in names if some.any() else ():
-            if name in sums:
-                low, high = np.quantile(times(drawn, sums[name])[some] / totals[some], [0.025, 0.975])
-                figures[name] = Estimate(float(sums[name].sum() / sums[per].sum()), float(low), float(high))
-    return Leak(*case, count, int(sums["hidden"].sum()), int(sums["sensitive"].sum()), figures)
+        for name in (name for name in names if name in sums):
+            low, high = np.quantile(times(drawn, sums[name]) / totals, [0.025, 0.975])
+            figures[name] = Estimate(float(sums[name].sum() / sums[per].sum()), float(low), float(high))
+    return Leak(*case, count, int(sums["hidden"].sum()), figures)
 
 
 # The front door
@@ -312,14 +288,13 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
 
 @dataclass(frozen=True)
 class PeopleAudit:
-    """What each server learned from each client; `sensitive` are names of sources.
+    """What each server learned from each client.
 
     Servers learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody
     stopped it. `unknown` and `impossible` are those of `Split`.
     """
 
     leaks: tuple[Leak, ...]
-    sensitive: tuple[str, ...]
     training: int
     attacked: int
     wanted: int
@@ -340,7 +315,6 @@ class _Setting:
     servers: dict[str, Requests] = field(compare=False)
     plans: tuple[Any, ...] = field(compare=False)
     engine: Engine | None = field(compare=False)
-    sensitive: tuple[int, ...] = field(compare=False)
     switch: float = field(compare=False)
     share: float = field(compare=False)
     run: float = field(compare=False)
@@ -352,7 +326,6 @@ def audit_people(
     plans: Sequence[Any] = (),
     engine: Engine | None = None,
     *,
-    sensitive: Sequence[int] = (),
     switch: float = 0.3,
     share: float = 0.2,
     run: float = 3.0,
@@ -365,8 +338,8 @@ def audit_people(
     Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
     privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
     `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
-    are any; with `sensitive` sources nothing is switched. The first request of a person is made ON, as every client
-    does, and the last one by clients that must announce. `jobs` processes attack; without `jobs` joblib's configuration
+    are any. The first request of a person is made ON, as every client does, and the last one by clients that must
+    announce. `jobs` processes attack; without `jobs` joblib's configuration
     decides. After Ctrl-C the result is that of the people reached so far.
     """
     if not 0 < share < 0.9 or run < 1:
@@ -375,8 +348,8 @@ def audit_people(
         raise OnoffError("a plan has no table to attack: give plans with tables")
     if engine is None and not plans:
         raise OnoffError("our client has no plans: give one for lag 1, and for others where they pay")
-    hidden, people = tuple(sorted(sensitive)), split.attacked
-    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, hidden, switch, share, run, seed)
+    people = split.attacked
+    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, switch, share, run, seed)
     batches = (range(i, min(i + BATCH, len(people))) for i in range(0, len(people), BATCH))
     tasks = (delayed(_attack)((setting, numbers, [people[i] for i in numbers])) for numbers in batches)
     parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
@@ -399,23 +372,16 @@ def audit_people(
         raise OnoffError("no private request was made by anybody: take more people, or a larger share")
     leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
     counts = split.training, len(found), len(people), split.unknown, split.impossible
-    return PeopleAudit(leaks, tuple(split.chain.names[x] for x in hidden), *counts)
+    return PeopleAudit(leaks, *counts)
 
 
 @lru_cache(maxsize=1)
 def _clients(setting: _Setting) -> list[Client]:
     """Make the clients of a setting, ours first. They keep encoders, so a process makes them once."""
-    n, sensitive = setting.chain.n, setting.sensitive
+    n, plans = setting.chain.n, setting.plans
     if setting.engine is None:
-        return [Announced(n, setting.plans), Naive(n)]
-    clients: list[Client] = [Past(setting.engine(setting.chain, sensitive), n, sensitive), Naive(n)]
-    if sensitive:
-        switching = Naive(n, sensitive)
-        switching.name = "naive, ON if sensitive"
-        clients.append(switching)
-    elif setting.plans:
-        clients.append(Announced(n, setting.plans))
-    return clients
+        return [Announced(n, plans), Naive(n)]
+    return [Past(setting.engine(setting.chain, ()), n), Naive(n), *([Announced(n, plans)] if plans else [])]
 
 
 def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[Case, Score]]:
@@ -439,18 +405,11 @@ def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case,
 
 
 def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
-    """Attack a person with the promise `past`: some requests are private, or some sources sensitive."""
-    sensitive = setting.sensitive
-    if sensitive:
-        wished = [False] * len(path)
-        hidden = np.arange(1, len(path))
-    else:
-        wished = private_runs(len(path), setting.share, setting.run, rng)
-        hidden = np.flatnonzero(wished)
-    scores: dict[Case, Score] = {}
+    """Attack a person with the promise `past`, who makes some requests in private."""
+    wished = private_runs(len(path), setting.share, setting.run, rng)
+    hidden, scores = np.flatnonzero(wished), {}
     for client in _clients(setting) if len(hidden) else []:
         last = isinstance(client, Announced) or wished[-1]
         seen = replay(client, path, [True, *wished[1:-1], last], rng)
-        for name, server in setting.servers.items():
-            scores[client.name, name] = score(server, seen, hidden, sensitive)
+        scores |= {(client.name, name): score(server, seen, hidden) for name, server in setting.servers.items()}
     return scores

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags, parse_sources
+from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, print_json, print_table
 from onoff.errors import OnoffError
 from onoff.schemes import AUTO, listed, tables
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 BITS = {  # the figures in bits that are shown for each promise, with their headings
     "both": {"bits": "bits", "divergence": "belief moved", "together": "together, per request"},
     "past": {"before": "before it (not promised)", "after": "at and after it", "moved": "belief moved at and after it"},
-}
-OF_SENSITIVE = {
-    "sensitive_before": "before it (not promised)",
-    "sensitive_after": "at and after it",
-    "ever": "ever (not promised)",
 }
 SHARES = {"right_prior": "by habits alone", "right_before": "before it", "right": "after all queries"}
 
@@ -48,9 +43,6 @@ def people(
     promise: Annotated[
         str, typer.Option(metavar="both|past", help="past: beside a client with the promise both.")
     ] = "both",
-    sensitive: Annotated[
-        str | None, typer.Option(metavar="A,B", help="With --promise past: sources that are always hidden.")
-    ] = None,
     share: Annotated[
         float, typer.Option(min=0.01, max=0.89, help="With --promise past: how many requests are private.")
     ] = 0.2,
@@ -72,26 +64,21 @@ def people(
     from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
 
-    wanted, hidden = parse_lags(lags), parse_sources(sensitive)
+    wanted = parse_lags(lags)
     if wanted[0] != 1:
         raise OnoffError(f"--lags {lags}: a plan for lag 1 is needed, and none for lag 0")
     if max_length < min_length:
         raise OnoffError(f"--max-length {max_length} is less than --min-length {min_length}: nothing is left")
     if promise not in BITS:
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
-    if hidden and promise == "both":
-        raise OnoffError("--sensitive is for the promise past: add --promise past")
     given = None if chain is None else Chain.load(chain)
     names = () if given is None else given.names
     limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
     parts = split_people(read_sequences(sequences, names), given, **limits)
-    indices = [parts.chain.index(name) for name in hidden]
-    plans = [] if hidden else _plans(parts.chain, wanted, scheme)
+    plans = _plans(parts.chain, wanted, scheme)
     engine = Everyday.start if promise == "past" else None
     with use_workers(jobs, dask):
-        found = audit_people(
-            parts, plans, engine, sensitive=indices, switch=switch, share=share, run=run, seed=seed, progress=progress
-        )
+        found = audit_people(parts, plans, engine, switch=switch, share=share, run=run, seed=seed, progress=progress)
     if found.stopped:
         note(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
@@ -120,16 +107,8 @@ def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
 def _print(found: PeopleAudit, promise: str) -> None:
     """Print what servers learned about hidden requests, how often guesses were right, and the cost."""
     first = found.leaks[0]
-    names = ", ".join(found.sensitive)
-    requests = f"{first.hidden} requests" if names else f"{first.hidden} private requests"
-    print(f"{first.people} people, {requests}; the server learned from {found.training} others")
-    about = "which sensitive source was asked for, or none" if names else "a private request"
-    _print_figures(f"bits about {about}", found.leaks, BITS[promise])
-    if "ever" in first.figures:
-        title = (
-            f"bits about the {first.sensitive} requests for {names}; whether a person ever made one, bits per person"
-        )
-        _print_figures(title, found.leaks, OF_SENSITIVE)
+    print(f"{first.people} people, {first.hidden} private requests; the server learned from {found.training} others")
+    _print_figures("bits about a private request", found.leaks, BITS[promise])
     _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
     for count, thing in ((found.unknown, "a source"), (found.impossible, "a step")):
         if count:
