@@ -19,7 +19,7 @@ from onoff.apps.page.costs import STEPS, STREAMS, STREAMS_LOCKED, costs
 from onoff.apps.page.everyday import EverydaySession
 from onoff.apps.page.session import LOCKED, OPENING
 from onoff.apps.page.steps import Made
-from onoff.audit.seen import read_log
+from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, OnoffError, PlanError, SessionError
 from pagekit import CHAIN, FULL, until
 

@@ -397,7 +397,8 @@ def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[C
 def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
     """Attack a person who switches at random, with the promise `both`."""
     private = switch_at_random(len(path), setting.switch, rng)
-    hidden, scores = np.flatnonzero(private), {}
+    hidden = np.flatnonzero(private)
+    scores: dict[Case, Score] = {}
     for client in _clients(setting):
         seen = replay(client, path, private, rng)
         scores |= {(client.name, name): score(server, seen, hidden) for name, server in setting.servers.items()}
@@ -407,7 +408,8 @@ def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case,
 def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
     """Attack a person with the promise `past`, who makes some requests in private."""
     wished = private_runs(len(path), setting.share, setting.run, rng)
-    hidden, scores = np.flatnonzero(wished), {}
+    hidden = np.flatnonzero(wished)
+    scores: dict[Case, Score] = {}
     for client in _clients(setting) if len(hidden) else []:
         last = isinstance(client, Announced) or wished[-1]
         seen = replay(client, path, [True, *wished[1:-1], last], rng)

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from onoff.apps.demo.rivals import Rival
 from onoff.audit.bayes import Beliefs, Requests, divergence, hidden_part, infer
-from onoff.audit.files import read_journal
+from onoff.audit.files import Line, Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
-from onoff.audit.seen import Line, Log
 from onoff.client.status import account
 from onoff.everyday import Everyday
 from onoff.model.chain import Chain

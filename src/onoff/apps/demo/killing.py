@@ -10,8 +10,7 @@ from pathlib import Path
 
 from onoff.apps.demo.comparing import of_stream
 from onoff.apps.demo.habits import DELAY, news, reader
-from onoff.audit.files import read_journal
-from onoff.audit.seen import Log
+from onoff.audit.files import Log, read_journal
 from onoff.client.journalfile import snapshot
 from onoff.errors import OnoffError
 from onoff.server.local import ONOFF

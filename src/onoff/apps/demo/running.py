@@ -16,7 +16,7 @@ from onoff.apps.demo.comparing import Row, Stream, both_stream, guessed_alone, p
 from onoff.apps.demo.habits import CHANNELS, DELAY, SENSITIVE, news, reader, requests
 from onoff.apps.demo.killing import Killed, killed, play_and_kill
 from onoff.apps.demo.rivals import Rival, rivals
-from onoff.audit.seen import read_log
+from onoff.audit.files import read_log
 from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.client.transport.own import OnoffTransport
