@@ -14,12 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from onoff.apps.page.world import LOCKED
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from onoff.apps.demo import Demonstration, demonstrate
 from onoff.apps.figures import reproduce
+from onoff.apps.page.session import LOCKED
 
 PICTURES = Path(__file__).parent / "pictures"
 ONOFF = Path(sys.executable).with_name("onoff")

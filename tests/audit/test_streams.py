@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.streams import at_most
-from onoff.audit import streams
+from onoff.audit import enumeration, streams
 from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.measures import information, total_variation
@@ -107,7 +107,7 @@ def test_the_bound_is_above_what_is_enumerated(kind, monkeypatch):
     for text in ("10000", "10101", "100100"):
         found = audited(chain, text, client)
         with monkeypatch.context() as patch:
-            patch.setattr(streams, "STATES", 0)
+            patch.setattr(enumeration, "STATES", 0)
             bound = audited(chain, text, client)
         assert (found.method, bound.method, found.holds, bound.holds) == ("exact", "bound", True, True)
         assert found.steps[-1].distance <= 2 * bound.steps[-1].distance
@@ -229,7 +229,7 @@ def test_a_planted_leak_is_above_what_is_stated(mistake, monkeypatch):
     assert found.holds is False
     assert found.steps[-1].bits > 1e-7
     assert found.steps[-1].distance > 1e3 * found.steps[-1].stated
-    monkeypatch.setattr(streams, "STATES", 0)
+    monkeypatch.setattr(enumeration, "STATES", 0)
     bound = audited(THREE, "1000", client)
     assert (bound.method, bound.holds) == ("bound", False)
     assert found.steps[-1].bits <= bound.steps[-1].bits

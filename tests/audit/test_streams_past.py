@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from everydaykit import Faithful, World, information
 from everydayoracle import query_laws, stream_law, told_before
 from onoff import Chain, OnoffError
-from onoff.audit import streams
+from onoff.audit import enumeration, streams
 from onoff.audit.clients import Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
@@ -101,7 +101,7 @@ def test_mistakes_tell_as_much_as_the_kit_says():
 @pytest.mark.parametrize("sensitive", [(), (1,)])
 def test_laws_of_sampled_streams_are_bounded_where_streams_are_too_many(sensitive, monkeypatch):
     whole = audited(THREE, sensitive, "1001")
-    monkeypatch.setattr(streams, "STATES", 0)
+    monkeypatch.setattr(enumeration, "STATES", 0)
     some = audited(THREE, sensitive, "1001", streams=60)
     assert (some.method, some.holds, some.findings) == ("bound", True, ())
     for one, other in zip(whole.steps, some.steps, strict=True):
@@ -312,7 +312,7 @@ def test_an_engine_with_a_planted_mistake_is_found(name, monkeypatch):
     if tells:
         assert most_bits(found) > 1e-4
         assert max(step.distance or 0.0 for step in found.steps) > 1e-3
-    monkeypatch.setattr(streams, "STATES", 0)  # in sampled streams too
+    monkeypatch.setattr(enumeration, "STATES", 0)  # in sampled streams too
     assert not audited(chain, sensitive, text + "0", wrong(Everyday.start(chain, sensitive)), streams=10).holds
 
 
@@ -400,7 +400,7 @@ def test_a_bound_that_is_none_is_seen_and_so_is_an_engine_that_leaks(monkeypatch
 
 
 def test_streams_of_another_chain_that_are_too_many_are_an_error(monkeypatch):
-    monkeypatch.setattr(streams, "STATES", 0)
+    monkeypatch.setattr(enumeration, "STATES", 0)
     with pytest.raises(OnoffError, match="fewer steps"):
         misfit(USED, towards(USED, FAR, 0.1), "1000")
 

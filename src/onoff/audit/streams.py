@@ -5,8 +5,7 @@ Markov property the future counts only through X_{t+1}. Promise `past`, hidden u
 each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}), and beside it what
 nobody promises: the bits that the queries *before* a hidden request tell about it.
 
-Enumeration. All streams of a client are walked through in its own state machine: Pr[queries, hidden, context, request]
-in integers, units of 2^-512. Every operation rounds down, so what is missing from the sum 1 is the whole error.
+Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
 
 Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
 law (total variation, on average over `next`), the stream is within d = d_1 + ... + d_t of one whose queries are
@@ -17,10 +16,9 @@ client that promises nothing has no bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
 from math import log, log1p, log2
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +26,7 @@ import numpy as np
 
 from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
+from onoff.audit.enumeration import BITS, MISSING, ONE, Hidden, Next, Node, Part, Walk, in_units, kernel
 from onoff.audit.law import COARSE, Finding, Law
 from onoff.audit.measures import Joint, Measures, information, measures, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
@@ -40,16 +39,7 @@ from onoff.types import Floats, Progress, Query, Units, silent
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-BITS = 512
-ONE = 1 << BITS
-MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
-CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
-LABELS = 10_000  # (hidden, context, request) of one public state
-STATES = 4_000  # public states at one step, each of which prepares a law
 SAMPLED = 100  # streams of an engine, each of which prepares all its steps
-Hidden = tuple[int | None, ...]
-Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
-Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
 EXACT, BOUND, STATED = "exact", "bound", "bound as stated, not checked"
 
 
@@ -242,124 +232,6 @@ def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -
         return _by_sampling(setting, streams, seed, advance)
 
 
-# Enumeration
-
-
-@dataclass(frozen=True, eq=False)
-class _Node:
-    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units.
-
-    `stated` is the sum of roundings, and `charged` of charges, that the client has stated since the last ON step.
-    """
-
-    step: Step
-    labels: Labels
-    mass: Joint
-    stated: float = 0.0
-    charged: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """mass[view, label, y] = Pr[queries, label, X_{t+1} = y] of the views of a node that ask this query next."""
-
-    node: _Node
-    query: Query
-    following: Step | None
-    labels: Labels
-    mass: Joint
-
-    def with_labels(self, labels: Labels) -> Joint:
-        """The mass of these labels, in this order."""
-        mass = np.zeros((len(self.mass), len(labels), self.mass.shape[2]), dtype=object)
-        mass[:, [labels.index(label) for label in self.labels]] = self.mass
-        return mass
-
-
-class _Walk:
-    """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
-
-    def __init__(self, setting: _Setting, keep: Callable[[Hidden, int, bool, int], Hidden | None]) -> None:
-        self._keep, self._client, self._P = keep, setting.client, _in_units(setting.chain.P)
-        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}  # with the step, so that its id stays
-        start = _in_units(setting.start[None])
-        self.first = [_Node(setting.client.on(), [((), 0)], start[None])]
-
-    def ask(self, nodes: Iterable[_Node], t: int, after: Callable[[Step, Query], Next]) -> list[_Part]:
-        """Let everybody ask at step t; `after` says which steps may follow a query."""
-        return [part for node in nodes for part in self._parts(node, t, after)]
-
-    def _parts(self, node: _Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[_Part]:
-        step = node.step
-        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * len(self._P) > LABELS:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
-        alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
-        rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
-        if isinstance(self._client, Past) and step.lag:
-            for label, x in alive:
-                self._client.check_draw(step, node.labels[label][1], x)
-        for i, query in enumerate(step.sets):
-            asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
-            for following, chance in after(step, query) if asking else ():
-                index: dict[tuple[Hidden, int], int] = {}
-                mass = np.zeros((len(node.mass), len(asking), len(self._P)), dtype=object)
-                for label, x, row in asking:
-                    hidden, context = node.labels[label]
-                    kept = self._keep(hidden, x, step.lag == 0, t)
-                    moved = 0 if following is None or following.comes is None else int(following.comes[context, x])
-                    if kept is not None and moved != NOWHERE:
-                        at = index.setdefault((kept, moved), len(index))
-                        mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-                mass = mass[:, : len(index)] if chance is None else mass[:, : len(index)] * chance >> BITS
-                yield _Part(node, query, following, list(index), mass)
-
-    def gather(self, parts: Sequence[_Part]) -> list[_Node]:
-        """The nodes of the next step: views that lead to the same public step go on together."""
-        groups: dict[int, list[_Part]] = {}
-        for part in parts:
-            groups.setdefault(id(part.following), []).append(part)
-        nodes = []
-        for group in groups.values():
-            before, following = group[0].node, group[0].following
-            assert following is not None
-            labels = list(dict.fromkeys(label for part in group for label in part.labels))
-            mass = np.concatenate([part.with_labels(labels) for part in group])
-            since = before.stated + before.step.rounding, before.charged + before.step.charge
-            since = since if following.lag > 1 else (0.0, 0.0)
-            nodes.append(_Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))], *since))
-        if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
-        return [node for node in nodes if len(node.mass)]
-
-    def _kernel(self, step: Step, context: int) -> Joint:
-        key = id(step), context
-        if key not in self._kernels:
-            self._kernels[key] = step, kernel(self._P, step, context)
-        return self._kernels[key][1]
-
-
-def _in_units(rows: Floats) -> Joint:
-    """Rows of floats, each divided by its exact sum, in units, rounded down."""
-    exact = [[Fraction(p) for p in row] for row in rows.tolist()]
-    return np.array([[int(ONE * p / sum(row)) for p in row] for row in exact], dtype=object)
-
-
-def kernel(P: Joint, step: Step, context: int) -> Joint:
-    """[set, request, next] = P[request, next] p(set | context, request, next), in units, rounded down."""
-    n = len(P)
-    if len(step.sets) * n**2 > 10 * CELLS:
-        raise TooLarge("too many sets: take a smaller chain")
-    result = np.zeros((len(step.sets), n, n), dtype=object)
-    tables = [step.encoder(context, y) for y in (range(n) if step.announced else [0])]
-    for x, y in product(range(n), repeat=2):
-        units = tables[y if step.announced else 0]
-        if units is not None:
-            used = np.flatnonzero(units[x])
-            row = units[x, used].astype(object)
-            result[used, x, y] = P[x, y] * row // row.sum() if len(used) else 0
-    return result
-
-
 def _by_enumeration(setting: _Setting) -> StreamAudit:
     """Every step exactly. Raises `TooLarge` if there are too many streams."""
     both, last = setting.promise == "both", len(setting.statuses) - 1
@@ -376,7 +248,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
             return [(None, None)]
         return [(setting.client.on() if setting.statuses[len(steps) + 1] else setting.client.off(step, query), None)]
 
-    walk = _Walk(setting, keep)
+    walk = Walk(setting.chain, setting.client, setting.start, keep)
     nodes = walk.first
     for t, private in enumerate(setting.statuses):
         parts = walk.ask(nodes, t, after)
@@ -389,7 +261,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
     return replace(found, whole=measures(tell.joint)) if isinstance(tell, _BothSteps) else found
 
 
-def _share(part: _Part) -> Fraction:
+def _share(part: Part) -> Fraction:
     return Fraction(int(part.mass.sum()), ONE)
 
 
@@ -401,7 +273,7 @@ class _BothSteps:
         self.joint: Joint = np.zeros((0, 0))
         self.holds, self.findings = True, list[Finding]()
 
-    def step(self, told: Told, nodes: Sequence[_Node], parts: Sequence[_Part]) -> Told:
+    def step(self, told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
         n, hidden = self._setting.chain.n, sum(self._setting.statuses[: told.step])
         blocks = [np.zeros((len(part.mass), *[n] * (hidden + 1)), dtype=object) for part in parts]
         for block, part in zip(blocks, parts, strict=True):
@@ -425,7 +297,7 @@ class _PastSteps:
         self._setting, self._slack = setting, _slack(setting.chain)
         self.holds, self.findings = True, list[Finding]()
 
-    def step(self, told: Told, nodes: Sequence[_Node], parts: Sequence[_Part]) -> Told:
+    def step(self, told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
         laws: dict[tuple[int, int], dict[Hidden, dict[Query, int]]] = {}  # by node and view
         for part in parts:
             for view, masses in enumerate(part.mass.sum(axis=2).tolist()):
@@ -440,7 +312,7 @@ class _PastSteps:
             told = replace(told, before=information(np.array(rows, dtype=object)))
         return told if nodes[0].step.law is None else self._compared(told, nodes, laws)
 
-    def _compared(self, told: Told, nodes: Sequence[_Node], laws: dict[tuple[int, int], Any]) -> Told:
+    def _compared(self, told: Told, nodes: Sequence[Node], laws: dict[tuple[int, int], Any]) -> Told:
         """With the distances of the laws of the query from the stated ones."""
         by_id = {id(node): node for node in nodes}
         distance = average = stated = most = weight = 0.0
@@ -559,7 +431,7 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
     The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
     are rounded down, so what is missing from their sums bounds their error; it is added.
     """
-    n, P = chain.n, _in_units(chain.P)
+    n, P = chain.n, in_units(chain.P)
     some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
     sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
     fixed, worst = sums * ONE // sums.sum(), 0
@@ -727,7 +599,7 @@ def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
     def after(step: Step, query: Query) -> Next:
         return [(client.on(), on), (client.off(step, query), ONE - on)]
 
-    walk = _Walk(setting, keep)
+    walk = Walk(setting.chain, setting.client, setting.start, keep)
     nodes, prior = walk.first, setting.start
     for t in range(steps - 1):
         nodes = walk.gather(walk.ask(nodes, t, after))

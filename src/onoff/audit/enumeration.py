@@ -1,0 +1,148 @@
+"""All streams of a client, walked through in its own state machine.
+
+Kept is Pr[queries, hidden, context, request] in integers, units of 2^-512. Every operation rounds down, so what is
+missing from the sum 1 is the whole error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.measures import Joint
+from onoff.audit.rows import NOWHERE
+from onoff.types import Floats, Query
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+BITS = 512
+ONE = 1 << BITS
+MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
+CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
+LABELS = 10_000  # (hidden, context, request) of one public state
+STATES = 4_000  # public states at one step, each of which prepares a law
+Hidden = tuple[int | None, ...]
+Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
+Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
+Keep = Callable[[Hidden, int, bool, int], Hidden | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units.
+
+    `stated` is the sum of roundings, and `charged` of charges, that the client has stated since the last ON step.
+    """
+
+    step: Step
+    labels: Labels
+    mass: Joint
+    stated: float = 0.0
+    charged: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """mass[view, label, y] = Pr[queries, label, X_{t+1} = y] of the views of a node that ask this query next."""
+
+    node: Node
+    query: Query
+    following: Step | None
+    labels: Labels
+    mass: Joint
+
+    def with_labels(self, labels: Labels) -> Joint:
+        """The mass of these labels, in this order."""
+        mass = np.zeros((len(self.mass), len(labels), self.mass.shape[2]), dtype=object)
+        mass[:, [labels.index(label) for label in self.labels]] = self.mass
+        return mass
+
+
+class Walk:
+    """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
+
+    def __init__(self, chain: Chain, client: Client, start: Floats, keep: Keep) -> None:
+        self._keep, self._client, self._P = keep, client, in_units(chain.P)
+        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}  # with the step, so that its id stays
+        self.first = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+
+    def ask(self, nodes: Iterable[Node], t: int, after: Callable[[Step, Query], Next]) -> list[Part]:
+        """Let everybody ask at step t; `after` says which steps may follow a query."""
+        return [part for node in nodes for part in self._parts(node, t, after)]
+
+    def _parts(self, node: Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[Part]:
+        step = node.step
+        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * len(self._P) > LABELS:
+            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
+        alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
+        rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
+        if isinstance(self._client, Past) and step.lag:
+            for label, x in alive:
+                self._client.check_draw(step, node.labels[label][1], x)
+        for i, query in enumerate(step.sets):
+            asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
+            for following, chance in after(step, query) if asking else ():
+                index: dict[tuple[Hidden, int], int] = {}
+                mass = np.zeros((len(node.mass), len(asking), len(self._P)), dtype=object)
+                for label, x, row in asking:
+                    hidden, context = node.labels[label]
+                    kept = self._keep(hidden, x, step.lag == 0, t)
+                    moved = 0 if following is None or following.comes is None else int(following.comes[context, x])
+                    if kept is not None and moved != NOWHERE:
+                        at = index.setdefault((kept, moved), len(index))
+                        mass[:, at] += node.mass[:, label, x, None] * row >> BITS
+                mass = mass[:, : len(index)] if chance is None else mass[:, : len(index)] * chance >> BITS
+                yield Part(node, query, following, list(index), mass)
+
+    def gather(self, parts: Sequence[Part]) -> list[Node]:
+        """The nodes of the next step: views that lead to the same public step go on together."""
+        groups: dict[int, list[Part]] = {}
+        for part in parts:
+            groups.setdefault(id(part.following), []).append(part)
+        nodes = []
+        for group in groups.values():
+            before, following = group[0].node, group[0].following
+            assert following is not None
+            labels = list(dict.fromkeys(label for part in group for label in part.labels))
+            mass = np.concatenate([part.with_labels(labels) for part in group])
+            since = before.stated + before.step.rounding, before.charged + before.step.charge
+            since = since if following.lag > 1 else (0.0, 0.0)
+            nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))], *since))
+        if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
+            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
+        return [node for node in nodes if len(node.mass)]
+
+    def _kernel(self, step: Step, context: int) -> Joint:
+        key = id(step), context
+        if key not in self._kernels:
+            self._kernels[key] = step, kernel(self._P, step, context)
+        return self._kernels[key][1]
+
+
+def in_units(rows: Floats) -> Joint:
+    """Rows of floats, each divided by its exact sum, in units, rounded down."""
+    exact = [[Fraction(p) for p in row] for row in rows.tolist()]
+    return np.array([[int(ONE * p / sum(row)) for p in row] for row in exact], dtype=object)
+
+
+def kernel(P: Joint, step: Step, context: int) -> Joint:
+    """[set, request, next] = P[request, next] p(set | context, request, next), in units, rounded down."""
+    n = len(P)
+    if len(step.sets) * n**2 > 10 * CELLS:
+        raise TooLarge("too many sets: take a smaller chain")
+    result = np.zeros((len(step.sets), n, n), dtype=object)
+    tables = [step.encoder(context, y) for y in (range(n) if step.announced else [0])]
+    for x, y in product(range(n), repeat=2):
+        units = tables[y if step.announced else 0]
+        if units is not None:
+            used = np.flatnonzero(units[x])
+            row = units[x, used].astype(object)
+            result[used, x, y] = P[x, y] * row // row.sum() if len(used) else 0
+    return result
