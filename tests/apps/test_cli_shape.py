@@ -26,6 +26,7 @@ from onoff.apps.cli.main import main
 from onoff.apps.cli.shape import GROUPS, first_sentence
 from onoff.apps.terminal import amount, size
 from onoff.apps.tone import Tone, speaking
+from onoff.client.client import Client
 from onoff.client.connect import Settings
 from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
