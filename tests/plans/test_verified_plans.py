@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clikit import call
-from onoff import Chain, Plan, Planner, plan
+from onoff import Chain, Plan, Planner, Settings, plan
 from onoff.errors import PlanError, Unverified
 from onoff.files import cache_directory
 from onoff.plans import planner, realisable, verified
