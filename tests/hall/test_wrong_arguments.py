@@ -64,7 +64,8 @@ def calls(tmp_path_factory):
     door = {
         "chain": CHAIN, "server": "http://127.0.0.1:1", "urls": None, "journal": place / "j", "plans": place / "plans",
         "promise": "past", "sensitive": (), "record": None, "cache": None, "token": None, "transport": None,
-        "delay": 0.05, "deadline": None, "attempts": 5, "backoff": 0.2, "background": False, "lasting": False, "ahead": True,
+        "delay": 0.05, "deadline": None, "attempts": 5, "backoff": 0.2, "background": False, "lasting": False,
+        "ahead": True,
         "first_ever": False, "learn": False,
     }  # fmt: skip
     limits = {"timeout": 1.0, "deadline": 1.0}
@@ -88,7 +89,7 @@ def calls(tmp_path_factory):
         "bounds": [(bounds, {"posterior": CHAIN, "lag": 1}), (bounds, {"posterior": posterior})],
         "plan": [
             (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None,
-                    "progress": None, "spread": None}),
+                    "progress": None}),
         ],
         "Plan": [
             (made.draw, {"request": 0, "last": 0, "next": 0, "lag": 1}),
