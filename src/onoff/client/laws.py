@@ -85,7 +85,7 @@ class PlanDigests:
         if plan.kind != "table":
             return None
         if plan is not self._plan:
-            self._plan, self._law = plan, _hashed(plan.law.sets, plan.law.masses)  # type: ignore[attr-defined]
+            self._plan, self._law = plan, _hashed(plan.law.sets, plan.law.masses)
         table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
         table.sum_duplicates()
         table.eliminate_zeros()
