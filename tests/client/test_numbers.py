@@ -18,7 +18,7 @@ from clientkit import CHAIN, NAMES, OFF, ON, client_with, scene
 from onoff import Chain, plan
 from onoff.client.journal import Journal
 from onoff.client.journalfile import numbers_text
-from onoff.client.laws import plan_digest, step_digest
+from onoff.client.laws import PlanDigests, step_digest
 from onoff.client.protocol import Begun, Pending
 from onoff.everyday import Everyday
 from onoff.plans.race import race_plan
@@ -53,7 +53,9 @@ def test_the_digest_of_a_table_is_that_of_the_one_context():
     made = plan(random_chain("dense", 5, 3), 2, "comb")
     for last, following, lag in ((0, 1, 2), (4, 3, 5)):
         units = made.encoder(last, following, lag).toarray()
-        assert plan_digest(made, last, following, lag) == digest(made.sets, made.masses, {last * 5 + following: units})
+        assert PlanDigests().of(made, last, following, lag) == digest(
+            made.sets, made.masses, {last * 5 + following: units}
+        )
 
 
 class Plans:
@@ -117,7 +119,7 @@ def test_a_query_of_the_promise_both_can_be_drawn_again_from_its_row(tmp_path, s
             randbelow, left = replaying(row["numbers"])
             assert list(made.draw(row["request"], last, row["next"], row["lag"], randbelow)) == json.loads(row["query"])
             assert left == []
-            assert row["law"] == plan_digest(made, last, row["next"], row["lag"])
+            assert row["law"] == PlanDigests().of(made, last, row["next"], row["lag"])
             assert (row["law"] is None) == (scheme == "race")
 
 

@@ -88,7 +88,7 @@ def calls(tmp_path_factory):
         "bounds": [(bounds, {"posterior": CHAIN, "lag": 1}), (bounds, {"posterior": posterior})],
         "plan": [
             (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None,
-                    "progress": None, "spread": None}),
+                    "progress": None}),
         ],
         "Plan": [
             (made.draw, {"request": 0, "last": 0, "next": 0, "lag": 1}),

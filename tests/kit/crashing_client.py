@@ -159,7 +159,7 @@ def watched_database(path, **options):
 class Pairs:
     """A plan for tests: the request and one other source by chance, so that a second draw would be seen."""
 
-    scheme, name, lag, cost, law = "pairs", "pairs, lag 1", 1, 2.0, None
+    scheme, name, lag, cost, kind = "pairs", "pairs, lag 1", 1, 2.0, "race"
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain

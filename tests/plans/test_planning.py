@@ -200,8 +200,9 @@ def test_an_encoder_refuses_what_its_rounding_does_not_cover(monkeypatch, lag):
     monkeypatch.setattr("onoff.schemes.encoder.Encoders.off_by", lambda *_: most)
     made.encoder(1, 2, lag)
     monkeypatch.setattr("onoff.schemes.encoder.Encoders.off_by", lambda *_: most * (1 + 1e-9))
+    made.encoder(1, 2, lag)  # the newest encoder is remembered, and was checked
     with pytest.raises(PlanError, match=f"not realisable at lag {lag}"):
-        made.encoder(1, 2, lag)
+        made.encoder(2, 2, lag)
 
 
 @pytest.mark.long

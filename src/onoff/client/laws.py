@@ -33,6 +33,8 @@ from onoff.files import append_line, told
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
     from onoff.everyday import Step
     from onoff.plans.plan import Plan
 
@@ -69,30 +71,40 @@ def record(file: Path, line: bytes) -> None:
 
 def step_digest(step: Step) -> str:
     """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
-    return digest(step.sets, step.masses, _entries_of(step))
+    return _digest(_hashed(step.sets, step.masses), _entries_of(step))
 
 
-def plan_digest(plan: Plan, last: int, next: int, lag: int) -> str | None:
-    """The digest of a plan's table in one context; None if it has no table."""
-    if plan.kind != "table":
-        return None
-    table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
-    table.sum_duplicates()
-    table.eliminate_zeros()
-    rows = np.repeat(np.arange(plan.n), np.diff(table.indptr))
-    entries = (last * plan.n + next, rows, table.indices, table.data)
-    return digest(plan.law.sets, plan.law.masses, [entries])
+class PlanDigests:
+    """Digests of plans in one context. Sets and masses of the newest plan are hashed once."""
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+
+    def of(self, plan: Plan, last: int, next: int, lag: int) -> str | None:
+        """The digest of a plan's table in one context; None for a race, which has none."""
+        if plan.kind != "table":
+            return None
+        if plan is not self._plan:
+            self._plan, self._law = plan, _hashed(plan.law.sets, plan.law.masses)
+        table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
+        table.sum_duplicates()
+        table.eliminate_zeros()
+        rows = np.repeat(np.arange(plan.n), np.diff(table.indptr))
+        return _digest(self._law.copy(), [(last * plan.n + next, rows, table.indices, table.data)])
 
 
-def digest(sets: Sequence[Query], masses: Sequence[int], contexts: Iterable[Entries]) -> str:
-    """The digest of a law and its encoders, in the layout above."""
+def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Hash:
+    """The hash of a law, to which contexts are added."""
     flat = [len(sets)]
     for query in sets:
         flat += [len(query), *query]
-    found = hashlib.sha256(np.array([*flat, *masses], dtype="<i8").data)
+    return hashlib.sha256(np.array([*flat, *masses], dtype="<i8").data)
+
+
+def _digest(law: Hash, contexts: Iterable[Entries]) -> str:
     for number, *parts in contexts:
-        found.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
-    return found.hexdigest()
+        law.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
+    return law.hexdigest()
 
 
 def _entries_of(step: Step) -> Iterable[Entries]:

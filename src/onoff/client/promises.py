@@ -24,7 +24,7 @@ from typing import Protocol
 
 from onoff.client.journal import Journal
 from onoff.client.journalfile import DamagedError, explained
-from onoff.client.laws import law_line, plan_digest, record, step_digest
+from onoff.client.laws import PlanDigests, law_line, record, step_digest
 from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
 from onoff.errors import OnoffError, SessionError
 from onoff.everyday import Everyday, Step
@@ -85,6 +85,7 @@ class Both(NothingAhead):
 
     def __init__(self, chain: Chain, journal: Journal, planner: Planner, randbelow: RandBelow) -> None:
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
+        self._digests = PlanDigests()
 
     def status(self, private: bool | None) -> bool:
         return private is None or private
@@ -101,7 +102,7 @@ class Both(NothingAhead):
         if plan is not None:
             assert before.last is not None
             assert following is not None
-            cost, law = plan.cost, plan_digest(plan, before.last, following, lag)
+            cost, law = plan.cost, self._digests.of(plan, before.last, following, lag)
         self._journal.begin(begun, cost, law)
         return begun.pending
 

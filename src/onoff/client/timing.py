@@ -76,10 +76,11 @@ class SendClock:
         That may be a caller in another task, which reads the message before: how long it took must not show.
         """
         for missed in range(MISSED):
-            early = EARLY * 4**missed  # a machine that is busy ends sleeps late
-            await asyncio.sleep(max(0.0, self.start + point * delay - early - now()))
-            if missed == 0:
-                time.sleep(max(0.0, self.start + point * delay - AWAKE - now()))  # awake it would cost processor time
+            more = 4**missed  # a machine that is busy ends sleeps late
+            await asyncio.sleep(max(0.0, self.start + point * delay - EARLY * more - now()))
+            time.sleep(
+                max(0.0, self.start + point * delay - AWAKE * more - now())
+            )  # awake it would cost processor time
             if now() <= self.start + point * delay:
                 break
             point = self._point(now(), delay)

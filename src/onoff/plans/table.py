@@ -177,7 +177,12 @@ class TablePlan(Plan):
     def _law_encoder(self) -> LawEncoder:
         return LawEncoder(self.law)
 
-    def _encoded(self, last: int, next: int, lag: int) -> Encoders:
+    @cached_property
+    def _encoded(self) -> Callable[[int, int, int], Encoders]:
+        """`_encode`, which remembers the newest context: a client draws from it and then notes its digest."""
+        return lru_cache(maxsize=1)(self._encode)
+
+    def _encode(self, last: int, next: int, lag: int) -> Encoders:
         """The encoder of a context. `PlanError` if it is off by more than `rounding_at` accounts for."""
         posterior = self._posterior(lag)
         possible, row = posterior.possible(last, next)[None], posterior.row(last, next)[None]
