@@ -76,13 +76,10 @@ class RecordedRule:
         contexts = 1 + max((0, *line.place, *line.joined))
         chances = np.zeros((contexts, len(query)))
         index = line.law.index.get(query)
-        for context, (requests, positions, units) in line.encoders.items():
-            if context < contexts and index is not None:
-                totals = np.bincount(requests, units, len(line.joined))
-                here = positions == index
-                column = np.bincount(requests[here], units[here], len(line.joined))
-                chances[context] = (column / np.maximum(totals, 1))[list(query)]
         if index is not None:
+            for context, units in line.encoders.items():
+                if context < contexts:
+                    chances[context] = (units[:, index] / np.maximum(units.sum(axis=1), 1))[list(query)]
             closed = np.isin(query, list(sensitive))
             chances[:, closed] = line.law.masses[index] / line.law.denominator
         places = np.array(line.place, dtype=np.intp), np.array(line.joined, dtype=np.intp)

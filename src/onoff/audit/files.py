@@ -69,8 +69,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Line:
-    """One query as the server saw it: sources of the chain in the order in which they were sent, with the rounds that
-    it names of them in `held`, 0 for none. `number` is that of the line in its file."""
+    """One query as the server saw it: sources in the order in which they were sent, and the rounds it names of them."""
 
     stream: str
     step: int
@@ -91,7 +90,7 @@ class Log:
 
 @dataclass(frozen=True)
 class LawLine:
-    """The law of one OFF step of the promise `past`, with its encoders as (requests, positions, units) by context.
+    """The law of one OFF step of the promise `past`, with its encoders by context: tables of units, request by set.
 
     A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
     request was x is in joined[x]. `others` counts earlier lines of this step that state something else.
@@ -99,14 +98,10 @@ class LawLine:
 
     step: int
     law: Law
-    encoders: Mapping[int, tuple[Units, Units, Units]]
+    encoders: Mapping[int, Units]
     place: tuple[int, ...]
     joined: tuple[int, ...]
     others: int = 0
-
-    def tables(self, n: int) -> dict[int, Units]:
-        """The encoders as tables, request by set."""
-        return {c: encoder_table(n, len(self.law.sets), *parts) for c, parts in self.encoders.items()}
 
 
 def read_journal(file: Path, chain: Chain) -> Journal:
@@ -278,7 +273,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
         if not same or requests.max() >= n or positions.max() >= len(found.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        encoders[int(context)] = requests, positions, units
+        encoders[int(context)] = encoder_table(n, len(found.sets), requests, positions, units)
     return LawLine(step, found, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
 
 

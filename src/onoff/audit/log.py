@@ -16,7 +16,7 @@ from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, RecordedRule, Seen
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
-from onoff.audit.law import Finding
+from onoff.audit.law import Finding, law_digest
 from onoff.audit.numbers import Numbers
 from onoff.audit.replay import Replay, replay
 from onoff.audit.rules import due_steps
@@ -203,10 +203,9 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
 
 
 def _content(line: LawLine) -> Any:
-    """What two lines of the same law have in common, whatever the order of their entries."""
-    tables = {c: sorted(zip(*(part.tolist() for part in parts), strict=True)) for c, parts in line.encoders.items()}
-    place = {c: home for c, home in enumerate(line.place) if home >= 0}
-    return line.law, tables, place, line.joined
+    """What two lines of the same law have in common."""
+    place = {context: home for context, home in enumerate(line.place) if home >= 0}
+    return law_digest(line.law, line.encoders), place, line.joined
 
 
 def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:

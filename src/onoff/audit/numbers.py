@@ -37,11 +37,10 @@ class Numbers:
         self._rejected = False
 
     def check(self, step: Step) -> Iterator[Finding]:
-        again = [
-            known for key in _keys(step) if (known := self._known.setdefault(key, own := f"step {step.step}")) != own
-        ]
-        if again:
-            yield Finding("numbers", f"its random numbers are those of {again[0]}", step.step)
+        keys = list(_keys(step))
+        for before in [self._known[key] for key in keys if key in self._known][:1]:
+            yield Finding("numbers", f"its random numbers are those of {before}", step.step)
+        self._known |= dict.fromkeys(keys, f"step {step.step}")
         for bound, number in step.numbers or ():
             for gambler in self._gamblers:
                 gambler.bet(bound, number)

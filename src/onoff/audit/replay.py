@@ -191,10 +191,9 @@ class _Past:
         if line.step > step.step:
             self._lose(step, "its law is not on record")
             return
-        tables = line.tables(self._chain.n)
         context = None if self._origin is None else home(self._origin, line.place, line.joined)
-        if self._check_law(step, line, tables):
-            self._check_draw(step, context, line.law, tables)
+        if self._check_law(step, line):
+            self._check_draw(step, context, line)
         if step.request in self._sensitive:
             context = -1 - step.request
         self._origin = None if step.request is None and self._sensitive else context
@@ -204,9 +203,9 @@ class _Past:
         self._found.unchecked[step.step], self._pasts = reason, None
         return False
 
-    def _check_law(self, step: Step, line: LawLine, tables: Mapping[int, Units]) -> bool:
+    def _check_law(self, step: Step, line: LawLine) -> bool:
         """Check the law of a step for all readers, and move their rows on by its set; whether the law is in order."""
-        law, found = line.law, self._found
+        law, tables, found = line.law, line.encoders, self._found
         if law_digest(law, tables) != step.digest:
             if self._remade:
                 return self._lose(step, REMADE)
@@ -230,12 +229,12 @@ class _Past:
             self._pasts = None
         return True
 
-    def _check_draw(self, step: Step, context: int | None, law: Law, tables: Mapping[int, Units]) -> None:
-        hidden = step.request in self._sensitive
+    def _check_draw(self, step: Step, context: int | None, line: LawLine) -> None:
         if step.request is None or step.numbers is None or context is None:
             self._found.unchecked[step.step] = ERASED
-        elif not hidden and context not in tables:
+        elif step.request not in self._sensitive and context not in line.encoders:
             self._found.note(step, Finding("context", f"the reader's context {context} has no encoder"))
         else:
+            row = line.law.units if step.request in self._sensitive else line.encoders[context][step.request]
             self._found.drawn += 1
-            self._found.note(step, check_draw(step, law.units if hidden else tables[context][step.request], law))
+            self._found.note(step, check_draw(step, row, line.law))
