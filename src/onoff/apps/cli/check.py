@@ -21,9 +21,6 @@ def check(
     requests: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
     ] = None,
-    journal: Annotated[
-        Path | None, typer.Option("--journal", metavar="FILE", help="The same for a journal, as in other commands.")
-    ] = None,
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
@@ -46,13 +43,12 @@ def check(
     from onoff.client.journalfile import snapshot
     from onoff.logs.follow import follows
     from onoff.logs.journals import is_journal
+    from onoff.logs.read import ReadOptions
     from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
     from onoff.model.misfit import LASTING
 
-    if requests is not None and journal is not None:
-        raise OnoffError("give one file: FILE or --journal FILE")
-    requests = requests or journal or default_journal()
+    requests = requests or default_journal()
     if is_journal(requests):
         _tell_learned(requests, chain)
         known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
@@ -61,8 +57,7 @@ def check(
         raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
-        wanted = {"user": user, "time": time, "source": source}
-        found = of_log(requests, known, wanted, one_user=one_user, time_format=time_format, kind=kind)
+        found = of_log(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
     for words in found.notes:
         note(words)
     if found.unknown:

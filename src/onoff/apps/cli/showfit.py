@@ -7,8 +7,6 @@ from math import ceil
 from pathlib import Path
 
 from onoff.apps.cli.output import counted, print_table
-from onoff.apps.plots import save_costs
-from onoff.extras import need
 from onoff.logs.fit import Report
 from onoff.model.misfit import is_too_small, requests_until_refit
 
@@ -133,20 +131,3 @@ def _within(bound: float, estimate: float | None) -> str:
     if estimate is None:
         return proved
     return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
-
-
-def plot_costs(report: Report, file: Path, chain: Path) -> None:
-    """Draw the outer bound over the lag with its intervals, beside n."""
-    need("plots", "a picture")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    lags = [row.lag for row in report.costs]
-    axes.axhline(report.n, color="gray", linestyle=":", label="ON: everything")
-    axes.plot(lags, [row.outer for row in report.costs], color="#d62728", marker="o", markersize=4, label="outer bound")
-    ranges = [(row.lag, row.low, row.high) for row in report.costs if row.low is not None and row.high is not None]
-    if ranges:
-        where, low, high = zip(*ranges, strict=True)
-        axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
-    save_costs(figure, axes, file, f"{chain.name}, promise both: no scheme costs less than the outer bound")
