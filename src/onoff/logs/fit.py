@@ -61,19 +61,24 @@ class FitOptions(ReadOptions):
         for name, (is_right, needed) in RULES.items():
             if not is_right(value := getattr(self, name)):
                 raise LogError(f"{name} is {short(value)}: {needed} is needed")
+        object.__setattr__(self, "smoothing", float(self.smoothing))
 
 
 def _is_list(value: object, is_right: Callable[[Any], bool]) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(map(is_right, value))
 
 
+def _is_master(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("local", "spark:", "yarn", "k8s:"))
+
+
 Rule: TypeAlias = tuple[Callable[[Any], bool], str]
 WORD: Rule = (lambda value: value is None or isinstance(value, str), "a word")
 FLAG: Rule = (is_flag, "True or False")
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("user", "time", "source", "time_format", "spark"), WORD),
+    **dict.fromkeys(("user", "time", "source", "time_format"), WORD),
     **dict.fromkeys(("one_user", "open_only"), FLAG),
-    "kind": (lambda kind: kind is None or kind in FORMATS, f"one of {', '.join(FORMATS)}"),
+    "kind": (lambda kind: kind is None or (isinstance(kind, str) and kind in FORMATS), f"one of {', '.join(FORMATS)}"),
     "without": (lambda names: _is_list(names, lambda name: isinstance(name, str)), "a list of names"),
     "gap": (lambda gap: gap is None or (is_number(gap) and 0 < gap < LARGEST), "a number of seconds above 0"),
     "top": (lambda top: is_whole(top, 1) and top <= MOST, f"a number of sources from 1 to {MOST}"),
@@ -85,6 +90,7 @@ RULES: dict[str, Rule] = {
         "a list of whole numbers from 1",
     ),
     "replicates": (lambda number: number is None or is_whole(number), "a whole number of at least 0"),
+    "spark": (lambda master: master is None or _is_master(master), "a master of Spark, such as local[*],"),
     "memory": (lambda memory: isinstance(memory, str), "a word such as 2GB"),
 }
 
@@ -309,7 +315,7 @@ def _report(
         dead_ends=tuple(name for name, row in zip(log.names, counts, strict=True) if not row.any()),
         training_users=int(found.users_by_bucket[~held].sum()),
         training_transitions=int(counts.sum()),
-        smoothing=float(told.smoothing),
+        smoothing=told.smoothing,
         unseen_cells=float((counts == 0).mean()),
         held_out=quality.held_out(chain, counts, found.pairs[held].sum(axis=0)),
         second_eigenvalue=quality.mixing(chain),
