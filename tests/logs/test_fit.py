@@ -112,7 +112,7 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         logkit.write_parquet(tmp_path / "log.parquet", f"BIGINT, {kind}, BIGINT", **columns)
         found = count(engine, tmp_path / "log.parquet", ["1", "2"])
         assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
-        assert (found.out_of_order, found.equal_times, found.users_by_bucket.sum()) == (1, 0, 1)
+        assert found.users_by_bucket.sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,10 @@ def test_nothing_is_dropped_without_being_counted(tmp_path):
     report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
     expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
     assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
-    assert (report.dropped_rows, report.breaks, report.equal_times) == (10, 1, 2)
-    assert report.out_of_order == 4
-    assert (report.users, report.one_event_users) == (10, 2)
+    assert (report.dropped_rows, report.breaks, report.users) == (10, 1, 10)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
     assert report.transitions == sum(expected["pairs"].values())
-    assert report.one_event_sequences == expected["one_event_sequences"]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -194,7 +191,7 @@ def test_text_sequences_with_a_header_of_names(tmp_path, packed):
     assert found.chain.names == ("front", "news", "tech")
     assert (found.counts == 40 * np.array([[2, 1, 0], [1, 1, 0], [0, 1, 0]])).all()
     report = found.report
-    assert (report.users, report.sequences, report.transitions, report.one_event_users) == (120, 120, 240, 40)
+    assert (report.users, report.sequences, report.transitions) == (120, 120, 240)
     assert report.unseen_cells == pytest.approx(4 / 9)
     assert [note[:13] for note in report.notes] == ["smoothing 1 m"]  # and no guess
 
@@ -237,15 +234,6 @@ def test_times_with_a_zone_need_no_further_package(tmp_path):
     assert fit(tmp_path / "log.parquet", held_out=0, **QUICK).counts.tolist() == [[0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize("form", ["202405{:02}", "202405{:02}103000"])
-def test_dates_without_hyphens_are_no_seconds(tmp_path, form):
-    rows = "".join(f"u,{form.format(day)},{'ab'[day % 2]}\n" for day in range(1, 9))
-    (tmp_path / "log.csv").write_text("user,time,source\n" + rows)
-    with pytest.raises(OnoffError, match="look like dates without hyphens"):
-        fit(tmp_path / "log.csv", gap=1800, held_out=0, **QUICK)
-    assert fit(tmp_path / "log.csv", held_out=0, **QUICK).report.transitions == 7  # in order they are
-
-
 def test_users_without_an_event_that_counts_do_not_disturb_the_intervals(tmp_path):
     rows = [(f"bot{i}", "1", "") for i in range(300)]
     rows += [("u", str(i), "ab"[i % 3 == 0]) for i in range(200)]
@@ -271,7 +259,6 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
     (tmp_path / "log.csv").write_text("user,page\nu,a\nv,b\nu,b\nv,a\nu,a\n")
     found = fit(tmp_path / "log.csv", held_out=0, **QUICK)
     assert found.counts.tolist() == [[0, 1], [2, 0]]
-    assert (found.report.equal_times, found.report.out_of_order) == (0, 0)
     with pytest.raises(OnoffError, match="--gap means nothing"):
         fit(tmp_path / "log.csv", gap=5)
 
@@ -279,7 +266,7 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "options", "words"),
     [
-        ("none.csv", None, {}, "none.csv: there is no such file"),
+        ("none.csv", None, {}, r"none.csv: cannot be read \(No such file"),
         ("log.csv", "", {}, "log.csv: is empty"),
         ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
@@ -377,7 +364,6 @@ def test_counts_travel_in_the_saved_chain(tmp_path):
     assert (read_counts(tmp_path / "chain.json") == found.counts).all()
     assert Chain.from_counts(read_counts(tmp_path / "chain.json"), loaded.names, 1.0) == loaded
     data = json.loads((tmp_path / "chain.json").read_text())
-    assert data["fit"]["training_transitions"] == found.counts.sum()
     with pytest.raises(OnoffError, match=r"ends in \.json"):
         found.save(tmp_path / "chain.csv")
     found.chain.save(tmp_path / "bare.json")
@@ -463,4 +449,4 @@ def test_the_plain_loop_itself_on_a_case_counted_by_hand():
     u, v = logkit.bucket("u"), logkit.bucket("v")
     assert found["pairs"] == Counter({(u, 0, 1): 2})
     assert found["starts"] == Counter({(u, 0): 2, (v, 1): 1})
-    assert (found["breaks"], found["one_event_users"], found["equal_times"], found["out_of_order"]) == (1, 1, 1, 1)
+    assert found["breaks"] == 1

@@ -73,7 +73,6 @@ def test_a_file_in_many_blocks_keeps_its_order(duckdb, spark, tmp_path):
     finally:
         spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.session.conf.unset("spark.sql.files.openCostInBytes")
-    assert found.equal_times > 1000
     assert logkit.as_counters(found, 3) == logkit.counted(rows, ["x", "y", "z"])
 
 

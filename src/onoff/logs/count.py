@@ -78,18 +78,14 @@ WITH event AS (
     SELECT *,
         LAG(code, 1) OVER of_user AS last_code,
         LAG(code, 2) OVER of_user AS before_code,
-        LEAD(code, 1) OVER of_user AS next_code,
         LAG(time, 1) OVER of_user AS last_time,
-        LAG(time, 2) OVER of_user AS before_time,
-        LEAD(time, 1) OVER of_user AS next_time,
-        LAG(row, 1) OVER of_user AS last_row
+        LAG(time, 2) OVER of_user AS before_time
     FROM event
     WINDOW of_user AS (PARTITION BY user ORDER BY time, row)
 ), link AS (
     SELECT *,
         COALESCE(code >= 0 AND last_code >= 0 AND time - last_time <= {gap}, FALSE) AS linked,
-        COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before,
-        COALESCE(next_code >= 0 AND next_time - time <= {gap}, FALSE) AS goes_on
+        COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before
     FROM neighbour
 ), step AS (
     SELECT *, {bucket} AS bucket,
@@ -99,11 +95,7 @@ WITH event AS (
 )
 SELECT bucket, before, last, code,
     COUNT(*) AS number,
-    COUNT(*) FILTER (WHERE last_time IS NULL) AS users,
-    COUNT(*) FILTER (WHERE last_time IS NULL AND next_time IS NULL) AS one_event_users,
-    COUNT(*) FILTER (WHERE code >= 0 AND NOT linked AND NOT goes_on) AS one_event_sequences,
-    COUNT(*) FILTER (WHERE time = last_time) AS equal_times,
-    COUNT(*) FILTER (WHERE row < last_row) AS out_of_order
+    COUNT(*) FILTER (WHERE last_time IS NULL) AS users
 FROM step
 GROUP BY bucket, before, last, code
 """
@@ -145,10 +137,6 @@ class Transitions:
     triples: tuple[Units, Units, Units] | None
     users_by_bucket: Units
     breaks: int
-    one_event_users: int
-    one_event_sequences: int
-    equal_times: int
-    out_of_order: int
 
 
 def count_sources(engine: Engine, held: Collection[int], top: int, without: Sequence[str] = ()) -> Sources:
@@ -203,16 +191,13 @@ def count_transitions(
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
     users, breaks = np.zeros(BUCKETS, np.int64), 0
-    totals = dict.fromkeys(("one_event_users", "one_event_sequences", "equal_times", "out_of_order"), 0)
     keys = counts = np.zeros(0, np.int64)  # of triples: (bucket n^3 + flat index), and how often
     told = {"bucket": BUCKET, "other": -1 if other is None else other, "gap": repr(NO_GAP if gap is None else gap)}
     for part in parts:
         for column in engine.arrays(TRANSITIONS.format(log=part, triples=str(wanted).upper(), **told)):
-            names = ("bucket", "before", "last", "code", "number")
-            where, before, last, code, number = (column[name].astype(np.int64) for name in names)
-            np.add.at(users, where, column["users"])
-            for key in totals:
-                totals[key] += int(column[key].sum())
+            names = ("bucket", "before", "last", "code", "number", "users")
+            where, before, last, code, number, new = (column[name].astype(np.int64) for name in names)
+            np.add.at(users, where, new)
             breaks += int(number[code < 0].sum())
             linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
             np.add.at(pairs, (where[linked], last[linked], code[linked]), number[linked])
@@ -221,7 +206,7 @@ def count_transitions(
             keys, counts = _add_up(np.append(keys, found), np.append(counts, number[chained]))
         advance()
     triples = (keys // n**3, keys % n**3, counts) if wanted else None
-    return Transitions(pairs, starts, triples, users, breaks, **totals)
+    return Transitions(pairs, starts, triples, users, breaks)
 
 
 def _add_up(keys: Units, counts: Units) -> tuple[Units, Units]:

@@ -76,12 +76,12 @@ class DuckDB:
         """Return the names of the columns of a table, with their types."""
         return {name: kind for name, kind, *_ in self.rows(f"DESCRIBE SELECT * FROM {table}")}
 
-    def define_log(self, file: Path, columns: Columns) -> None:
-        """Define the table `log` by the columns of a Parquet file."""
+    def define_log(self, file: Path, columns: Columns, ticks: int = 1) -> None:
+        """Define the table `log` by the columns of a Parquet file. A second has so many `ticks` of its times."""
         table = parquet(file)
         types = self.describe(table)
         user = "'the user'" if columns.user is None else _label(columns.user, types[columns.user])
-        time = _seconds(columns, types)
+        time = f"{_seconds(columns, types)} / {ticks}"
         cells = (
             f"{user} AS user",
             f"CASE WHEN ABS({time}) < 1e300 THEN {time} END AS time",  # NaN is larger than every number

@@ -21,7 +21,7 @@ from onoff.logs import quality
 from onoff.logs.count import BUCKETS, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
 from onoff.logs.quality import Cost, HeldOut, Interval
-from onoff.logs.read import FORMATS, TICKS, Log, ReadOptions, open_log, ticks_per_second
+from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.logs.region import Misfit, misfits
 from onoff.model import chainfile
 from onoff.model.chain import Chain
@@ -31,7 +31,6 @@ from onoff.types import Mask, Progress, Units, is_flag, is_number, is_whole, sil
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 OTHER = "other"
 LARGEST = 1e300
-FIRST_TIMES = "SELECT time FROM log WHERE time IS NOT NULL LIMIT 100"
 SOME = 20  # events: in a log with as many, some source comes twice
 
 
@@ -116,12 +115,8 @@ class Report:
     breaks: int
     events: int
     users: int
-    one_event_users: int
     sequences: int
-    one_event_sequences: int
     transitions: int
-    equal_times: int
-    out_of_order: int
     sources: int
     merged_sources: int
     merged_events: int
@@ -133,11 +128,9 @@ class Report:
     smoothing: float
     unseen_cells: float
     held_out: HeldOut | None
-    second_eigenvalue: float
     second_order_gain: Interval | None
     misfit: tuple[Misfit, ...]
     costs: tuple[Cost, ...]
-    saving: float
     verdict: str
 
 
@@ -153,10 +146,7 @@ class Fit:
         """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
         if path_of(path, "the file of a chain", LogError).suffix.lower() != ".json":
             raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
-        report = self.report
-        about = {key: getattr(report, key) for key in ("smoothing", "training_users", "training_transitions")}
-        about["dead_ends"] = list(report.dead_ends)
-        chainfile.write(path, self.chain, {"counts": self.counts.tolist(), "fit": about})
+        chainfile.write(path, self.chain, {"counts": self.counts.tolist()})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
@@ -193,22 +183,11 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
     ):
         with progress("reading")(None):
             opened = open_log(reader, files, told)
-        gap, notes = _convert_gap(reader, files[0], told.gap, opened.columns)
-        opened = replace(opened, notes=(*opened.notes, *notes))
+        if told.gap is not None and opened.columns.time is None:
+            raise LogError(f"{files[0]}: has no times, so --gap means nothing; leave it out")
         with nullcontext(reader) if told.spark is None else closing(Spark(told.spark, reader)) as engine:
-            counted = _count(engine, files[0], opened, replace(told, gap=gap), held, progress)
+            counted = _count(engine, files[0], opened, told, held, progress)
     return _estimate(files[0], counted, told, rng, progress)
-
-
-def _convert_gap(engine: DuckDB, file: Path, gap: float | None, columns: Columns) -> tuple[float | None, list[str]]:
-    """Convert the gap to the unit in which the log has its times, and note the unit unless it is seconds."""
-    if gap is None:
-        return None, []
-    if columns.time is None:
-        raise LogError(f"{file}: has no times, so --gap means nothing; leave it out")
-    ticks = ticks_per_second([time for (time,) in engine.rows(FIRST_TIMES)])
-    note = f"the times in {columns.time!r} look like {TICKS.get(ticks)} and are taken for them"
-    return gap * ticks, [note] if ticks > 1 else []
 
 
 def _count(engine: Engine, file: Path, log: Log, told: FitOptions, held: Mask, progress: Progress) -> _Counted:
@@ -230,8 +209,6 @@ def _count(engine: Engine, file: Path, log: Log, told: FitOptions, held: Mask, p
         found = count_transitions(engine, codes, len(names), other, told.gap, parts, advance)
     if sources.merged_sources:
         notes.append(f"{sources.merged_sources} sources became {names[-1]!r}: --top says how many are kept")
-    if log.columns.time is None:
-        found = replace(found, equal_times=0)
     return _Counted(names, sources, found, held, tuple(notes))
 
 
@@ -318,10 +295,8 @@ def _report(
         smoothing=told.smoothing,
         unseen_cells=float((counts == 0).mean()),
         held_out=quality.held_out(chain, counts, found.pairs[held].sum(axis=0)),
-        second_eigenvalue=quality.mixing(chain),
         second_order_gain=quality.second_order_gain(counts, found.triples, held, rng),
         misfit=misfits(chain, counts, told.smoothing, sorted({min(near), max(near)}) if near else [], rng),
         costs=costs,
-        saving=quality.saving(costs, chain.n),
         verdict=quality.verdict(costs, chain.n, int(counts.sum())),
     )

@@ -7,7 +7,7 @@ text: one sequence in a line, sources separated by spaces. Lines that are blank 
 that speaks of categories says that the next line lists their names; the sequences may then give the numbers of the
 categories, from 1 (the format of the MSNBC page views).
 
-access: the Common or the Combined Log Format of web servers, or what `python -m http.server` writes:
+access: the Common or the Combined Log Format of web servers:
 
     192.0.2.7 - ann [10/Oct/2025:13:55:36 -0700] "GET /news?page=2 HTTP/1.1" 200 2326 "http://..." "Mozilla/5.0"
 
@@ -20,13 +20,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import re
 import shutil
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -46,14 +45,12 @@ USER = """user userid username visitor visitorid client clientid customer custom
 TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
 TICKS = {1_000_000_000: "nanoseconds", 1_000_000: "microseconds", 1_000: "milliseconds"}
-DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{6})?"
+FIRST_TIMES = "SELECT time FROM log WHERE time IS NOT NULL LIMIT 100"
 
 PIECE = 100  # words in a line: DuckDB reads lines of up to 2 MB
 TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?"
 PARTS = ["address", "identity", "login", "clock", "request", "status", "size", "referrer", "agent"]  # of such a line
-CLOCKS = ["%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y %H:%M:%S"]  # the second, without a zone, is that of `python -m http.server`
-BESIDE = r"Serving HTTPS? on .*|Keyboard interrupt received.*|\S+ - - \[[^\]]+\] code \d{3}, message .*"  # its remarks
 ALONE = "all rows are taken to be one user's"
 
 
@@ -99,7 +96,12 @@ def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log
     else:
         events, log = _convert(engine, plain, options)
     engine.define_log(events, log.columns)
-    return log
+    ticks = ticks_per_second([time for (time,) in engine.rows(FIRST_TIMES)])
+    if ticks == 1:
+        return log
+    engine.define_log(events, log.columns, ticks)
+    note = f"the times in {log.columns.time!r} look like {TICKS[ticks]} and are taken for them"
+    return replace(log, notes=(*log.notes, note))
 
 
 def _convert(engine: DuckDB, file: Path, options: ReadOptions) -> tuple[Path, Log]:
@@ -123,12 +125,9 @@ def _convert(engine: DuckDB, file: Path, options: ReadOptions) -> tuple[Path, Lo
 
 def unpack(file: Path, directory: Path) -> Path:
     """Unpack the only file of a zip archive, or a gzipped one, into `directory`; other files are left as they are."""
-    if not file.exists():
-        raise LogError(f"{file}: there is no such file")
-    if file.is_dir():
-        raise LogError(f"{file}: is a directory; name a file")
-    if file.stat().st_size == 0:
-        raise LogError(f"{file}: is empty")
+    with reading(file, LogError):
+        if file.stat().st_size == 0:
+            raise LogError(f"{file}: is empty")
     if zipfile.is_zipfile(file):
         with only_member(file, LogError) as (name, packed):
             return unpack(_copy(packed, directory / name), directory)
@@ -228,12 +227,12 @@ def _convert_access(engine: DuckDB, file: Path) -> tuple[Path, list[str]]:
     split = f"""
         SELECT number, line, UNNEST(regexp_extract(line, {quoted(f"^(?:{LINE})$")}, {PARTS}))
         FROM (SELECT row_number() OVER () AS number, trim(line) AS line FROM {_scan_lines(file)})
-        WHERE line <> '' AND NOT regexp_full_match(line, {quoted(BESIDE)})"""
+        WHERE line <> ''"""
     requests = f"""
         SELECT number, line, address, login,
             split_part(request, ' ', 2) AS target, split_part(target, '?', 1) AS source,
             CASE WHEN login <> '-' THEN login ELSE trim(address || ' ' || agent) END AS user,
-            epoch(try_strptime(clock, {CLOCKS})) AS time,
+            epoch(try_strptime(clock, '%d/%b/%Y:%H:%M:%S %z')) AS time,
             request LIKE 'GET %' AND target <> '' AND status < '400' AS fetched
         FROM ({split})"""
     engine.connection.execute(f"CREATE TEMP TABLE requests AS {requests}")
@@ -287,11 +286,6 @@ def choose_columns(options: ReadOptions, names: Sequence[str]) -> tuple[Columns,
 
 
 def ticks_per_second(times: Sequence[float]) -> int:
-    """Tell the unit of times: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on.
-
-    20240501 would be a second in 1970, and a gap of 30 minutes would span months: such numbers are refused.
-    """
-    if times and all(re.fullmatch(DATE, f"{time:.0f}") for time in times):
-        raise LogError("the times look like dates without hyphens: write 2024-05-01, or leave --gap out")
+    """Tell the unit of times: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on."""
     size = median(times) if times else 0.0
     return next((ticks for ticks in TICKS if size > 1e8 * ticks), 1)

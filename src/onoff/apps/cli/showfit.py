@@ -67,12 +67,8 @@ def _print_counts(report: Report, open_only: bool) -> None:
         (breaks, report.breaks, False),
         ("events", report.events, True),
         ("users", report.users, True),
-        ("users with one event", report.one_event_users, False),
         ("sequences", report.sequences, True),
-        ("sequences of one event", report.one_event_sequences, False),
         ("transitions", report.transitions, True),
-        ("rows at the same time as the one before (the file's order counts)", report.equal_times, False),
-        ("places where the file's order and the clock disagree (the clock counts)", report.out_of_order, False),
         ("different sources", report.sources, True),
         ("sources of training users that became one", report.merged_sources, False),
         ("their events", report.merged_events, False),
@@ -100,10 +96,9 @@ def _print_worth(report: Report) -> None:
             print("the chain calls some of them impossible: their likelihood is 0; use --smoothing")
         else:
             print(
-                f"log-likelihood {tested.loglikelihood:,.0f}: {tested.bits:.3f} bits per transition "
-                f"({tested.marginal_bits:.3f} if the last request told nothing)"
+                f"likelihood: {tested.bits:.3f} bits per transition ({tested.marginal_bits:.3f} if the last request "
+                "told nothing)"
             )
-    print(f"mixing: the second eigenvalue has modulus {report.second_eigenvalue:.3f}")
     gain = report.second_order_gain
     if gain is None:
         print("distance from first order: not known: it takes many users (--held-out) and at most 200 sources (--top)")
