@@ -194,8 +194,7 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     )
     assert "of 1 training user," in done.stdout
     shown = call("fit", tmp_path / "learned", "-o", tmp_path / "open.json", "--open-only", check=True).stdout
-    assert "rows left out: asked ON, by --without, or between journals" in shown
-    assert "without a source" not in shown
+    assert "rows that name no source, or one that is left out" in shown
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout
     assert "if the chain was fitted to this journal, this is no test" in checked.stderr

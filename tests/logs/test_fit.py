@@ -319,7 +319,7 @@ def test_sources_of_held_out_users_only_are_counted(tmp_path):
     rows = [(name, str(t), "abc"[(t + i) % 3]) for i, name in enumerate(rest) for t in range(5)]
     rows += [(user, str(t), source) for t, source in enumerate(["a", "new", "a", "b"])]
     report = fit(logkit.write(rows, tmp_path / "log.csv"), **QUICK).report
-    assert (report.n, report.sources, report.unseen_sources, report.unseen_events, report.breaks) == (3, 4, 1, 1, 1)
+    assert (report.n, report.sources, report.unseen_sources, report.breaks) == (3, 4, 1, 1)
     assert report.held_out.transitions == 1  # a b; the new source stands between the others
     merged = fit(tmp_path / "log.csv", top=2, **QUICK).report
     assert (merged.n, merged.merged_sources, merged.unseen_sources, merged.breaks) == (3, 1, 1, 0)

@@ -120,7 +120,6 @@ class Sources:
     merged_sources: int
     merged_events: int
     unseen_sources: int
-    unseen_events: int
     one_user: bool
 
 
@@ -164,7 +163,6 @@ def count_sources(engine: Engine, held: Collection[int], top: int, without: Sequ
         merged_sources=add(2, "merged"),
         merged_events=add(7, "merged"),
         unseen_sources=add(2, "unseen"),
-        unseen_events=add(8, "unseen"),
         one_user=len(users) == 1,
     )
 

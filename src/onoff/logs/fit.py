@@ -121,7 +121,6 @@ class Report:
     merged_sources: int
     merged_events: int
     unseen_sources: int
-    unseen_events: int
     dead_ends: tuple[str, ...]
     training_users: int
     training_transitions: int

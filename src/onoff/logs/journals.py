@@ -21,10 +21,7 @@ PUBLIC = (
     "this chain is fitted to requests of your own, private ones among them. A chain is public: who knows it knows your "
     "habits. --open-only fits it to requests that were asked OFF alone"
 )
-SWITCH = (
-    "Switch OFF for what need not be hidden, and go on: `curl -X PUT -d off http://HOST:PORT/onoff/privacy` with the "
-    "address of the proxy, or private=False in Python. Without --open-only the chain tells of private requests"
-)
+SWITCH = "Switch OFF for what need not be hidden (`curl -X PUT -d off http://HOST:PORT/onoff/privacy` at a proxy)"
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,8 @@ def read_requests(files: Sequence[Path], open_only: bool) -> tuple[tuple[str, ..
             left_out += hidden
             requests.append(None if hidden else found.names[request])
     if not any(requests):
-        why = f"no request was asked OFF yet. {SWITCH}" if left_out else "no request yet"
-        raise LogError(f"{', '.join(map(str, files))}: there is nothing to fit: {why}")
+        why = f"no request was asked OFF yet: there is nothing to fit. {SWITCH}" if left_out else "no request yet"
+        raise LogError(f"{', '.join(map(str, files))}: {why}")
     notes = (
         [f"{left_out} requests that were asked ON, or for sensitive sources, are left out"] if open_only else [PUBLIC]
     )

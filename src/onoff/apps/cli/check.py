@@ -42,7 +42,7 @@ def check(
     from onoff.client.connect import default_journal
     from onoff.client.journalfile import snapshot
     from onoff.logs.follow import follows
-    from onoff.logs.journals import is_journal
+    from onoff.logs.journals import is_journal, read_journal
     from onoff.logs.read import ReadOptions
     from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
@@ -50,7 +50,10 @@ def check(
 
     requests = requests or default_journal()
     if is_journal(requests):
-        _tell_learned(requests, chain)
+        if read_journal(requests).chain is None:
+            if chain is None:
+                raise OnoffError(f"{requests}: learned and has no chain: give the one to test, --chain FILE")
+            note("if the chain was fitted to this journal, this is no test: it knows these requests. Test later ones")
         known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
         found = of_journal(requests, known)
     elif chain is None:
@@ -76,15 +79,3 @@ def check(
             )
     if result.refuted:
         raise typer.Exit(FOUND)
-
-
-def _tell_learned(journal: Path, chain: Path | None) -> None:
-    """Raise an error if a journal that has learned comes without a chain, and say what it cannot test with one."""
-    from onoff.logs.journals import read_journal
-
-    found = read_journal(journal)
-    if found.chain is not None or found.names is None:
-        return
-    if chain is None:
-        raise OnoffError(f"{journal}: was made while learning and has no chain: give the one to test, --chain FILE")
-    note("if the chain was fitted to this journal, this is no test: it knows these requests. Test it on later ones")

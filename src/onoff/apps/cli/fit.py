@@ -121,7 +121,7 @@ def fit(
     if as_json:
         print_json(result.report)
     else:
-        print_fit(result.report, out, open_only)
+        print_fit(result.report, out)
 
 
 def _check_files(logs: list[Path], out: Path, force: bool) -> None:

@@ -16,12 +16,9 @@ NEARLY = 0.9995  # what would be printed as 1: sums over steps end there
 NO_ESTIMATE = "not possible with so few transitions (the sum over the steps reaches 1)"
 
 
-def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
-    """Print what was counted, then what the chain is worth, then what privacy costs. `chain` is the file that has it.
-
-    With `open_only` rows without a source are the private ones.
-    """
-    _print_counts(report, open_only)
+def print_fit(report: Report, chain: Path) -> None:
+    """Print what was counted, then what the chain, in the file `chain`, is worth, then what privacy costs."""
+    _print_counts(report)
     _print_worth(report)
     _print_misfit(report)
     print()
@@ -48,23 +45,14 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
         )
 
 
-def _print_counts(report: Report, open_only: bool) -> None:
-    missing, breaks = (
-        "rows without a source, or of one that is left out",
-        "rows without a source of the chain: each ends a sequence",
-    )
-    if open_only:
-        missing, breaks = (
-            "rows left out: asked ON, by --without, or between journals",
-            "all rows left out: each ends a sequence",
-        )
+def _print_counts(report: Report) -> None:
     lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
         ("rows without a time that can be read", report.missing_time, False),
         ("rows left out for that", report.dropped_rows, False),
-        (missing, report.missing_source, False),
-        (breaks, report.breaks, False),
+        ("rows that name no source, or one that is left out", report.missing_source, False),
+        ("rows that end a sequence: theirs is no source of the chain", report.breaks, False),
         ("events", report.events, True),
         ("users", report.users, True),
         ("sequences", report.sequences, True),
@@ -73,7 +61,6 @@ def _print_counts(report: Report, open_only: bool) -> None:
         ("sources of training users that became one", report.merged_sources, False),
         ("their events", report.merged_events, False),
         ("sources of held-out users only", report.unseen_sources, False),
-        ("their events", report.unseen_events, False),
     )
     rows = [(name, f"{count:,}") for name, count, always in lines if always or count]
     print_table("the log", ("", "number"), rows)
