@@ -143,12 +143,6 @@ def test_dates_as_people_write_them_need_a_format_and_are_read_with_it(tmp_path,
         fit(tmp_path / "log.csv", held_out=0, time_format="%Y!", **QUICK)
 
 
-def test_a_few_times_that_cannot_be_read_are_counted_as_before(tmp_path):
-    rows = [("u", str(t) if t % 3 else "soon", name) for t, name in enumerate(WALK)]
-    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, **QUICK).report
-    assert report.missing_time == 7
-
-
 def test_the_command_ends_without_a_recommendation_where_the_chain_is_not_to_be_relied_on(tmp_path):
     (tmp_path / "few.txt").write_text("a b a b c a b\n")
     done = call("fit", "few.txt", "-o", "chain.json", cwd=tmp_path, check=True)
