@@ -225,7 +225,7 @@ def _point_at_one(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
 
 
 def _point_at_recent(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
-    """Point at the sources of the last requests, half as many as there are sources, or all but one."""
+    """Point at the sources of the last requests: as many as half of the sources, or all but one."""
     n, size = len(piece.P), len(piece.x)
     for window in sorted({n // 2, n - 1} - {0}):
         hit, mass = np.zeros(size, bool), np.zeros(size)

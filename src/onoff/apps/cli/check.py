@@ -73,9 +73,6 @@ def check(
         print(result.words())
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything.")
-            print(
-                f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests, even if "
-                "habits stay as they are."
-            )
+            print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
     if result.refuted:
         raise typer.Exit(FOUND)

@@ -178,12 +178,8 @@ def normalise(file: Path, without: Sequence[str] = ()) -> Chain:
     names, rows = data["names"], np.array(data["matrix"], dtype=np.float64)
     sums = rows.sum(axis=1)
     for number in np.flatnonzero(~(abs(sums - 1) <= ROUNDED)):
-        raise ChainError(
-            f"{file}: row {number} ({names[number]!r}) sums to {float(sums[number])!r}, which rounded digits do not "
-            "explain: mend the row, or use Chain.from_counts if these are counts",
-            row=int(number),
-            value=float(sums[number]),
-        )
+        which = f"row {number} ({names[number]!r}) sums to {float(sums[number])!r}"
+        raise ChainError(f"{file}: {which}, which rounded digits do not explain: mend the row", row=int(number))
     for name in without:
         if name not in names:
             raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")

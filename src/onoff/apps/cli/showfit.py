@@ -12,8 +12,6 @@ from onoff.model.misfit import is_too_small, requests_until_refit
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
-NEARLY = 0.9995  # what would be printed as 1: sums over steps end there
-NO_ESTIMATE = "not possible with so few transitions (the sum over the steps reaches 1)"
 
 
 def print_fit(report: Report, chain: Path) -> None:
@@ -110,6 +108,4 @@ def _print_misfit(report: Report) -> None:
 def _within(bound: float, estimate: float | None) -> str:
     """Say how far from private; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
-    if estimate is None:
-        return proved
-    return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
+    return proved if estimate is None else f"{proved}; estimated: within {estimate:.3f}"
