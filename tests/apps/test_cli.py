@@ -277,8 +277,7 @@ def test_an_end_that_a_library_swallows_is_not_forgotten():
 
 
 def test_links_that_lead_nowhere_are_no_traceback(tmp_path):
-    for name in ("chain.json", "costs.png"):
-        (tmp_path / name).symlink_to(name)
-    done = call("fit", tmp_path / "none", "-o", tmp_path / "chain.json", "--plot", tmp_path / "costs.png")
+    (tmp_path / "chain.json").symlink_to("chain.json")
+    done = call("fit", tmp_path / "none", "-o", tmp_path / "chain.json")
     assert done.returncode == 2
     assert "none: " in done.stderr

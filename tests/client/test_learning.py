@@ -180,7 +180,7 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
             client.get(name, private=i < 30)
     done = call("fit", tmp_path / "learned", "-o", tmp_path / "habits.json", check=True)
     assert "A chain is public" in done.stderr
-    assert f"`onoff rates {tmp_path / 'habits.json'} --promise past` says how much" in done.stdout
+    assert f"`onoff costs {tmp_path / 'habits.json'} --promise past` says how much" in done.stdout
     fitted = json.loads((tmp_path / "habits.json").read_text())
     assert fitted["names"] == list(NAMES)
     assert np.sum(fitted["counts"]) == 59
@@ -188,11 +188,13 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     assert fitted["counts"][3] == [0] * 5
     open_only = onoff.fit(tmp_path / "learned", open_only=True)
     assert open_only.counts.sum() == 29  # the thirty requests that were asked OFF, in a row
-    assert any("30 requests that were asked ON are left out" in note for note in open_only.report.notes)
+    assert any(
+        "30 requests that were asked ON, or for sensitive sources, are left out" in note
+        for note in open_only.report.notes
+    )
     assert "of 1 training user," in done.stdout
     shown = call("fit", tmp_path / "learned", "-o", tmp_path / "open.json", "--open-only", check=True).stdout
-    assert "rows left out: asked ON, by --without, or between journals" in shown
-    assert "without a source" not in shown
+    assert "rows that name no source, or one that is left out" in shown
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout
     assert "if the chain was fitted to this journal, this is no test" in checked.stderr

@@ -110,7 +110,7 @@ COMMANDS = {
     "proxy --learn": "server",
     "demo": "server",
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
-    f"fit {ROOT}/examples/clicks.csv -o chain.json --engine spark": "spark",
+    f"fit {ROOT}/examples/clicks.csv -o chain.json --spark local[*]": "spark",
     f"costs {CHAIN} --lags 1 --plot costs.png": "plots",
     f"audit streams {CHAIN} --statuses 101 --plot bits.png": "plots",
     "reproduce --out figures": "plots",

@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -22,9 +19,8 @@ from onoff import Chain, OnoffError, fit
 from onoff.apps.cli.fit import parse_gap
 from onoff.errors import ChainError
 from onoff.logs.count import count_sources, count_transitions
-from onoff.logs.engines import Columns, DuckDB, header
-from onoff.logs.fit import FitOptions
-from onoff.logs.read import choose_columns, ticks_per_second
+from onoff.logs.engines import Columns, DuckDB
+from onoff.logs.read import ReadOptions, choose_columns, open_log
 from onoff.model.chainfile import read_counts
 from sampling import examples
 
@@ -48,8 +44,8 @@ def engine(tmp_path_factory):
     made.close()
 
 
-def count(engine, file, kind, names, other=None, gap=None):
-    engine.open(file, kind, COLUMNS)
+def count(engine, file, names, other=None, gap=None):
+    open_log(engine, [file], ReadOptions())
     codes = {name: code for code, name in enumerate(names)}
     return count_transitions(engine, codes, len(names) + (other is not None), other, gap)
 
@@ -78,7 +74,7 @@ rows = st.lists(
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
     names = ["p", "q"]
-    found = count(engine, file, "csv", names, other, gap)
+    found = count(engine, file, names, other, gap)
     assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
 
 
@@ -94,15 +90,14 @@ def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path
 
 def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
     rows = [("u", "0", "p"), ("u", "10", "q"), ("u", "20.5", "p")]
-    found = count(engine, logkit.write(rows, tmp_path / "log.csv"), "csv", ["p", "q"], gap=10)
+    found = count(engine, logkit.write(rows, tmp_path / "log.csv"), ["p", "q"], gap=10)
     assert found.pairs.sum(axis=0).tolist() == [[0, 1], [0, 0]]
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.tsv", "log.jsonl", "log.parquet"])
 def test_every_format_gives_the_same_counts(engine, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
-    kind = "csv" if name.endswith("sv") else file.suffix[1:].replace("jsonl", "json")
-    found = count(engine, file, kind, ["x", "y", "z"], gap=50.0)
+    found = count(engine, file, ["x", "y", "z"], gap=50.0)
     assert logkit.as_counters(found, 3) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
 
 
@@ -112,9 +107,9 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
     for kind, times in {"TIMESTAMP": moments, "TIMESTAMPTZ": moments, "BIGINT": numbers, "DOUBLE": numbers}.items():
         columns = {"user": [7] * 4, "time": times, "source": [1, 2, 1, 2]}
         logkit.write_parquet(tmp_path / "log.parquet", f"BIGINT, {kind}, BIGINT", **columns)
-        found = count(engine, tmp_path / "log.parquet", "parquet", ["1", "2"])
+        found = count(engine, tmp_path / "log.parquet", ["1", "2"])
         assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
-        assert (found.out_of_order, found.equal_times, found.users_by_bucket.sum()) == (1, 0, 1)
+        assert found.users_by_bucket.sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,7 @@ def test_whole_floats_are_written_as_whole_numbers(engine, tmp_path):
     """A column of whole numbers with a gap comes out of many programs as floats."""
     users, sources = [10_000_000.0, None, 10_000_000.0, math.nan, 0.5], [1e7, 2.5, 2.5, math.nan, math.nan]
     logkit.write_parquet(tmp_path / "log.parquet", "DOUBLE", user=users, time=[1, 2, 3, 4, 5], source=sources)
-    engine.open(tmp_path / "log.parquet", "parquet", COLUMNS)
+    engine.define_log(tmp_path / "log.parquet", COLUMNS)
     found = engine.rows("SELECT user, source FROM log ORDER BY row")
     assert found == [("10000000", "10000000"), (None, "2.5"), ("10000000", "2.5"), (None, None), ("0.5", None)]
 
@@ -162,8 +157,9 @@ def test_a_csv_is_read_without_guessing_what_its_lines_mean(tmp_path, line):
 
 
 def test_a_header_is_read_as_it_is(tmp_path):
-    (tmp_path / "log.csv").write_bytes('\ufeff;user;"ti\r\nme";USER\r\n0;u;1;a\r\n'.encode())
-    assert header(tmp_path / "log.csv") == (";", ["column_0", "user", "ti\r\nme", "USER_3"])
+    (tmp_path / "log.csv").write_bytes('\ufeff;user;"ti;me";USER\r\n0;u;1;a\r\n'.encode())
+    with pytest.raises(OnoffError, match="there are column_0, user, ti;me, USER_3"):
+        fit(tmp_path / "log.csv")
     (tmp_path / "log.txt").write_text("\ufeffa b a\n")  # a byte-order mark is no part of a name
     assert fit(tmp_path / "log.txt", held_out=0, **QUICK).chain.names == ("a", "b")
 
@@ -172,13 +168,10 @@ def test_nothing_is_dropped_without_being_counted(tmp_path):
     report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
     expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
     assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
-    assert (report.dropped_rows, report.breaks, report.equal_times) == (10, 1, 2)
-    assert report.out_of_order == 4
-    assert (report.users, report.one_event_users) == (10, 2)
+    assert (report.dropped_rows, report.breaks, report.users) == (10, 1, 10)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
     assert report.transitions == sum(expected["pairs"].values())
-    assert report.one_event_sequences == expected["one_event_sequences"]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -195,63 +188,34 @@ def test_text_sequences_with_a_header_of_names(tmp_path, packed):
     assert found.chain.names == ("front", "news", "tech")
     assert (found.counts == 40 * np.array([[2, 1, 0], [1, 1, 0], [0, 1, 0]])).all()
     report = found.report
-    assert (report.users, report.sequences, report.transitions, report.one_event_users) == (120, 120, 240, 40)
+    assert (report.users, report.sequences, report.transitions) == (120, 120, 240)
     assert report.unseen_cells == pytest.approx(4 / 9)
     assert [note[:13] for note in report.notes] == ["smoothing 1 m"]  # and no guess
 
 
 def test_columns_are_guessed_with_a_note_and_asked_for_by_name():
     names = ["Visitor_ID", "when", "page", "price"]
-    nothing = dict.fromkeys(("user", "time", "source"))
-    columns, notes = choose_columns(nothing, names)
+    columns, notes = choose_columns(ReadOptions(), names)
     assert columns == Columns("Visitor_ID", "when", "page")
     assert len(notes) == 3
-    assert choose_columns(nothing, ["user", "time", "source"]) == (COLUMNS, [])
-    columns, notes = choose_columns({"user": "price", "time": None, "source": "Visitor_ID"}, names)
+    assert choose_columns(ReadOptions(), ["user", "time", "source"]) == (COLUMNS, [])
+    columns, notes = choose_columns(ReadOptions(user="price", source="Visitor_ID"), names)
     assert columns == Columns("price", "when", "Visitor_ID")
     assert notes == ["time is taken to be the column 'when'; --time NAME says otherwise"]
-    columns, notes = choose_columns(nothing, ["user", "what"])
+    columns, notes = choose_columns(ReadOptions(), ["user", "what"])
     assert columns == Columns("user", None, "what")
     assert "order of the file" in notes[-1]
 
 
 @pytest.mark.parametrize("ticks", [1, 1_000, 1_000_000, 1_000_000_000])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_unit_of_numbers_is_told_by_their_size(tmp_path, ticks, kind):
-    start, pauses = 1_700_000_000, [0, 10, 100, 110, 300]
-    rows = [("u", (start + pause) * ticks, name) for pause, name in zip(pauses, "ababa", strict=True)]
-    file = tmp_path / f"log.{kind}"
-    if kind == "csv":
-        file.write_text("".join(f"{user},{time},{name}\n" for user, time, name in [("user", "time", "source"), *rows]))
-    else:
-        columns = dict(zip(("user", "time", "source"), map(list, zip(*rows, strict=True)), strict=True))
-        logkit.write_parquet(file, "VARCHAR, BIGINT, VARCHAR", **columns)
-    report = fit(file, gap=60, held_out=0, **QUICK).report
-    assert (report.sequences, report.transitions) == (3, 2)
-    said = [note for note in report.notes if "are taken for them" in note]
-    assert len(said) == (ticks > 1)
-
-
-def test_dates_and_odd_cells_have_no_unit():
-    assert ticks_per_second("t", ["2024-01-01", None, ""]) == 1
-    assert ticks_per_second("t", [float("nan"), 1.7e9, "inf", "1.8e9", "1e300"]) == 1
-    assert ticks_per_second("t", [None, "1700000000123", "n/a", "1700000000456"]) == 1000
-
-
-def test_times_with_a_zone_need_no_further_package(tmp_path):
-    times = ["2024-01-01 10:00:00+00", "2024-01-01 13:00:00+02", "2024-01-01 10:30:00-02"]
-    columns = {"user": ["u"] * 3, "time": times, "source": ["a", "b", "a"]}
-    logkit.write_parquet(tmp_path / "log.parquet", "VARCHAR, TIMESTAMPTZ, VARCHAR", **columns)
-    assert fit(tmp_path / "log.parquet", held_out=0, **QUICK).counts.tolist() == [[0, 1], [1, 0]]
-
-
-@pytest.mark.parametrize("form", ["202405{:02}", "202405{:02}103000"])
-def test_dates_without_hyphens_are_no_seconds(tmp_path, form):
-    rows = "".join(f"u,{form.format(day)},{'ab'[day % 2]}\n" for day in range(1, 9))
-    (tmp_path / "log.csv").write_text("user,time,source\n" + rows)
-    with pytest.raises(OnoffError, match="look like dates without hyphens"):
-        fit(tmp_path / "log.csv", gap=1800, held_out=0, **QUICK)
-    assert fit(tmp_path / "log.csv", held_out=0, **QUICK).report.transitions == 7  # in order they are
+def test_the_unit_of_numbers_is_told_by_their_size(tmp_path, ticks):
+    rows = [
+        ("u", str((1_700_000_000 + pause) * ticks), s) for pause, s in zip([0, 10, 100, 110, 300], "ababa", strict=True)
+    ]
+    for name in ("log.csv", "log.parquet"):
+        report = fit(logkit.write(rows, tmp_path / name), gap=60, held_out=0, **QUICK).report
+        assert (report.sequences, report.transitions) == (3, 2)
+        assert len([note for note in report.notes if "are taken for them" in note]) == (ticks > 1)
 
 
 def test_users_without_an_event_that_counts_do_not_disturb_the_intervals(tmp_path):
@@ -279,7 +243,6 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
     (tmp_path / "log.csv").write_text("user,page\nu,a\nv,b\nu,b\nv,a\nu,a\n")
     found = fit(tmp_path / "log.csv", held_out=0, **QUICK)
     assert found.counts.tolist() == [[0, 1], [2, 0]]
-    assert (found.report.equal_times, found.report.out_of_order) == (0, 0)
     with pytest.raises(OnoffError, match="--gap means nothing"):
         fit(tmp_path / "log.csv", gap=5)
 
@@ -287,12 +250,12 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "options", "words"),
     [
-        ("none.csv", None, {}, "none.csv: there is no such file"),
+        ("none.csv", None, {}, r"none.csv: cannot be read \(No such file"),
         ("log.csv", "", {}, "log.csv: is empty"),
         ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\nu,1,\nu,2,\n", {}, "no row has a user, a time and a source"),
-        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "of the sources 1 is left, a chain needs at least 2"),
+        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "of the sources 1 is left, a chain needs 2"),
         ("log.csv", "user,time,source\nu,1,a\nv,2,b\n", {}, "no two events in a row"),
         ("log.csv", "u,v,w\n1,2,3\n", {"user": "id"}, "no column 'id' for --user: there are u, v, w"),
         ("log.csv", "u,v,w\n1,2,3\n", {}, "which column is the source\\? Say --source NAME: there are u, v, w"),
@@ -308,7 +271,6 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv.gz", b"\x1f\x8b no gzip", {}, "log.csv.gz: cannot be unpacked"),
         ("log.csv", "user,time,source\nu,1,a\n", {"held_out": 1.0}, "held_out is 1.0: a share"),
         ("log.csv", "user,time,source\nu,1,a\n", {"memory": "lots"}, "no amount of memory"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"engine": "abacus"}, "duckdb or spark"),
         ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
         ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
@@ -323,12 +285,6 @@ def test_a_bad_log_is_refused_in_one_line(tmp_path, name, data, options, words):
         file.write_bytes(data if isinstance(data, bytes) else data.encode())
     with pytest.raises(OnoffError, match=words):
         fit(file, **({"held_out": 0} | options), **QUICK)
-
-
-def test_lags_may_be_any_iterable_and_a_gap_any_number_above_0():
-    told = FitOptions(lags=iter([1, 3]), gap=10**400)
-    assert told.lags == (1, 3)
-    assert 1e300 < told.gap < math.inf
 
 
 def test_users_are_held_out_whole_by_hash_and_seed(tmp_path):
@@ -347,7 +303,7 @@ def test_sources_of_held_out_users_only_are_counted(tmp_path):
     rows = [(name, str(t), "abc"[(t + i) % 3]) for i, name in enumerate(rest) for t in range(5)]
     rows += [(user, str(t), source) for t, source in enumerate(["a", "new", "a", "b"])]
     report = fit(logkit.write(rows, tmp_path / "log.csv"), **QUICK).report
-    assert (report.n, report.sources, report.unseen_sources, report.unseen_events, report.breaks) == (3, 4, 1, 1, 1)
+    assert (report.n, report.sources, report.unseen_sources, report.breaks) == (3, 4, 1, 1)
     assert report.held_out.transitions == 1  # a b; the new source stands between the others
     merged = fit(tmp_path / "log.csv", top=2, **QUICK).report
     assert (merged.n, merged.merged_sources, merged.unseen_sources, merged.breaks) == (3, 1, 1, 0)
@@ -367,11 +323,11 @@ def test_rare_sources_become_one(engine, tmp_path):
     assert found.chain.names == ("a", "b", "other")
     assert (found.report.merged_sources, found.report.merged_events) == (3, 8)
     assert any("became 'other'" in note for note in found.report.notes)
-    found = fit(file, min_count=2, held_out=0, **QUICK)
+    found = fit(file, top=4, held_out=0, **QUICK)
     assert found.chain.names == ("a", "b", "c", "other", "other (merged)")
     assert found.counts.sum() == len(rows) - 1
-    engine.open(file, "csv", COLUMNS)
-    assert count_sources(engine, (), 100, 1).kept == ("a", "b", "c", "d", "other")
+    open_log(engine, [file], ReadOptions())
+    assert count_sources(engine, (), 100).kept == ("a", "b", "c", "d", "other")
 
 
 def test_after_a_dead_end_a_new_sequence_starts(tmp_path):
@@ -392,7 +348,6 @@ def test_counts_travel_in_the_saved_chain(tmp_path):
     assert (read_counts(tmp_path / "chain.json") == found.counts).all()
     assert Chain.from_counts(read_counts(tmp_path / "chain.json"), loaded.names, 1.0) == loaded
     data = json.loads((tmp_path / "chain.json").read_text())
-    assert data["fit"]["training_transitions"] == found.counts.sum()
     with pytest.raises(OnoffError, match=r"ends in \.json"):
         found.save(tmp_path / "chain.csv")
     found.chain.save(tmp_path / "bare.json")
@@ -409,21 +364,16 @@ def test_a_gap_in_words(text, value):
     assert parse_gap(text) == value
 
 
-def test_the_command_writes_chain_report_and_picture(tmp_path):
+def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     simple(tmp_path, rows=3000, users=900)
-    words = ("log.csv", "-o", "chain.json", "--report", "report.json", "--plot", "costs.png", "--lags", "1-3")
-    done = call("fit", *words, cwd=tmp_path)
-    assert done.returncode == 0
-    assert "transitions" in done.stdout
-    assert "██" in done.stdout
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["verdict"] in done.stdout
+    report = json.loads(call("fit", "log.csv", "-o", "a.json", "--json", "--lags", "1-3", cwd=tmp_path).stdout)
     assert report["costs"][0]["low"] < report["costs"][0]["outer"] < report["costs"][0]["high"]
     assert report["second_order_gain"]["low"] < report["second_order_gain"]["high"]
-    assert (tmp_path / "costs.png").stat().st_size > 1000
-    assert Chain.load(tmp_path / "chain.json").n == 3
-    again = call("fit", "log.csv", "-o", "again.json", "--json", "--lags", "1-3", cwd=tmp_path)
-    assert json.loads(again.stdout) == report  # the same seed, the same numbers
+    shown = call("fit", "log.csv", "-o", "b.json", "--lags", "1-3", cwd=tmp_path, check=True).stdout
+    assert f"{report['costs'][0]['outer']:.3f}" in shown  # the same seed, the same numbers
+    assert report["verdict"] in shown
+    assert "██" in shown
+    assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 
 
 def test_the_command_refuses_in_one_line(tmp_path):
@@ -434,7 +384,6 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
         (("log.json", "-o", "log.json"), "different files"),
-        (("log.csv", "-o", "chain.json", "--report", "./chain.json"), "different files"),
         (("log.csv", "-o", "chain.json", "--lags", "0-2"), "(1 to 100000)"),
     ):
         done = call("fit", *words, cwd=tmp_path)
@@ -444,32 +393,15 @@ def test_the_command_refuses_in_one_line(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path):
-    (tmp_path / "log.txt").write_text("1 2 3 1 2 3 1 2\n" * 400_000)
-    (tmp_path / "scratch").mkdir()
-    words = [ONOFF, "fit", "log.txt", "-o", "chain.json"]
-    environment = os.environ | {"TMPDIR": str(tmp_path / "scratch")}
-    child = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "scratch").glob("*/events.*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
-    assert child.returncode == 130
-    assert errors == "onoff: stopped\n"
-    assert not list((tmp_path / "scratch").iterdir())
-    assert {file.name for file in tmp_path.iterdir()} == {"log.txt", "scratch"}
-
-
 def test_ctrl_c_stops_a_query(tmp_path):
     code = f"""
 import os, pathlib, signal, threading
 from contextlib import closing
-from onoff.logs.engines import DuckDB
+from onoff.logs.engines import DuckDB, explained
 engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    with closing(engine), engine.explained(pathlib.Path("log")):
+    with closing(engine), explained(pathlib.Path("log")):
         engine.rows("SELECT sum(sqrt(range)) FROM range(1000000000000)")
 except KeyboardInterrupt:
     print("stopped")
@@ -484,4 +416,4 @@ def test_the_plain_loop_itself_on_a_case_counted_by_hand():
     u, v = logkit.bucket("u"), logkit.bucket("v")
     assert found["pairs"] == Counter({(u, 0, 1): 2})
     assert found["starts"] == Counter({(u, 0): 2, (v, 1): 1})
-    assert (found["breaks"], found["one_event_users"], found["equal_times"], found["out_of_order"]) == (1, 1, 1, 1)
+    assert found["breaks"] == 1

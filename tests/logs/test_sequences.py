@@ -1,12 +1,7 @@
-"""Files of request sequences: names or numbers, headers, zip archives."""
+"""Files of request sequences: names or numbers, headers."""
 
 from __future__ import annotations
 
-import zipfile
-
-import pytest
-
-from onoff import OnoffError
 from onoff.logs.read import read_sequences as read
 
 MSNBC = "% Different categories found in input file:\n\nfront news tech\n\n\n% Sequences:\n\n1 1 \n2 \n3 2 front\n"
@@ -27,15 +22,3 @@ def test_without_a_header_words_are_names_or_numbers_of_the_given_names(tmp_path
     assert list(read(file, ("a", "b"))) == [["a", "b"], ["b", "a", "7"]]
     assert list(read(file, ("1", "2"))) == [["a", "b"], ["2", "1", "7"]]
     assert list(read(file, ("0", "1", "2"))) == [["a", "b"], ["2", "1", "7"]]  # a name counts before a number
-
-
-def test_an_archive_is_the_file_in_it(tmp_path):
-    file = tmp_path / "sequences.zip"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("data/sequences.seq", MSNBC)
-        archive.writestr("__MACOSX/._sequences.seq", b"\xff")
-    assert [len(words) for words in read(file)] == [2, 1, 3]
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr("another", "1")
-    with pytest.raises(OnoffError, match="holds 2 files"):
-        list(read(file))

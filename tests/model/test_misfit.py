@@ -261,8 +261,9 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
     names = [true.names[x] for x in true.simulate(20_000, rng)]
     (tmp_path / "log.txt").write_text(" ".join(names) + "\n" + " ".join(names[:3000]) + "\n")
-    done = call("fit", "log.txt", "-o", "c.json", "--held-out", "0", "--report", "r.json", cwd=tmp_path, check=True)
-    rows = json.loads((tmp_path / "r.json").read_text())["misfit"]
+    done = call("fit", "log.txt", "-o", "c.json", "--held-out", "0", cwd=tmp_path, check=True)
+    told = call("fit", "log.txt", "-o", "d.json", "--held-out", "0", "--json", cwd=tmp_path, check=True).stdout
+    rows = json.loads(told)["misfit"]
     assert [row["lag"] for row in rows] == [1, 10]
     assert 0 < rows[0]["both_estimate"] < rows[0]["both"] < 1
     assert 0 < rows[0]["past_estimate"] < rows[0]["past"] < 1

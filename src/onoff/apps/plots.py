@@ -13,7 +13,6 @@ from onoff.extras import need
 from onoff.files import check_file, write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from onoff.apps.costs import Cost
@@ -35,22 +34,6 @@ def save(figure: Figure, file: Path, **options: Any) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=file.suffix.lower().removeprefix("."), **options)
     write_atomically(file, buffer.getvalue())
-
-
-def save_costs(figure: Figure, axes: Axes, file: Path, title: str = "") -> None:
-    """Finish a plot of costs over lags."""
-    from matplotlib.ticker import MaxNLocator
-
-    if title:
-        figure.suptitle(title, fontsize="medium")
-
-    axes.set_xlabel("lag (steps since privacy was last ON)")
-    axes.set_ylabel("cost (messages per request)")
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # above, where no line is
-    save(figure, file, dpi=200)
 
 
 def plot_costs(costs: Sequence[Cost], file: Path) -> None:

@@ -50,7 +50,7 @@ WITH placed AS (
     SELECT *, CASE
         WHEN source IS NULL THEN 'missing'
         WHEN left_out THEN 'left out'
-        WHEN place <= {top} AND train >= {least} THEN 'kept'
+        WHEN place <= {top} AND train > 0 THEN 'kept'
         WHEN train > 0 THEN 'merged'
         WHEN held > 0 THEN 'unseen'
         ELSE 'dropped' END AS class
@@ -78,18 +78,14 @@ WITH event AS (
     SELECT *,
         LAG(code, 1) OVER of_user AS last_code,
         LAG(code, 2) OVER of_user AS before_code,
-        LEAD(code, 1) OVER of_user AS next_code,
         LAG(time, 1) OVER of_user AS last_time,
-        LAG(time, 2) OVER of_user AS before_time,
-        LEAD(time, 1) OVER of_user AS next_time,
-        LAG(row, 1) OVER of_user AS last_row
+        LAG(time, 2) OVER of_user AS before_time
     FROM event
     WINDOW of_user AS (PARTITION BY user ORDER BY time, row)
 ), link AS (
     SELECT *,
         COALESCE(code >= 0 AND last_code >= 0 AND time - last_time <= {gap}, FALSE) AS linked,
-        COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before,
-        COALESCE(next_code >= 0 AND next_time - time <= {gap}, FALSE) AS goes_on
+        COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before
     FROM neighbour
 ), step AS (
     SELECT *, {bucket} AS bucket,
@@ -99,11 +95,7 @@ WITH event AS (
 )
 SELECT bucket, before, last, code,
     COUNT(*) AS number,
-    COUNT(*) FILTER (WHERE last_time IS NULL) AS users,
-    COUNT(*) FILTER (WHERE last_time IS NULL AND next_time IS NULL) AS one_event_users,
-    COUNT(*) FILTER (WHERE code >= 0 AND NOT linked AND NOT goes_on) AS one_event_sequences,
-    COUNT(*) FILTER (WHERE time = last_time) AS equal_times,
-    COUNT(*) FILTER (WHERE row < last_row) AS out_of_order
+    COUNT(*) FILTER (WHERE last_time IS NULL) AS users
 FROM step
 GROUP BY bucket, before, last, code
 """
@@ -128,7 +120,6 @@ class Sources:
     merged_sources: int
     merged_events: int
     unseen_sources: int
-    unseen_events: int
     one_user: bool
 
 
@@ -145,20 +136,16 @@ class Transitions:
     triples: tuple[Units, Units, Units] | None
     users_by_bucket: Units
     breaks: int
-    one_event_users: int
-    one_event_sequences: int
-    equal_times: int
-    out_of_order: int
 
 
-def count_sources(engine: Engine, held: Collection[int], top: int, least: int, without: Sequence[str] = ()) -> Sources:
+def count_sources(engine: Engine, held: Collection[int], top: int, without: Sequence[str] = ()) -> Sources:
     """Count how often training users (buckets that are not in `held`) asked for each source, in one pass.
 
-    The `top` most frequent that were asked for at least `least` times are kept; of equal ones, the first by name.
+    The `top` most frequent are kept; of equal ones, the first by name.
     """
     engine.define_codes(dict.fromkeys(without, -1))
     buckets = ", ".join(map(str, held)) or "-1"
-    found = engine.rows(SOURCES.format(bucket=BUCKET, held=buckets, top=top, least=max(1, least)))
+    found = engine.rows(SOURCES.format(bucket=BUCKET, held=buckets, top=top))
     users = {user for row in found for user in row[-2:] if user is not None}
 
     def add(place: int, *classes: str) -> int:
@@ -176,7 +163,6 @@ def count_sources(engine: Engine, held: Collection[int], top: int, least: int, w
         merged_sources=add(2, "merged"),
         merged_events=add(7, "merged"),
         unseen_sources=add(2, "unseen"),
-        unseen_events=add(8, "unseen"),
         one_user=len(users) == 1,
     )
 
@@ -202,40 +188,28 @@ def count_transitions(
     engine.define_codes(codes)
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
-    users = np.zeros(BUCKETS, np.int64)
-    breaks = 0
-    totals = dict.fromkeys(("one_event_users", "one_event_sequences", "equal_times", "out_of_order"), 0)
-    triples = (np.zeros(0, np.int64),) * 3 if wanted else None
+    users, breaks = np.zeros(BUCKETS, np.int64), 0
+    keys = counts = np.zeros(0, np.int64)  # of triples: (bucket n^3 + flat index), and how often
     told = {"bucket": BUCKET, "other": -1 if other is None else other, "gap": repr(NO_GAP if gap is None else gap)}
     for part in parts:
-        found: list[tuple[Units, Units, Units]] = []
         for column in engine.arrays(TRANSITIONS.format(log=part, triples=str(wanted).upper(), **told)):
-            where, number = column["bucket"].astype(np.int64), column["number"]
-            before, last, code = (column[key].astype(np.int64) for key in ("before", "last", "code"))
-            np.add.at(users, where, column["users"])
-            for key in totals:
-                totals[key] += int(column[key].sum())
+            names = ("bucket", "before", "last", "code", "number", "users")
+            where, before, last, code, number, new = (column[name].astype(np.int64) for name in names)
+            np.add.at(users, where, new)
             breaks += int(number[code < 0].sum())
             linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
             np.add.at(pairs, (where[linked], last[linked], code[linked]), number[linked])
             np.add.at(starts, (where[begins], code[begins]), number[begins])
-            flat = (before * n + last) * n + code
-            found.append((where[chained], flat[chained], number[chained]))
-        if triples is not None:
-            triples = _merge([triples, *found])
+            found = (((where * n + before) * n + last) * n + code)[chained]
+            keys, counts = _add_up(np.append(keys, found), np.append(counts, number[chained]))
         advance()
-    return Transitions(pairs, starts, triples, users, breaks, **totals)
+    triples = (keys // n**3, keys % n**3, counts) if wanted else None
+    return Transitions(pairs, starts, triples, users, breaks)
 
 
-def _merge(found: Sequence[tuple[Units, Units, Units]]) -> tuple[Units, Units, Units]:
-    """Add up counts of equal buckets and triples, in a fixed order.
-
-    Engines give rows in any order, and sums of floats would differ.
-    """
-    where, flat, count = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.lexsort((flat, where))
-    where, flat, count = where[order], flat[order], count[order]
-    new = np.ones(len(where), bool)
-    new[1:] = (where[1:] != where[:-1]) | (flat[1:] != flat[:-1])
-    first = new.nonzero()[0]
-    return where[first], flat[first], np.add.reduceat(count, first) if len(first) else count
+def _add_up(keys: Units, counts: Units) -> tuple[Units, Units]:
+    """Add up counts of equal keys, and sort them: engines give rows in any order, and sums of floats would differ."""
+    different, place = np.unique(keys, return_inverse=True)
+    totals = np.zeros(len(different), np.int64)
+    np.add.at(totals, place, counts)
+    return different, totals

@@ -1,39 +1,35 @@
-"""The two engines that hold a log: DuckDB inside this process, and Spark on a cluster.
+"""The two engines that count: DuckDB inside this process, and Spark on a cluster.
 
-Each defines the same table `log`: user, time (seconds, as a float), source (text without spaces around it) and row
-(which grows in the order of the file). Values that cannot be used are null. The statements of `onoff.logs.count` run on
-both, unchanged.
+DuckDB reads every log and defines the table `log`: user, time (seconds, as a float), source (text without spaces around
+it) and row (the place in the file). Values that cannot be used are null. Spark gets this table as a Parquet file. The
+statements of `onoff.logs.count` run on both, unchanged.
 """
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from onoff.errors import LogError
-from onoff.files import reading
 from onoff.types import Units
 
-SAMPLE = 100
 BATCH = 100_000  # rows of Spark that are Python objects at a time
-NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|(DECIMAL.*)")
-FLOATS = ("FLOAT", "DOUBLE")
-MOMENT = re.compile(r"DATE|TIMESTAMP.*")
-# Texts that are times. Each engine would take more than these ("1d", "1_000", "10:00:00"), but not the same.
-SECONDS = " *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *"
-CLOCK = "([01]?[0-9]|2[0-3]):[0-9]{1,2}(:[0-9]{1,2}([.][0-9]+)?(Z| UTC|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?"
-ISO = f" *[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([T ]{CLOCK})? *"
+SPARK = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
 
 
 @dataclass(frozen=True)
@@ -61,31 +57,38 @@ class DuckDB:
     def __init__(self, memory: str, directory: Path) -> None:
         import duckdb
 
-        self._directory = directory
+        self.directory = directory
         try:
             self.connection = duckdb.connect(config={"memory_limit": memory, "temp_directory": str(directory)})
         except duckdb.Error:
             raise LogError(f"{memory!r} is no amount of memory: write 4GB, say") from None
-        # row_number() OVER () counts lines in the order of the file only while this order is preserved.
+        # Copies of a text keep the order of its lines only with this setting.
         self.connection.execute("SET preserve_insertion_order = true")
         self.connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
 
-    def samples(self, file: Path, kind: str) -> dict[str, list[object]]:
-        """Read the columns of a file, with their first values."""
-        hidden = "EXCLUDE (file_row_number)" if kind == "parquet" else ""
-        texts = f"CAST(COLUMNS(* {hidden}) AS VARCHAR)"  # as values, times with a zone would need another package
-        found = self.connection.execute(f"SELECT {texts} FROM {self._scan(file, kind)} LIMIT {SAMPLE}")
-        names = [str(column[0]) for column in found.description or ()]
-        rows = found.fetchall()
-        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    def save(self, query: str, name: str, values: object = None) -> Path:
+        """Write the result of a query to the directory, as a Parquet file."""
+        file = self.directory / f"{name}.parquet"
+        self.connection.execute(f"COPY ({query}) TO {quoted(str(file))} (FORMAT parquet)", values)
+        return file
 
-    def open(self, file: Path, kind: str, columns: Columns) -> None:
-        """Define the table `log`."""
-        scan, row = self._scan(file, kind), "file_row_number" if kind == "parquet" else "row_number() OVER ()"
-        types = {name: kind for name, kind, *_ in self.rows(f"DESCRIBE SELECT * FROM {scan}")}
-        moments = "epoch({})", "epoch(TRY_CAST({} AS TIMESTAMPTZ))"  # the second asks a calendar, which takes long
-        cells = _cells(columns, types, '"', row, moments, "regexp_full_match({}, {})")
-        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW log AS SELECT {', '.join(cells)} FROM {scan}")
+    def describe(self, table: str) -> dict[str, str]:
+        """Return the names of the columns of a table, with their types."""
+        return {name: kind for name, kind, *_ in self.rows(f"DESCRIBE SELECT * FROM {table}")}
+
+    def define_log(self, file: Path, columns: Columns, ticks: int = 1) -> None:
+        """Define the table `log` by the columns of a Parquet file. A second has so many `ticks` of its times."""
+        table = parquet(file)
+        types = self.describe(table)
+        user = "'the user'" if columns.user is None else _label(columns.user, types[columns.user])
+        time = f"{_seconds(columns, types)} / {ticks}"
+        cells = (
+            f"{user} AS user",
+            f"CASE WHEN ABS({time}) < 1e300 THEN {time} END AS time",  # NaN is larger than every number
+            f"NULLIF(TRIM(CAST({_label(columns.source, types[columns.source])} AS VARCHAR)), '') AS source",
+            "file_row_number AS row",
+        )
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW log AS SELECT {', '.join(cells)} FROM {table}")
 
     def define_codes(self, codes: Mapping[str, int]) -> None:
         """Define the table `known` of sources with their codes."""
@@ -97,13 +100,10 @@ class DuckDB:
         """Name tables that together are the log and are not too large, all rows of a user in one of them."""
         if rows <= self.rows_at_once:
             return ["log"]
-        place, number = self._directory / "parts", math.ceil(rows / self.rows_at_once)
+        place, number = self.directory / "parts", math.ceil(rows / self.rows_at_once)
         divided = f"SELECT *, hash(user) % {number} AS part FROM log"
         self.connection.execute(f"COPY ({divided}) TO {quoted(str(place))} (FORMAT parquet, PARTITION_BY part)")
-        return [
-            f"read_parquet({quoted(f'{part}/*.parquet')}, hive_partitioning = false)"
-            for part in sorted(place.iterdir())
-        ]
+        return [parquet(part, "/*.parquet") for part in sorted(place.iterdir())]
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement that has few rows as its result."""
@@ -113,81 +113,36 @@ class DuckDB:
         """Run a statement whose result are whole numbers, perhaps millions of them."""
         yield self.connection.execute(statement).fetchnumpy()
 
-    @contextmanager
-    def explained(self, file: Path) -> Iterator[None]:
-        """Turn the engine's errors into one line about the file."""
-
-        import duckdb
-
-        try:
-            yield
-        except duckdb.OutOfMemoryException:
-            raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --memory") from None
-        except duckdb.Error as error:
-            raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
-        except RuntimeError as error:  # so DuckDB calls Ctrl-C
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
-
     def close(self) -> None:
         """Let go of memory and files."""
         self.connection.interrupt()  # after Ctrl-C a query may still be at work, and closing would wait for its end
         self.connection.close()
 
-    def _scan(self, file: Path, kind: str) -> str:
-        """Write the table function for a file. Text formats are read as text, so that names keep their digits.
-
-        Nothing is left to DuckDB's guesses: it would skip lines at the start, take `#` for a comment, read other files
-        that fit a name with `*`, and make a column of a directory called `user=5`.
-        """
-        path = pattern(file)
-        if kind == "parquet":
-            return f"read_parquet({path}, file_row_number = true, hive_partitioning = false)"
-        if kind == "csv":
-            cut, names = header(file)
-            form = f"""header = true, delim = {quoted(cut)}, quote = '"', escape = '"', hive_partitioning = false"""
-            return f"read_csv({path}, auto_detect = false, columns = {_as_text(names)}, {form})"
-        form = f"{path}, format = 'newline_delimited', hive_partitioning = false"
-        found = self.rows(f"DESCRIBE SELECT * FROM read_json({form})")
-        return f"read_json({form}, columns = {_as_text(name for name, *_ in found)})"
-
 
 class Spark:
-    """Spark at `master`: local[*] for this machine, or the address of a cluster that can read the file."""
+    """Spark at `master`: local[*] for this machine, or the address of a cluster that can read the temporary directory.
 
-    def __init__(self, master: str) -> None:
+    It takes over the table `log` of `reader`, and counts it as `DuckDB` does.
+    """
+
+    def __init__(self, master: str, reader: DuckDB) -> None:
         with _without_warnings():
             from pyspark.sql import SparkSession
-        self._ours = SparkSession.getActiveSession() is None
-        builder = SparkSession.builder.master(master).appName("onoff fit")
-        for key, value in {
-            "spark.sql.session.timeZone": "UTC",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.log.level": "ERROR",
-        }.items():
-            builder = builder.config(key, value)
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it repeats every error on stderr
-        try:
-            with _without_warnings():
+
+            self._ours = SparkSession.getActiveSession() is None
+            builder = SparkSession.builder.master(master).appName("onoff fit")
+            for key, value in SPARK.items():
+                builder = builder.config(key, value)
+            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it repeats every error on stderr
+            try:
                 self.session = builder.getOrCreate()
-        except Exception as error:  # Java is missing, too old, or nobody answers: the launcher has many words for it
-            raise LogError(f"Spark does not start at {master} ({_brief(error)}): it needs Java 17 or later") from None
+            except Exception as error:  # Java is missing, too old, or nobody answers: the launcher has many words
+                raise LogError(f"Spark does not start at {master} ({_brief(error)}): it needs Java 17") from None
+            self.load(reader)
 
-    def samples(self, file: Path, kind: str) -> dict[str, list[object]]:
-        frame = self._frame(file, kind)
-        rows = frame.limit(SAMPLE).collect()
-        return {name: [row[i] for row in rows] for i, name in enumerate(frame.columns)}
-
-    def open(self, file: Path, kind: str, columns: Columns) -> None:
-        frame = self._frame(file, kind)
-        # A file is cut into blocks that are read in any order; numbers only grow inside a block.
-        block = "CAST(_metadata.file_block_start AS DECIMAL(18, 0)) * 18446744073709551616"
-        row = "_metadata.row_index" if kind == "parquet" else f"{block} + monotonically_increasing_id()"
-        moments = ("CAST(TRY_CAST({} AS TIMESTAMP) AS DOUBLE)",) * 2
-        cells = _cells(columns, dict(frame.dtypes), "`", row, moments, "REGEXP({}, CONCAT('^', {}, '$'))")
-        frame.selectExpr(*cells).createOrReplaceTempView("log")
+    def load(self, reader: DuckDB) -> None:
+        """Copy the table `log`."""
+        self.session.read.parquet(str(reader.save("FROM log", "log"))).createOrReplaceTempView("log")
 
     def define_codes(self, codes: Mapping[str, int]) -> None:
         frame = self.session.createDataFrame(list(codes.items()), "source STRING, code INT")
@@ -205,109 +160,62 @@ class Spark:
         while block := list(islice(rows, BATCH)):
             yield dict(zip(frame.columns, np.array(block, np.int64).T, strict=True))
 
-    @contextmanager
-    def explained(self, file: Path) -> Iterator[None]:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        try:
-            with _without_warnings():
-                yield
-        except (PySparkException, Py4JError) as error:
-            raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
-
     def close(self) -> None:
         if self._ours:  # a session that the caller had before is the caller's to stop
             self.session.stop()
-
-    def _frame(self, file: Path, kind: str) -> Any:
-        reader, path = self.session.read.option("mode", "FAILFAST"), re.sub(r"([*?\[\]{}\\])", r"\\\1", str(file))
-        if kind == "parquet":
-            return reader.parquet(path)
-        if kind == "csv":
-            return reader.csv(path, header=True, sep=header(file)[0], quote='"', escape='"')
-        names = self.session.read.json(path).columns
-        return reader.schema(", ".join(f"{_identifier(name, '`')} STRING" for name in names)).json(path)
 
 
 Engine: TypeAlias = DuckDB | Spark
 
 
 @contextmanager
+def explained(file: Path) -> Iterator[None]:
+    """Turn the errors of both engines into one line about the file."""
+    import duckdb
+
+    try:
+        with _without_warnings():
+            yield
+    except duckdb.OutOfMemoryException:
+        raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --memory") from None
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # DuckDB makes a RuntimeError of Ctrl-C
+            raise KeyboardInterrupt from None
+        if type(error).__module__.partition(".")[0] not in ("_duckdb", "duckdb", "pyspark", "py4j"):
+            raise
+        raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
+
+
+@contextmanager
 def _without_warnings() -> Iterator[None]:
     """Silence PySpark's warnings about other packages, such as pandas, which are not used here."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", module="pyspark")
         yield
 
 
-def header(file: Path) -> tuple[str, list[str]]:
-    """Read the header of a CSV: its separator (the commonest of comma, tab, semicolon and bar there) and its names.
-
-    A column without a name of its own gets its number.
-    """
-    with reading(file, LogError), file.open(encoding="utf-8-sig", newline="") as text:
-        first = text.readline()
-        cut = max(",\t;|", key=first.count)
-        try:
-            cells = next(csv.reader(chain([first], text), delimiter=cut), [])
-        except csv.Error as error:
-            raise LogError(f"{file}: cannot be read ({error})") from None
-    names: list[str] = []
-    for number, name in enumerate(cells):
-        known = name.lower() in ("", *map(str.lower, names))
-        names.append(f"{name or 'column'}_{number}" if known else name)
-    return cut, names
+def _label(name: str, kind: str) -> str:
+    """Write a user or a source. Whole numbers stay (they take less room); in a column of floats 7.0 is called 7."""
+    column = _identifier(name)
+    if kind in ("FLOAT", "DOUBLE"):
+        return f"NULLIF(format('{{:.15g}}', {column}), 'nan')"
+    return column if kind.endswith(("INT", "INTEGER")) else f"NULLIF(CAST({column} AS VARCHAR), '')"
 
 
-def _cells(
-    columns: Columns, types: Mapping[str, str], quote: str, row: str, moments: tuple[str, str], matches: str
-) -> list[str]:
-    """Write the four columns in SQL: `moments` turn a date, or a text, into seconds; `matches` tests a text."""
-    source = _label(columns.source, types[columns.source].upper(), quote)
-    user = "'the user'" if columns.user is None else _label(columns.user, types[columns.user].upper(), quote)
-    if columns.user is not None and (kind := types[columns.user].upper()) not in FLOATS and NUMBER.fullmatch(kind):
-        user = _identifier(columns.user, quote)  # numbers take less room than texts
+def _seconds(columns: Columns, types: Mapping[str, str]) -> str:
+    """Write a time as seconds since 1970; null for a text that is none."""
     if columns.time is None:
-        seconds = "CAST(0 AS DOUBLE)"
-    elif columns.time_format is not None:  # DuckDB's: `fit` refuses it for Spark, whose letters mean other things
-        written = f"CAST({_identifier(columns.time, quote)} AS STRING)"
-        seconds = f"epoch(TRY_STRPTIME(TRIM({written}), {quoted(columns.time_format)}))"
-    else:
-        seconds = _seconds(columns.time, types, quote, moments, matches)
-    # NaN is larger than every number, for both engines.
-    finite = f"CASE WHEN ABS({seconds}) < 1e300 THEN {seconds} END"
-    return [f"{user} AS user", f"{finite} AS time", f"NULLIF(TRIM({source}), '') AS source", f"{row} AS row"]
+        return "CAST(0 AS DOUBLE)"
+    column, text = _identifier(columns.time), f"TRIM(CAST({_identifier(columns.time)} AS VARCHAR))"
+    if columns.time_format is not None:
+        return f"epoch(TRY_STRPTIME({text}, {quoted(columns.time_format)}))"
+    if types[columns.time].startswith(("DATE", "TIMESTAMP")):
+        return f"epoch({column})"
+    return f"COALESCE(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({text} AS TIMESTAMPTZ)))"
 
 
-def _label(name: str, kind: str, quote: str) -> str:
-    """Write a user or a source as text. A whole number in a column of floats has no point: 7, not 7.0."""
-    value = _identifier(name, quote)
-    if kind in FLOATS:
-        whole = f"ABS({value}) < 1e15 AND {value} = FLOOR({value})"
-        number = f"CASE WHEN ABS({value}) < 1e300 THEN CAST({value} AS STRING) END"
-        return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS STRING) ELSE {number} END"
-    return f"NULLIF(CAST({value} AS STRING), '')"
-
-
-def _seconds(name: str, types: Mapping[str, str], quote: str, moments: tuple[str, str], matches: str) -> str:
-    kind, column = types[name].upper(), _identifier(name, quote)
-    if NUMBER.fullmatch(kind):
-        return f"CAST({column} AS DOUBLE)"
-    if MOMENT.fullmatch(kind):
-        return moments[0].format(column)
-    if kind in ("VARCHAR", "STRING"):
-        number, date = (matches.format(column, quoted(pattern)) for pattern in (SECONDS, ISO))
-        return f"CASE WHEN {number} THEN TRY_CAST({column} AS DOUBLE) WHEN {date} THEN {moments[1].format(column)} END"
-    raise LogError(f"the column {name!r} holds values of the type {kind}: times are dates, ISO 8601 or seconds")
-
-
-def _identifier(name: str, quote: str) -> str:
-    return quote + name.replace(quote, 2 * quote) + quote
-
-
-def _as_text(names: Iterable[str]) -> str:
-    return "{" + ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names) + "}"
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def quoted(value: str) -> str:
@@ -318,6 +226,11 @@ def quoted(value: str) -> str:
 def pattern(file: Path) -> str:
     """Write the name of a file for DuckDB, as a pattern that fits this file alone."""
     return quoted(re.sub(r"([*?\[])", r"[\1]", str(file)))
+
+
+def parquet(file: Path, below: str = "") -> str:
+    """Write the table of a Parquet file, or of those `below` a directory. `user=5` in its name is no column."""
+    return f"read_parquet({pattern(file)[:-1]}{below}', hive_partitioning = false)"
 
 
 def _brief(error: BaseException) -> str:

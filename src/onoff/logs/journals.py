@@ -5,14 +5,12 @@ It has the names of all sources, those that were never asked for too: a chain fi
 
 from __future__ import annotations
 
-import csv
 import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onoff.errors import LogError
 from onoff.files import reading
@@ -23,10 +21,7 @@ PUBLIC = (
     "this chain is fitted to requests of your own, private ones among them. A chain is public: who knows it knows your "
     "habits. --open-only fits it to requests that were asked OFF alone"
 )
-SWITCH = (
-    "Switch OFF for what need not be hidden, and go on: `curl -X PUT -d off http://HOST:PORT/onoff/privacy` with the "
-    "address of the proxy, or private=False in Python. Without --open-only the chain tells of private requests"
-)
+SWITCH = "Switch OFF for what need not be hidden (`curl -X PUT -d off http://HOST:PORT/onoff/privacy` at a proxy)"
 
 
 @dataclass(frozen=True)
@@ -67,60 +62,37 @@ def read_journal(file: Path) -> JournalRequests:
         )
     except (sqlite3.Error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LogError(f"{file}: cannot be read as a journal ({error})") from None
-    _check(file, found)
+    sources = (*found.requests, *found.sensitive)
+    if not all(is_whole(source) and (names is None or source < len(names)) for source in sources):
+        raise LogError(f"{file}: the journal is damaged: it has requests for no source")
     return found
 
 
-def _check(file: Path, found: JournalRequests) -> None:
-    def is_source(value: Any) -> bool:
-        return is_whole(value) and (found.names is None or value < len(found.names))
+def read_requests(files: Sequence[Path], open_only: bool) -> tuple[tuple[str, ...], list[str | None], list[str]]:
+    """Read the requests of journals, one after the other, as names; return all sources, the requests, and notes.
 
-    names = found.names or ()
-    if not all(isinstance(name, str) for name in names) or not all(map(is_source, (*found.requests, *found.sensitive))):
-        raise LogError(f"{file}: the journal is damaged: its sources or requests cannot be read")
-
-
-def write_events(files: Sequence[Path], target: Path, open_only: bool) -> tuple[tuple[str, ...], list[str]]:
-    """Write the requests of journals, one after the other, as a CSV; return all sources, and notes.
-
-    With `open_only` a request that was asked ON, or for a sensitive source, has no source there: it ends a sequence,
-    and nothing is counted across. So does a row between two journals.
+    With `open_only` a request that was asked ON, or for a sensitive source, is None: it ends a sequence, and nothing
+    is counted across. So does a None between two journals.
     """
-    _check_files(files)
     names: dict[str, None] = {}
-    events: list[str] = []
-    left_out = hidden = 0
+    requests: list[str | None] = []
+    left_out = 0
+    if len({file.resolve() for file in files}) < len(files):
+        raise LogError(f"{files[0]}: a journal is named twice, and its requests would count twice: name each once")
     for file in files:
         found = read_journal(file)
         if found.names is None:
             raise LogError(f"{file}: this journal was made in Python and does not know the names of its sources")
         names |= dict.fromkeys(found.names)
-        events += [""] * bool(events)
+        requests += [None] * bool(requests)
         for request, private in zip(found.requests, found.private, strict=True):
-            sensitive = request in found.sensitive and not private
-            left_out, hidden = left_out + private, hidden + sensitive
-            events.append("" if open_only and (private or sensitive) else found.names[request])
-    if not any(events):
-        why = (
-            f"no request was asked OFF yet: there is nothing to fit. {SWITCH}"
-            if open_only and events
-            else ("no request yet: there is nothing to fit")
-        )
+            hidden = open_only and (private or request in found.sensitive)
+            left_out += hidden
+            requests.append(None if hidden else found.names[request])
+    if not any(requests):
+        why = f"no request was asked OFF yet: there is nothing to fit. {SWITCH}" if left_out else "no request yet"
         raise LogError(f"{', '.join(map(str, files))}: {why}")
-    with target.open("w", encoding="utf-8", newline="") as out:
-        rows = (("the user", time, event) for time, event in enumerate(events))
-        csv.writer(out).writerows([("user", "time", "source"), *rows])
-    notes = [f"{left_out} requests that were asked ON are left out"] if open_only else [PUBLIC]
-    if open_only and hidden:
-        notes.append(f"{hidden} requests for sensitive sources are left out: a chain is public, and would tell of them")
-    if len(files) > 1:
-        notes.append(f"{len(files)} journals are read one after the other, with a row without a source between them")
-    return tuple(names), notes
-
-
-def _check_files(files: Sequence[Path]) -> None:
-    if len({file.resolve() for file in files}) < len(files):
-        raise LogError(f"{files[0]}: a journal is named twice, and its requests would count twice: name each once")
-    for file in files:
-        if not is_journal(file):
-            raise LogError(f"{file}: is no journal, and only journals are read together: leave it out")
+    notes = (
+        [f"{left_out} requests that were asked ON, or for sensitive sources, are left out"] if open_only else [PUBLIC]
+    )
+    return tuple(names), requests, notes

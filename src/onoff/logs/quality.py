@@ -54,12 +54,11 @@ class HeldOut:
     """How well the chain predicts users it was not fitted on. `unseen`: their transitions that training never saw.
 
     `bits` is minus the mean of log2 P over `transitions`; `marginal_bits` the same if only the frequencies of sources
-    were known. `loglikelihood` is the sum, in natural logarithms; None if the chain calls something impossible.
+    were known. Both are None if the chain calls something impossible.
     """
 
     transitions: int
     unseen: float
-    loglikelihood: float | None
     bits: float | None
     marginal_bits: float | None
 
@@ -93,15 +92,10 @@ def held_out(chain: Chain, pairs: Units, held: Units) -> HeldOut | None:
     seen = held > 0
     unseen = float(held[pairs == 0].sum() / total)
     if (chain.P[seen] == 0).any():
-        return HeldOut(total, unseen, None, None, None)
-    loglikelihood = float((held[seen] * np.log(chain.P[seen])).sum())
+        return HeldOut(total, unseen, None, None)
+    bits = -float((held[seen] * np.log2(chain.P[seen])).sum() / total)
     marginal = -float((held.sum(axis=0) * np.log2(_common(pairs))).sum() / total)
-    return HeldOut(total, unseen, loglikelihood, -loglikelihood / np.log(2) / total, marginal)
-
-
-def mixing(chain: Chain) -> float:
-    """Compute the second largest modulus of an eigenvalue: how much of the past a step leaves, in the long run."""
-    return float(np.sort(np.abs(np.linalg.eigvals(chain.P)))[-2])
+    return HeldOut(total, unseen, bits, marginal)
 
 
 def second_order_gain(
@@ -243,20 +237,19 @@ def costs(
     ]
 
 
-def saving(rows: Sequence[Cost], n: int) -> float:
-    """Compute 1 - (mean outer bound over the lags) / n: the most that being OFF at these lags can save, on average."""
-    return 1 - sum(row.outer for row in rows) / len(rows) / n
-
-
 def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
-    """Say whether OFF steps pay, and by which rule. No advice where the costs themselves cannot be relied on."""
+    """Say whether OFF steps pay: whether the mean outer bound over the lags is well below n, the cost of ON.
+
+    No advice where the costs themselves cannot be relied on.
+    """
     if is_too_small(transitions, n):
         return (
             f"No recommendation: {transitions} transitions are few for {n} sources, and the costs may be far off. "
             f"Collect at least {FEW * n}, or keep fewer sources (--top)."
         )
-    saved, span = saving(rows, n), f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
-    mean = n * (1 - saved)
+    span = f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
+    mean = sum(row.outer for row in rows) / len(rows)
+    saved = 1 - mean / n
     what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
     if saved >= WORTH:
         return f"OFF saves download, at most {saved:.0%}: {what}."

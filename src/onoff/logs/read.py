@@ -1,12 +1,13 @@
-"""Log files: what kind they are, which column is what, and the table that an engine reads.
+"""Log files: what kind they are, which column is what, and the table `log` that they become.
 
-CSV, JSON lines and Parquet are read by the engine itself. The other kinds become a table first:
+Every log becomes a Parquet file, unless it is one. CSV and JSON lines are read by DuckDB as text, so that names keep
+their digits. Journals are those of `onoff.logs.journals`. The other kinds:
 
 text: one sequence in a line, sources separated by spaces. Lines that are blank or begin with `%` are skipped. A comment
 that speaks of categories says that the next line lists their names; the sequences may then give the numbers of the
 categories, from 1 (the format of the MSNBC page views).
 
-access: the Common or the Combined Log Format of web servers, or what `python -m http.server` writes:
+access: the Common or the Combined Log Format of web servers:
 
     192.0.2.7 - ann [10/Oct/2025:13:55:36 -0700] "GET /news?page=2 HTTP/1.1" 200 2326 "http://..." "Mozilla/5.0"
 
@@ -16,25 +17,24 @@ query string. Only what was fetched counts: GET, with an answer below 400.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
-import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from statistics import median
 from typing import IO, TextIO, cast
 
-from onoff.errors import LogError, OnoffError
+from onoff.errors import LogError
 from onoff.files import only_member, reading
 from onoff.logs import journals
-from onoff.logs.engines import Columns, DuckDB, pattern, quoted
+from onoff.logs.engines import Columns, DuckDB, parquet, pattern, quoted
 
 FORMATS = ("csv", "json", "parquet", "text", "access")
 KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text", ".seq": "text"}
@@ -44,67 +44,90 @@ USER = """user userid username visitor visitorid client clientid customer custom
     session sessionid ip person reader id"""
 TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
-TICKS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
+TICKS = {1_000_000_000: "nanoseconds", 1_000_000: "microseconds", 1_000: "milliseconds"}
+FIRST_TIMES = "SELECT time FROM log WHERE time IS NOT NULL LIMIT 100"
 
 PIECE = 100  # words in a line: DuckDB reads lines of up to 2 MB
 TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?"
 PARTS = ["address", "identity", "login", "clock", "request", "status", "size", "referrer", "agent"]  # of such a line
-CLOCKS = ["%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y %H:%M:%S"]  # the second, without a zone, is that of `python -m http.server`
-BESIDE = r"Serving HTTPS? on .*|Keyboard interrupt received.*|\S+ - - \[[^\]]+\] code \d{3}, message .*"  # its remarks
+ALONE = "all rows are taken to be one user's"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a log.
+
+    `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
+    `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
+    `kind` is one of `FORMATS`, if the name does not say it. `open_only` leaves out what was asked ON, which the journal
+    of a client knows.
+    """
+
+    user: str | None = None
+    time: str | None = None
+    source: str | None = None
+    one_user: bool = False
+    time_format: str | None = None
+    kind: str | None = None
+    open_only: bool = False
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log as a file that an engine can read: `readable` is the format of that file, and `kind` that of the log.
+    """What is known of the table `log` of an engine. `names` are all sources, if the log tells them."""
 
-    `names` are all sources, if the log tells them.
-    """
-
-    file: Path
-    kind: str
-    readable: str
-    notes: tuple[str, ...] = ()
+    columns: Columns
+    notes: tuple[str, ...]
     names: tuple[str, ...] | None = None
 
 
-def open_log(file: Path, kind: str | None, directory: Path, open_only: bool = False, more: Sequence[Path] = ()) -> Log:
-    """Open a log of this kind, or of the one that its name says. A journal may be read with `more` of them.
+def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log:
+    """Define the table `log` of a file, or of several journals together."""
+    plain = unpack(files[0], engine.directory)
+    if len(files) > 1 and not all(map(journals.is_journal, files)):
+        raise LogError(f"{files[0]}: only journals are read together: join logs into one file first")
+    if options.kind is None and journals.is_journal(plain):
+        names, requests, notes = journals.read_requests([plain, *files[1:]], options.open_only)
+        events = engine.save("SELECT UNNEST($requests::VARCHAR[]) AS source", "events", {"requests": requests})
+        log = Log(Columns(None, None, "source"), tuple(notes), names)
+    elif options.open_only:
+        raise LogError(f"{files[0]}: only a journal says which requests were asked OFF: leave --open-only out")
+    else:
+        events, log = _convert(engine, plain, options)
+    engine.define_log(events, log.columns)
+    ticks = ticks_per_second([time for (time,) in engine.rows(FIRST_TIMES)])
+    if ticks == 1:
+        return log
+    engine.define_log(events, log.columns, ticks)
+    note = f"the times in {log.columns.time!r} look like {TICKS[ticks]} and are taken for them"
+    return replace(log, notes=(*log.notes, note))
 
-    Text, access logs and journals become a table in `directory` first. `open_only` leaves out what was asked ON, as
-    journals know it.
-    """
-    plain = unpack(file, directory)
-    if kind is None and journals.is_journal(plain):
-        table = directory / "requests.csv"
-        names, notes = journals.write_events([plain, *more], table, open_only)
-        return Log(table, "journal", "csv", tuple(notes), names)
-    if more:
-        raise LogError(f"{file}: is no journal, and only journals are read together: join logs into one file first")
-    if open_only:
-        raise LogError(f"{file}: only a journal says which requests were asked OFF: leave --open-only out")
-    found = kind or KINDS.get(plain.suffix.lower())
-    if found is None:
+
+def _convert(engine: DuckDB, file: Path, options: ReadOptions) -> tuple[Path, Log]:
+    """Make a Parquet file of a log that is no journal, and choose its columns."""
+    kind = options.kind or KINDS.get(file.suffix.lower())
+    if kind == "text":
+        return _convert_text(engine, file, options.one_user)
+    notes: list[str] = []
+    if kind == "csv":
+        file = engine.save(f"FROM {_scan_csv(file)}", "events")
+    elif kind == "json":
+        scan = f"read_json({pattern(file)}, format = 'newline_delimited', hive_partitioning = false"
+        file = engine.save(f"FROM {scan}, columns = {_as_text(engine.describe(scan + ')'))})", "events")
+    elif kind == "access":
+        file, notes = _convert_access(engine, file)
+    elif kind != "parquet":
         raise LogError(f"{file}: the name does not say what the log is: say --format {', '.join(FORMATS)}")
-    table = directory / "events.parquet"
-    if found == "access":
-        left_out = _write_access(plain, table)
-        note = f"lines left out: {left_out}. Nothing was fetched there (no GET, or an error)"
-        return Log(table, found, "parquet", (note,) if left_out else ())
-    if found == "text":
-        _write_sequences(plain, table)
-        return Log(table, found, "parquet")
-    return Log(plain, found, found)
+    columns, guesses = choose_columns(options, list(engine.describe(parquet(file))))
+    return file, Log(columns, (*notes, *guesses))
 
 
 def unpack(file: Path, directory: Path) -> Path:
     """Unpack the only file of a zip archive, or a gzipped one, into `directory`; other files are left as they are."""
-    if not file.exists():
-        raise LogError(f"{file}: there is no such file")
-    if file.is_dir():
-        raise LogError(f"{file}: is a directory; name a file")
-    if file.stat().st_size == 0:
-        raise LogError(f"{file}: is empty")
+    with reading(file, LogError):
+        if file.stat().st_size == 0:
+            raise LogError(f"{file}: is empty")
     if zipfile.is_zipfile(file):
         with only_member(file, LogError) as (name, packed):
             return unpack(_copy(packed, directory / name), directory)
@@ -123,6 +146,27 @@ def _copy(stream: IO[bytes], target: Path) -> Path:
     return target
 
 
+def _scan_csv(file: Path) -> str:
+    """Write DuckDB's table function for a CSV whose separator is the commonest of comma, tab, semicolon and bar.
+
+    Nothing is left to DuckDB's guesses: it would skip lines at the start, take `#` for a comment, and make one column
+    of all if a row is too short. A column without a name of its own gets its number.
+    """
+    with reading(file, LogError), file.open(encoding="utf-8-sig") as lines:
+        first = lines.readline()
+    cut = max(",\t;|", key=first.count)
+    names: list[str] = []
+    for number, name in enumerate(next(csv.reader([first], delimiter=cut), [])):
+        known = name.lower() in ("", *map(str.lower, names))
+        names.append(f"{name or 'column'}_{number}" if known else name)
+    form = f"""header = true, delim = {quoted(cut)}, quote = '"', escape = '"', hive_partitioning = false"""
+    return f"read_csv({pattern(file)}, auto_detect = false, columns = {_as_text(names)}, {form})"
+
+
+def _as_text(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names) + "}"
+
+
 def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
     """Read the sequences of a text, or of the one in a zip archive, as lists of names.
 
@@ -131,7 +175,7 @@ def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iter
     """
     file = Path(path)
     meaning, header = _meaning(names), False
-    with reading(file), _open_text(file) as lines:
+    with reading(file, LogError), _open_text(file) as lines:
         for line in lines:
             if line.startswith("%"):
                 header = "categories" in line
@@ -151,66 +195,54 @@ def _meaning(names: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def _open_text(file: Path) -> Iterator[TextIO]:
     if zipfile.is_zipfile(file):
-        with only_member(file) as (_, stream), io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
+        with only_member(file, LogError) as (_, stream), io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
             yield lines
     else:
         with file.open(encoding="utf-8-sig") as lines:
             yield lines
 
 
-def _write_sequences(file: Path, target: Path) -> None:
-    """Write text sequences as a Parquet file of events.
+def _convert_text(engine: DuckDB, file: Path, one_user: bool) -> tuple[Path, Log]:
+    """Make a Parquet file of text sequences. The user is the number of the sequence.
 
-    The user is the number of the sequence, from 0, and the time the place in it. If every line has one word, all of
-    them are one sequence.
+    If every line has one word, all of them are one sequence.
     """
-    pieces, longest = target.with_suffix(".pieces"), 0
-    try:
-        with pieces.open("w", encoding="utf-8") as out:
-            for user, words in enumerate(read_sequences(file)):
-                for start in range(0, len(words), PIECE):
-                    out.write(f"{user} {start} {' '.join(words[start : start + PIECE])}\n")
-                longest = max(longest, len(words))
-    except LogError:
-        raise
-    except OnoffError as error:
-        raise LogError(str(error)) from None
+    pieces, longest = engine.directory / "events.pieces", 0
+    with pieces.open("w", encoding="utf-8") as out:
+        for user, words in enumerate(read_sequences(file)):
+            for start in range(0, len(words), PIECE):
+                out.write(f"{user} {' '.join(words[start : start + PIECE])}\n")
+            longest = max(longest, len(words))
     if not longest:
         raise LogError(f"{file}: there are no sequences in it")
-    events = f"""
-        SELECT piece[1]::BIGINT AS user, piece[2]::BIGINT + UNNEST(range(len(piece) - 2)) AS time,
-            UNNEST(piece[3:]) AS source
-        FROM (SELECT string_split(line, ' ') AS piece FROM {_scan_lines(pieces)})"""
-    if longest == 1:
-        events = f"SELECT user AS time, source FROM ({events})"
-    with closing(DuckDB("1GB", target.parent)) as engine, engine.explained(file):
-        engine.connection.execute(f"COPY ({events}) TO {quoted(str(target))} (FORMAT parquet)")
+    split = f"SELECT string_split(line, ' ') AS piece FROM {_scan_lines(pieces)}"
+    events = engine.save(f"SELECT piece[1]::BIGINT AS user, UNNEST(piece[2:]) AS source FROM ({split})", "events")
+    alone = one_user or longest == 1
+    note = (f"one word in each line: {ALONE}",) if alone and not one_user else ()
+    return events, Log(Columns(None if alone else "user", None, "source"), note)
 
 
-def _write_access(file: Path, target: Path) -> int:
-    """Write an access log as a Parquet file of events, and return how many lines were left out.
-
-    A line of another format is an error.
-    """
+def _convert_access(engine: DuckDB, file: Path) -> tuple[Path, list[str]]:
+    """Make a Parquet file of an access log; note how many lines were left out. A line of another format is an error."""
     split = f"""
         SELECT number, line, UNNEST(regexp_extract(line, {quoted(f"^(?:{LINE})$")}, {PARTS}))
         FROM (SELECT row_number() OVER () AS number, trim(line) AS line FROM {_scan_lines(file)})
-        WHERE line <> '' AND NOT regexp_full_match(line, {quoted(BESIDE)})"""
+        WHERE line <> ''"""
     requests = f"""
         SELECT number, line, address, login,
             split_part(request, ' ', 2) AS target, split_part(target, '?', 1) AS source,
             CASE WHEN login <> '-' THEN login ELSE trim(address || ' ' || agent) END AS user,
-            epoch(try_strptime(clock, {CLOCKS})) AS time,
+            epoch(try_strptime(clock, '%d/%b/%Y:%H:%M:%S %z')) AS time,
             request LIKE 'GET %' AND target <> '' AND status < '400' AS fetched
         FROM ({split})"""
-    with closing(DuckDB("1GB", target.parent)) as engine, engine.explained(file):
-        engine.connection.execute(f"CREATE TEMP TABLE requests AS {requests}")
-        for number, line in engine.rows("SELECT number, line FROM requests WHERE time IS NULL ORDER BY number LIMIT 1"):
-            raise LogError(f"{file}: line {number} is not that of a web access log: {line[:60]!r}; or say --format")
-        events = "SELECT user, time, source, address, login, target FROM requests WHERE fetched ORDER BY number"
-        engine.connection.execute(f"COPY ({events}) TO {quoted(str(target))} (FORMAT parquet)")
-        [(left_out,)] = engine.rows("SELECT COUNT(*) FILTER (WHERE NOT fetched) FROM requests")
-    return int(left_out)
+    engine.connection.execute(f"CREATE TEMP TABLE requests AS {requests}")
+    for number, line in engine.rows("SELECT number, line FROM requests WHERE time IS NULL ORDER BY number LIMIT 1"):
+        raise LogError(f"{file}: line {number} is not that of a web access log: {line[:60]!r}; or say --format")
+    columns = "user, time, source, address, login, target"
+    events = engine.save(f"SELECT {columns} FROM requests WHERE fetched ORDER BY number", "events")
+    [(left_out,)] = engine.rows("SELECT COUNT(*) FILTER (WHERE NOT fetched) FROM requests")
+    note = f"lines left out: {left_out}. Nothing was fetched there (no GET, or an error)"
+    return events, [note] if left_out else []
 
 
 def _scan_lines(file: Path) -> str:
@@ -219,21 +251,22 @@ def _scan_lines(file: Path) -> str:
     return f"read_csv({pattern(file)}, columns = {{'line': 'VARCHAR'}}, {form})"
 
 
-def choose_columns(
-    wanted: Mapping[str, str | None], names: Sequence[str], one_user: bool = False, time_format: str | None = None
-) -> tuple[Columns, list[str]]:
+def choose_columns(options: ReadOptions, names: Sequence[str]) -> tuple[Columns, list[str]]:
     """Complete the columns asked for by guesses: by their names, and the source if only one is left; with notes.
 
     Where no name says which column is the user, all rows are taken to be one user's.
     """
-    if one_user and wanted["user"] is not None:
+    if options.one_user and options.user is not None:
         raise LogError("one user, or users told apart by a column? Give --one-user or --user, not both")
+    wanted = {"user": options.user, "time": options.time, "source": options.source}
     found = {role: name for role, name in wanted.items() if name is not None}
     for role, name in found.items():
         if name not in names:
             raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(names)}")
-    guessed: list[str] = []
-    for role, words in {"user": "" if one_user else USER, "time": TIME, "source": SOURCE}.items():
+    if len(set(found.values())) < len(found):
+        raise LogError("one column cannot be two things: give different names to --user, --time and --source")
+    notes: list[str] = []
+    for role, words in {"user": "" if options.one_user else USER, "time": TIME, "source": SOURCE}.items():
         free = [name for name in names if name not in found.values()]
         plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(free)}
         likely = [plain[word] for word in words.split() if word in plain]
@@ -241,30 +274,18 @@ def choose_columns(
             likely = free
         if role not in found and likely:
             found[role] = likely[0]
-            guessed += [role] if likely[0] != role else []
+            if likely[0] != role:
+                notes.append(f"{role} is taken to be the column {likely[0]!r}; --{role} NAME says otherwise")
     if "source" not in found:
         raise LogError(f"which column is the source? Say --source NAME: there are {', '.join(names)}")
-    if len(set(found.values())) < len(found):
-        raise LogError("one column cannot be two things: give different names to --user, --time and --source")
-    notes = [f"{role} is taken to be the column {found[role]!r}; --{role} NAME says otherwise" for role in guessed]
-    if "user" not in found and not one_user:
-        notes.append("no column says who asked: all rows are taken to be one user's; --user NAME says otherwise")
+    if "user" not in found and not options.one_user:
+        notes.append(f"no column says who asked: {ALONE}; --user NAME says otherwise")
     if "time" not in found:
         notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
-    return Columns(found.get("user"), found.get("time"), found["source"], time_format), notes
+    return Columns(found.get("user"), found.get("time"), found["source"], options.time_format), notes
 
 
-def ticks_per_second(name: str, values: Sequence[object]) -> int:
-    """Tell the unit of times that are numbers: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on.
-
-    20240501 would be a second in 1970, and a gap of 30 minutes would span months: such numbers are refused.
-    """
-    texts = [str(value) for value in values if value not in (None, "")]
-    if texts and all(re.fullmatch(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{6})?", text) for text in texts):
-        raise LogError(f"the times in {name!r} look like dates without hyphens: write 2024-05-01, or leave --gap out")
-    numbers = []
-    for text in texts:
-        with suppress(ValueError):  # dates, or a cell that holds no time
-            numbers.append(float(text))
-    size = median(finite) if (finite := [number for number in numbers if isfinite(number)]) else 0.0
-    return next((ticks for ticks in sorted(TICKS, reverse=True) if size > 1e8 * ticks), 1)
+def ticks_per_second(times: Sequence[float]) -> int:
+    """Tell the unit of times: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on."""
+    size = median(times) if times else 0.0
+    return next((ticks for ticks in TICKS if size > 1e8 * ticks), 1)

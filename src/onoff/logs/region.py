@@ -122,14 +122,10 @@ def _contraction(chain: Chain, radii: Floats) -> float:
 
 def _draw_chains(chain: Chain, counts: Units, smoothing: float, rng: np.random.Generator) -> list[Chain]:
     number = next((draws for draws, most in DRAWS if chain.n <= most), 0)
-    total = counts.sum(axis=1, keepdims=True)
-    weight = np.where(total > 0, counts + smoothing, np.maximum(chain.P * chain.n * max(smoothing, 1.0), 0))
-    chains = []
-    for _ in range(number):
-        rows = np.where(weight > 0, rng.gamma(np.maximum(weight, 1e-300)), 0.0)
-        sums = rows.sum(axis=1, keepdims=True)
-        chains.append(Chain(np.where(sums > 0, rows / np.where(sums > 0, sums, 1.0), chain.P), chain.names))
-    return chains
+    seen = counts.any(axis=1, keepdims=True)
+    weight = np.where(seen, counts + smoothing, chain.P * chain.n * max(smoothing, 1.0))
+    drawn = rng.standard_gamma(weight, (number, *weight.shape))
+    return [Chain(rows / rows.sum(axis=1, keepdims=True), chain.names) for rows in drawn]
 
 
 def _high_misfit(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onoff.errors import LogError
-from onoff.logs.engines import DuckDB
+from onoff.logs.engines import DuckDB, explained
 from onoff.logs.journals import read_journal
-from onoff.logs.read import choose_columns, open_log
+from onoff.logs.read import ReadOptions, open_log
 from onoff.model.chain import Chain
 
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
 ORDERED = "SELECT user, source FROM log WHERE user IS NOT NULL AND time IS NOT NULL ORDER BY user, time, row"
-NOBODY: Mapping[str, str | None] = {"user": None, "time": None, "source": None}
+DEFAULT = ReadOptions()
 
 
 @dataclass(frozen=True)
@@ -36,43 +36,33 @@ class Requests:
 def of_journal(file: Path, chain: Chain) -> Requests:
     """Read the requests of all steps of a journal of this chain, or of one that was made while learning."""
     found = read_journal(file)
-    if found.chain is None and found.names is not None:
-        known = {name: i for i, name in enumerate(chain.names)}
-        if not known.keys() >= {found.names[request] for request in found.requests}:
-            raise LogError(f"{file}: the chain has other sources than this journal")
-        return Requests(tuple(known[found.names[request]] for request in found.requests))
-    if found.chain != chain.fingerprint:
+    if found.chain is not None and found.chain != chain.fingerprint:
         raise LogError(f"{file}: is the journal of another chain")
-    if not all(request < chain.n for request in found.requests):
-        raise LogError(f"{file}: the journal is damaged: it has requests for no source of the chain")
-    return Requests(found.requests)
+    names = chain.names if found.chain is not None else found.names or ()
+    known = {name: i for i, name in enumerate(chain.names)}
+    try:
+        return Requests(tuple(known[names[request]] for request in found.requests))
+    except LookupError:
+        raise LogError(f"{file}: the journal has requests for no source of the chain") from None
 
 
-def of_log(
-    file: Path,
-    chain: Chain,
-    wanted: Mapping[str, str | None] = NOBODY,
-    *,
-    one_user: bool = False,
-    time_format: str | None = None,
-    kind: str | None = None,
-) -> Requests:
+def of_log(file: Path, chain: Chain, options: ReadOptions = DEFAULT) -> Requests:
     """Read the requests of a log, as `onoff.fit` does, or of a list: one name in a line, or `on NAME` and `off NAME`.
 
     Each user is a sequence. Pauses are not taken for ends: to a client they are not.
     """
-    if kind is None and (listed := _read_list(file, chain)):
+    if options.kind is None and (listed := _read_list(file, chain)):
         return Requests(tuple(listed))
-    with TemporaryDirectory(prefix="onoff-check-") as name:
-        log = open_log(file, kind, Path(name))
-        with closing(DuckDB("1GB", Path(name))) as engine, engine.explained(file):
-            names = list(engine.samples(log.file, log.readable))
-            columns, notes = choose_columns(wanted, names, one_user, time_format)
-            engine.open(log.file, log.readable, columns)
-            return _sequences(file, chain, engine.rows(ORDERED), (*log.notes, *notes))
+    with (
+        TemporaryDirectory(prefix="onoff-check-") as name,
+        closing(DuckDB("1GB", Path(name))) as engine,
+        explained(file),
+    ):
+        log = open_log(engine, [file], options)
+        return _find_sequences(file, chain, engine.rows(ORDERED), log.notes)
 
 
-def _sequences(
+def _find_sequences(
     file: Path, chain: Chain, events: Iterable[tuple[object, str | None]], notes: tuple[str, ...]
 ) -> Requests:
     known = {name: i for i, name in enumerate(chain.names)}
@@ -97,17 +87,12 @@ def _sequences(
 
 def _read_list(file: Path, chain: Chain) -> list[int]:
     """Read a list in which every line names a source of the chain. Nothing if the file is not such a list."""
-    found = []
+    known = {name: i for i, name in enumerate(chain.names)}
+    known |= {
+        f"{word} {name}": i for name, i in known.items() for word in ("on", "off") if f"{word} {name}" not in known
+    }
     try:
         with file.open(encoding="utf-8-sig") as lines:
-            for line in map(str.strip, lines):
-                if not line or line.startswith("#"):
-                    continue
-                word, _, rest = line.partition(" ")
-                name = rest.strip() if line not in chain.names and word in ("on", "off") else line
-                if name not in chain.names:
-                    return []
-                found.append(chain.index(name))
-    except (OSError, UnicodeDecodeError):
+            return [known[line.strip()] for line in lines if line.strip() and not line.startswith("#")]
+    except (OSError, UnicodeDecodeError, KeyError):
         return []
-    return found

@@ -21,9 +21,6 @@ def check(
     requests: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A journal, a log as for `fit`, or a list of names.")
     ] = None,
-    journal: Annotated[
-        Path | None, typer.Option("--journal", metavar="FILE", help="The same for a journal, as in other commands.")
-    ] = None,
     chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
     ] = None,
@@ -45,24 +42,25 @@ def check(
     from onoff.client.connect import default_journal
     from onoff.client.journalfile import snapshot
     from onoff.logs.follow import follows
-    from onoff.logs.journals import is_journal
+    from onoff.logs.journals import is_journal, read_journal
+    from onoff.logs.read import ReadOptions
     from onoff.logs.requests import of_journal, of_log
     from onoff.model.chain import Chain
     from onoff.model.misfit import LASTING
 
-    if requests is not None and journal is not None:
-        raise OnoffError("give one file: FILE or --journal FILE")
-    requests = requests or journal or default_journal()
+    requests = requests or default_journal()
     if is_journal(requests):
-        _tell_learned(requests, chain)
+        if read_journal(requests).chain is None:
+            if chain is None:
+                raise OnoffError(f"{requests}: learned and has no chain: give the one to test, --chain FILE")
+            note("if the chain was fitted to this journal, this is no test: it knows these requests. Test later ones")
         known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
         found = of_journal(requests, known)
     elif chain is None:
         raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
-        wanted = {"user": user, "time": time, "source": source}
-        found = of_log(requests, known, wanted, one_user=one_user, time_format=time_format, kind=kind)
+        found = of_log(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
     for words in found.notes:
         note(words)
     if found.unknown:
@@ -75,21 +73,6 @@ def check(
         print(result.words())
         if result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything.")
-            print(
-                f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests, even if "
-                "habits stay as they are."
-            )
+            print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
     if result.refuted:
         raise typer.Exit(FOUND)
-
-
-def _tell_learned(journal: Path, chain: Path | None) -> None:
-    """Raise an error if a journal that has learned comes without a chain, and say what it cannot test with one."""
-    from onoff.logs.journals import read_journal
-
-    found = read_journal(journal)
-    if found.chain is not None or found.names is None:
-        return
-    if chain is None:
-        raise OnoffError(f"{journal}: was made while learning and has no chain: give the one to test, --chain FILE")
-    note("if the chain was fitted to this journal, this is no test: it knows these requests. Test it on later ones")

@@ -27,7 +27,6 @@ from onoff.apps.ending import ended_in_order
 from onoff.errors import ChainError, LogError
 
 if TYPE_CHECKING:
-    from onoff.logs.fit import Fit
     from onoff.model.chain import Chain
 
 LARGE = 2**26  # bytes: chain files are smaller
@@ -66,21 +65,17 @@ def fit(
     ] = None,
     gap: Annotated[str | None, typer.Option(help="A longer pause starts a new sequence: 30m, 2h, 90.")] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="Keep so many sources; the others become `other`.")] = 100,
-    min_count: Annotated[int, typer.Option(min=0, help="Sources with fewer events become `other`, too.")] = 1,
     smoothing: Annotated[float, typer.Option(min=0.0, help="Added to every count.")] = 1.0,
     held_out: Annotated[float, typer.Option(help="Share of users that test the chain and do not shape it.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the held-out users and the bootstrap samples.")] = 1,
     lags: Annotated[str, typer.Option(help="Show the cost at these lags: 3, or 1-10, or 1,2,5.")] = "1-10",
     bootstrap: Annotated[int | None, typer.Option(min=0, help="Samples for intervals of the cost; 0 for none.")] = None,
-    engine: Annotated[str, typer.Option(help="duckdb, in this process, or spark.")] = "duckdb",
     spark: Annotated[
         str | None, typer.Option(metavar="MASTER", help="Count with Spark there: local[*], spark://HOST:7077.")
     ] = None,
     memory: Annotated[str, typer.Option(help="What DuckDB may use; the rest goes to a temporary directory.")] = "2GB",
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report as JSON.")] = None,
     as_json: AsJson = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the costs: .png, .svg or .pdf.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite --out and --report if they are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out if it is there.")] = False,
 ) -> None:
     """Fit a chain to a log of requests, and say what it is worth and what privacy will cost.
 
@@ -88,11 +83,12 @@ def fit(
     taken out first, as if the chain had been fitted without its requests. Use the new file everywhere from then on: a
     journal belongs to one chain, to the last digit.
     """
+    from onoff.apps.cli.showfit import print_fit
     from onoff.apps.progress import progress
     from onoff.logs.fit import fit as fit_log
 
     wanted, pause = parse_lags(lags, least=1), None if gap is None else parse_gap(gap)
-    _check_files(log, out, report, plot, force)
+    _check_files(log, out, force)
     if len(log) == 1 and is_chain(log[0]):
         chain = normalise(log[0], without or [])
         chain.save(out)
@@ -110,57 +106,36 @@ def fit(
         without=without or (),
         gap=pause,
         top=top,
-        min_count=min_count,
         smoothing=smoothing,
         held_out=held_out,
         seed=seed,
         lags=wanted,
         replicates=bootstrap,
-        engine="spark" if spark is not None else engine,
-        spark=spark or "local[*]",
+        spark=spark,
         memory=memory,
         progress=progress,
     )
-    _deliver(result, out, report, plot, open_only, as_json)
+    for words in result.report.notes:
+        note(words)
+    result.save(out)
+    if as_json:
+        print_json(result.report)
+    else:
+        print_fit(result.report, out)
 
 
-def _check_files(logs: list[Path], out: Path, report: Path | None, plot: Path | None, force: bool) -> None:
-    """Refuse files that cannot be written, or that would overwrite one another, before the log is read."""
-    from onoff.apps.plots import check_picture
+def _check_files(logs: list[Path], out: Path, force: bool) -> None:
+    """Refuse a file that cannot be written, or that would overwrite a log, before the log is read."""
     from onoff.files import check_file
 
     if out.suffix.lower() != ".json":
         raise LogError(f"{out}: a chain with its counts is written as JSON; give a name that ends in .json")
-    for file in filter(None, (out, report)):
-        check_file(file)
-        if file.exists() and not force:
-            raise LogError(f"{file}: exists already: give another name, or --force to overwrite it")
-    if plot is not None:
-        check_picture(plot)
-    files = [os.path.realpath(file) for file in (*logs, out, report, plot) if file is not None]
+    check_file(out)
+    if out.exists() and not force:
+        raise LogError(f"{out}: exists already: give another name, or --force to overwrite it")
+    files = [os.path.realpath(file) for file in (*logs, out)]
     if len(set(files)) < len(files):
-        raise LogError(
-            "the same file twice, or one would overwrite the other: LOG, --out, --report and --plot are different files"
-        )
-
-
-def _deliver(result: Fit, out: Path, report: Path | None, plot: Path | None, open_only: bool, as_json: bool) -> None:
-    """Write the chain and the report, print what they are worth, and draw the costs."""
-    from onoff.apps.cli import showfit as showing
-    from onoff.files import write_atomically
-
-    for words in result.report.notes:
-        note(words)
-    result.save(out)
-    if report is not None:
-        write_atomically(report, result.to_json().encode() + b"\n")
-    if as_json:
-        print_json(result.report)
-    else:
-        showing.print_fit(result.report, out, open_only)
-    if plot is not None:
-        showing.plot_costs(result.report, plot, out)
-        note(f"drawn: {plot}")
+        raise LogError("the same file twice: LOG and --out are different files")
 
 
 def parse_gap(text: str) -> float:
@@ -178,10 +153,10 @@ def is_chain(file: Path) -> bool:
     try:
         if file.suffix.lower() == ".csv":
             with file.open(encoding="utf-8") as lines:
-                columns = lines.readline().count(",") + 1
-                if sum(1 for _ in islice(lines, 2 * columns)) == 2 * columns:  # a log, and perhaps a long one
+                columns = next(lines, "").count(",") + 1
+                if len(list(islice(lines, 2 * columns))) == 2 * columns:  # a log, and perhaps a long one
                     return False
-        elif not file.is_file() or file.stat().st_size > LARGE:
+        elif file.stat().st_size > LARGE:
             return False
         read(file)
     except (ChainError, OSError, UnicodeDecodeError):
@@ -200,25 +175,15 @@ def normalise(file: Path, without: Sequence[str] = ()) -> Chain:
     from onoff.model.chainfile import read
 
     data = read(file)
-    names = data["names"]
-    try:
-        rows = np.array(data["matrix"], dtype=np.float64)
-    except OverflowError:
-        raise ChainError(f"{file}: a number is too large for a probability") from None
+    names, rows = data["names"], np.array(data["matrix"], dtype=np.float64)
     sums = rows.sum(axis=1)
     for number in np.flatnonzero(~(abs(sums - 1) <= ROUNDED)):
-        raise ChainError(
-            f"{file}: row {number} ({names[number]!r}) sums to {float(sums[number])!r}, which rounded digits do not "
-            "explain: mend the row, or use Chain.from_counts if these are counts",
-            row=int(number),
-            value=float(sums[number]),
-        )
+        which = f"row {number} ({names[number]!r}) sums to {float(sums[number])!r}"
+        raise ChainError(f"{file}: {which}, which rounded digits do not explain: mend the row", row=int(number))
     for name in without:
         if name not in names:
             raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")
     kept = [i for i, name in enumerate(names) if name not in without]
-    if len(kept) < 2:
-        raise ChainError(f"{file}: {len(kept)} sources are left without these; a chain has at least 2")
     left = rows[np.ix_(kept, kept)]
     for place, row in zip(kept, left, strict=True):
         if not row.any():

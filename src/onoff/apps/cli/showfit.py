@@ -7,23 +7,16 @@ from math import ceil
 from pathlib import Path
 
 from onoff.apps.cli.output import counted, print_table
-from onoff.apps.plots import save_costs
-from onoff.extras import need
 from onoff.logs.fit import Report
 from onoff.model.misfit import is_too_small, requests_until_refit
 
 WIDTH = 40
 NO_BOUND = "has no proved bound: too few transitions"
-NEARLY = 0.9995  # what would be printed as 1: sums over steps end there
-NO_ESTIMATE = "not possible with so few transitions (the sum over the steps reaches 1)"
 
 
-def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
-    """Print what was counted, then what the chain is worth, then what privacy costs. `chain` is the file that has it.
-
-    With `open_only` rows without a source are the private ones.
-    """
-    _print_counts(report, open_only)
+def print_fit(report: Report, chain: Path) -> None:
+    """Print what was counted, then what the chain, in the file `chain`, is worth, then what privacy costs."""
+    _print_counts(report)
     _print_worth(report)
     _print_misfit(report)
     print()
@@ -50,36 +43,22 @@ def print_fit(report: Report, chain: Path, open_only: bool = False) -> None:
         )
 
 
-def _print_counts(report: Report, open_only: bool) -> None:
-    missing, breaks = (
-        "rows without a source, or of one that is left out",
-        "rows without a source of the chain: each ends a sequence",
-    )
-    if open_only:
-        missing, breaks = (
-            "rows left out: asked ON, by --without, or between journals",
-            "all rows left out: each ends a sequence",
-        )
+def _print_counts(report: Report) -> None:
     lines = (
         ("rows", report.rows, True),
         ("rows without a user", report.missing_user, False),
         ("rows without a time that can be read", report.missing_time, False),
         ("rows left out for that", report.dropped_rows, False),
-        (missing, report.missing_source, False),
-        (breaks, report.breaks, False),
+        ("rows that name no source, or one that is left out", report.missing_source, False),
+        ("rows that end a sequence: theirs is no source of the chain", report.breaks, False),
         ("events", report.events, True),
         ("users", report.users, True),
-        ("users with one event", report.one_event_users, False),
         ("sequences", report.sequences, True),
-        ("sequences of one event", report.one_event_sequences, False),
         ("transitions", report.transitions, True),
-        ("rows at the same time as the one before (the file's order counts)", report.equal_times, False),
-        ("places where the file's order and the clock disagree (the clock counts)", report.out_of_order, False),
         ("different sources", report.sources, True),
         ("sources of training users that became one", report.merged_sources, False),
         ("their events", report.merged_events, False),
         ("sources of held-out users only", report.unseen_sources, False),
-        ("their events", report.unseen_events, False),
     )
     rows = [(name, f"{count:,}") for name, count, always in lines if always or count]
     print_table("the log", ("", "number"), rows)
@@ -102,10 +81,9 @@ def _print_worth(report: Report) -> None:
             print("the chain calls some of them impossible: their likelihood is 0; use --smoothing")
         else:
             print(
-                f"log-likelihood {tested.loglikelihood:,.0f}: {tested.bits:.3f} bits per transition "
-                f"({tested.marginal_bits:.3f} if the last request told nothing)"
+                f"likelihood: {tested.bits:.3f} bits per transition ({tested.marginal_bits:.3f} if the last request "
+                "told nothing)"
             )
-    print(f"mixing: the second eigenvalue has modulus {report.second_eigenvalue:.3f}")
     gain = report.second_order_gain
     if gain is None:
         print("distance from first order: not known: it takes many users (--held-out) and at most 200 sources (--top)")
@@ -130,23 +108,4 @@ def _print_misfit(report: Report) -> None:
 def _within(bound: float, estimate: float | None) -> str:
     """Say how far from private; a bound is never rounded down."""
     proved = f"is within {ceil(1000 * bound) / 1000:.3f} of private" if bound < 1 else NO_BOUND
-    if estimate is None:
-        return proved
-    return f"{proved}; estimated: " + (f"within {estimate:.3f}" if estimate < NEARLY else NO_ESTIMATE)
-
-
-def plot_costs(report: Report, file: Path, chain: Path) -> None:
-    """Draw the outer bound over the lag with its intervals, beside n."""
-    need("plots", "a picture")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    lags = [row.lag for row in report.costs]
-    axes.axhline(report.n, color="gray", linestyle=":", label="ON: everything")
-    axes.plot(lags, [row.outer for row in report.costs], color="#d62728", marker="o", markersize=4, label="outer bound")
-    ranges = [(row.lag, row.low, row.high) for row in report.costs if row.low is not None and row.high is not None]
-    if ranges:
-        where, low, high = zip(*ranges, strict=True)
-        axes.fill_between(where, low, high, color="#d62728", alpha=0.2, label="95 % interval over users")
-    save_costs(figure, axes, file, f"{chain.name}, promise both: no scheme costs less than the outer bound")
+    return proved if estimate is None else f"{proved}; estimated: within {estimate:.3f}"
