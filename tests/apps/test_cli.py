@@ -20,7 +20,7 @@ import typer
 from clikit import call, interrupt
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -272,7 +272,7 @@ def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ign
 
 
 def test_an_end_that_a_library_swallows_is_not_forgotten():
-    with pytest.raises((KeyboardInterrupt, SystemExit)), ended_in_order(), contextlib.suppress(BaseException):
+    with pytest.raises((KeyboardInterrupt, SystemExit)), interrupt_on_signals(), contextlib.suppress(BaseException):
         signal.raise_signal(signal.SIGTERM)
 
 

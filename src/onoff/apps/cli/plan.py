@@ -13,7 +13,7 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, percent, print_json, print_table
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -27,7 +27,7 @@ BOUND_LIMIT = 300  # sources beyond which outer bounds take long
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(
-        ended_in_order()(plan)
+        interrupt_on_signals()(plan)
     )
 
 

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli.options import STUDY, AsJson
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import FOUND
 
 SEED = 10  # of a reader of whom a naive client betrays what it does in the long run: 41 % before, 73 % after
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(ended_in_order()(demo))
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(interrupt_on_signals()(demo))
     app.command(rich_help_panel=STUDY, epilog="Example: onoff reproduce --out figures")(reproduce)
 
 
