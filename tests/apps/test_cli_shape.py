@@ -23,9 +23,9 @@ from typer.core import TyperGroup
 from clikit import call
 from onoff import Chain, errors
 from onoff.apps.cli.app import app
-from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import LOG, size, start_log
+from onoff.apps.cli.read import log_step
 from onoff.client.client import Client
 from onoff.client.journalfile import Step, snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
@@ -145,7 +145,7 @@ def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
     row = Step(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
     with verbose():
         for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
-            tell_step(replace(row, plan=plan), ("a", "b"))
+            log_step(replace(row, plan=plan), ("a", "b"))
     costs = re.findall(r"expected cost (.*?) \(", capsys.readouterr().err)
     assert costs == ["about 2.35", "2.346", "2.346"]
 

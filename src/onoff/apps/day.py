@@ -66,7 +66,7 @@ class Habits:
         return self.private / (1 - self.private) / self.run
 
     def weights(self, steps: int) -> Floats:
-        """The shares of requests 1 to `steps` after ON among all OFF requests; the last one stands for all later ones."""
+        """The shares of requests 1 to `steps` after ON among all OFF requests. The last one stands for all later."""
         left = np.power(1 - self.switched_on, np.arange(steps), dtype=float)
         return np.append(self.switched_on * left[:-1], left[-1])
 

@@ -24,7 +24,7 @@ from onoff.apps.cli.options import (
     parse_switch,
 )
 from onoff.apps.cli.output import note
-from onoff.apps.cli.telling import note_new
+from onoff.apps.cli.read import note_new
 from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:
