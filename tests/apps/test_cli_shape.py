@@ -88,10 +88,6 @@ def test_every_command_explains_itself_with_h_and_can_be_told_to_be_quiet_or_ver
         assert re.search(option, short)
 
 
-def test_the_version_is_said():
-    assert call("-V").stdout == call("--version").stdout != ""
-
-
 def test_a_shell_completes_commands_and_options():
     def completed(line):
         words = {"_ONOFF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import typer
 
-from clikit import call, on_terminal
-from daskcluster import DaskCluster, needs_dask
+from clikit import call
 from onoff import Chain, OnoffError, connect_sync, plan
 from onoff.apps import costs as module
 from onoff.apps.cli.app import app
@@ -255,39 +254,6 @@ def test_rows_are_in_the_table_when_they_are_known(tmp_path, sign):
         assert process.returncode == 130
         assert re.fullmatch(r"(onoff: costs: .*\n)*onoff: stopped\n", error)
         assert shown.count("both (comb)") == len(rows_of(out))
-
-
-@needs_dask
-def test_a_cluster_that_loses_a_worker_computes_all_costs(tmp_path):
-    cluster, out = DaskCluster(tmp_path, workers=2), tmp_path / "a.csv"
-    words = ("--dirichlet", "12:1:1", "--promise", "both", "--promise", "past", "--lags", "1-12", "--streams", "4")
-    process = subprocess.Popen(
-        [ONOFF, "costs", *words, "--csv", out, "--dask", cluster.address], stdout=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not (out.exists() and out.read_text().count("\n") > 3) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        cluster.kill_workers(1)
-        assert process.wait(timeout=120) == 0
-    finally:
-        process.kill()
-        cluster.close()
-    rows = rows_of(out)
-    assert len(rows) == 24
-    chain = dirichlet(12, 1, 1)
-    here = {(cost.promise, cost.lag): cost for cost in costs({"c": chain}, range(1, 13), effort=Effort(streams=4))}
-    for row in rows:
-        assert row["error"] == ""
-        if row["promise"] == "past":
-            expected = here["past", int(row["lag"])]
-            assert (float(row["messages"]), float(row["margin"])) == pytest.approx((expected.messages, expected.margin))
-
-
-def test_a_terminal_sees_how_many_costs_are_done(chain_file):
-    done = on_terminal([ONOFF, "costs", chain_file, "--lags", "1-3", "--promise", "both", "--jobs", 1])
-    assert done.returncode == 0
-    assert b"3/3" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def simulated_days(habits, plans, steps, rng):
             query = used.draw(request, last, following, lag, rng.randrange)
         rows.append(SIZES[list(query)].sum())
         request, following = following, rng.choices(range(3), CHAIN.P[following])[0]
-        private = rng.random() >= 1 / habits.run if private else rng.random() < habits.switched_on
+        private = rng.random() >= 1 / habits.run if private else rng.random() < habits.on_rate
     return np.array(rows)
 
 

@@ -102,7 +102,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
     chain, rng = habits(), random.Random(SEED)
     wanted = [NAMES[i] for i in chain.simulate(18, np.random.default_rng(SEED))]
     seen = [{"catalogue": NAMES}]
-    with ProxyProcess(tmp_path, urls_at(origins), chain, "--record", str(tmp_path / "laws")) as proxy:
+    with ProxyProcess(tmp_path, urls_at(origins), chain, "--cache", "0", "--record", str(tmp_path / "laws")) as proxy:
         programs = Programs(proxy, tmp_path)
         for step, name in enumerate(wanted):
             status = "on" if step < 3 or rng.random() < 0.3 else "off"
@@ -122,10 +122,12 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
     log = tmp_path / "seen.jsonl"
 
     def audited(lines):
-        known = [{**line, "stream": stream} if "step" in line else line for line in lines]
+        known = [
+            {**line, "stream": stream, "held": [0] * len(line["sources"])} if "step" in line else line for line in lines
+        ]  # without a cache, nothing is held
         log.write_text("".join(json.dumps(line) + "\n" for line in known))
-        words = ("--chain", tmp_path / "chain.json", "--journal", proxy.journal, "--record", tmp_path / "laws")
-        return call("audit", "transcript", log, *words)
+        words = ("--chain", tmp_path / "chain.json", "--journal", proxy.journal, "--laws", tmp_path / "laws")
+        return call("audit", "log", log, *words)
 
     found = audited(seen)
     assert found.returncode == 0, found.stdout + found.stderr

@@ -185,10 +185,10 @@ def _tasks(
         for name, chain in chains.items():
             if "past" in promises and lag == 1:
                 asked = Cost(name, chain.n, "past", None, 1)
-                tasks.append(_Task(asked, _first, (asked, chain, sensitive, sizes[name])))
+                tasks.append(_Task(asked, _first_cost, (asked, chain, sensitive, sizes[name])))
             for scheme in schemes if "both" in promises else ():
                 asked = Cost(name, chain.n, "both", scheme, lag)
-                tasks.append(_Task(asked, _planned, (asked, chain, sizes[name], effort)))
+                tasks.append(_Task(asked, _plan_cost, (asked, chain, sizes[name], effort)))
     if "past" in promises and max(lags) > 1:
         for name, chain in chains.items():
             asked = Cost(name, chain.n, "past", None, max(lags))
@@ -208,7 +208,7 @@ def _do(task: _Task) -> Cost | Stream:
         return replace(task.asked, error=str(error) or type(error).__name__)
 
 
-def _planned(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) -> Cost:
+def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) -> Cost:
     """Read the cost from a plan."""
     made = plan(chain, asked.lag, asked.scheme or AUTO, gap=effort.gap, time_limit=effort.time_limit)
     expected = members(made.law) if made.kind == "table" else None
@@ -216,7 +216,7 @@ def _planned(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) ->
     return _with_bytes(found, expected, sizes)
 
 
-def _first(asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None) -> Cost:
+def _first_cost(asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None) -> Cost:
     """Compute the exact cost of the first OFF step after ON."""
     step = _first_step(chain, sensitive)
     return _with_bytes(replace(asked, messages=step.cost, lower_bound=step.lower_bound), members(step.law), sizes)

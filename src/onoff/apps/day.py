@@ -61,14 +61,14 @@ class Habits:
             )
 
     @property
-    def switched_on(self) -> float:
+    def on_rate(self) -> float:
         """The probability q of going ON after an OFF request."""
         return self.private / (1 - self.private) / self.run
 
     def weights(self, steps: int) -> Floats:
         """The shares of requests 1 to `steps` after ON among all OFF requests. The last one stands for all later."""
-        left = np.power(1 - self.switched_on, np.arange(steps), dtype=float)
-        return np.append(self.switched_on * left[:-1], left[-1])
+        left = np.power(1 - self.on_rate, np.arange(steps), dtype=float)
+        return np.append(self.on_rate * left[:-1], left[-1])
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _way(name: str, costs: Floats) -> Way:
 
 def _steps(habits: Habits) -> int:
     """Count the OFF steps after ON that are simulated."""
-    left = np.cumprod(np.full(MOST_STEPS, 1 - habits.switched_on))
+    left = np.cumprod(np.full(MOST_STEPS, 1 - habits.on_rate))
     return int(np.searchsorted(-left, -REST)) + 1 if left[-1] < REST else MOST_STEPS
 
 
