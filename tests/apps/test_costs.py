@@ -199,24 +199,6 @@ def test_a_cost_that_fails_is_named_and_the_exit_code_is_1(tmp_path, monkeypatch
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
-def test_ctrl_c_shows_what_is_computed_and_leaves_it_in_the_table(chain_file, tmp_path, monkeypatch):
-    made = []
-
-    def stopped_at_the_third(chain, lag, *_, **__):
-        made.append(lag)
-        if len(made) == 3:
-            raise KeyboardInterrupt
-        return plan(chain, lag)
-
-    monkeypatch.setattr(module, "plan", stopped_at_the_third)
-    words = "costs", chain_file, "--promise", "both", "--lags", "2-5", "--jobs", 1
-    done = call(*words, "--csv", tmp_path / "a.csv")
-    assert done.returncode == 130
-    for lag in (2, 3):
-        assert f"{plan(Chain.load(chain_file), lag).cost:.4f}" in done.stdout
-    assert [row["lag"] for row in rows_of(tmp_path / "a.csv")] == ["2", "3"]
-
-
 def test_ctrl_c_shows_the_means_of_the_streams_that_are_finished(chain_file, monkeypatch):
     made = []
 
