@@ -106,6 +106,17 @@ def test_a_stream_ends_when_its_time_is_up_and_a_lag_that_two_do_not_reach_says_
     assert [cost.error for cost in found] == [None, None, "0 streams got so far in their time; two are needed"]
 
 
+def test_a_stream_that_fails_is_named_and_the_others_give_their_mean(monkeypatch):
+    def fail_once(chain, sensitive, steps, seed, time_limit):
+        if seed == "1/0":
+            raise OnoffError("no luck")
+        return simulate(chain, sensitive, steps, seed, time_limit)
+
+    monkeypatch.setattr(module, "simulate", fail_once)
+    found = list(costs({"c": CHAIN}, [2], effort=Effort(streams=3)))
+    assert [(cost.lag, cost.error) for cost in found] == [(2, "no luck"), (2, None)]
+
+
 @pytest.mark.long
 def test_a_thousand_sources_with_few_successors_each_have_their_first_cost_within_two_minutes(tmp_path):
     rng = np.random.default_rng(1)
@@ -188,6 +199,7 @@ def test_a_cost_that_fails_is_named_and_the_exit_code_is_1(tmp_path, monkeypatch
     def broken(chain, lag, *_, **__):
         if lag == 1:
             raise OnoffError("no luck")
+        assert len(rows_of(tmp_path / "a.csv")) == 1  # the row before is on disk already
         return plan(chain, lag)
 
     monkeypatch.setattr(module, "plan", broken)
