@@ -36,11 +36,11 @@ FLOORS = {
 }
 # The frozen results that commands print with --json, or functions that make one object of several.
 RESULTS = {
-    "get": "onoff.apps.cli.fetched.fetched_data",
-    "resume": "onoff.apps.cli.fetched.fetched_data",
-    "status": "onoff.apps.cli.showstatus.status_data",
+    "get": "onoff.apps.cli.read.message_data",
+    "resume": "onoff.apps.cli.read.message_data",
+    "status": "onoff.apps.cli.status.status_data",
     "status (of a journal that learns)": "onoff.client.learning.Learned",
-    "play": "onoff.apps.cli.play.Played",
+    "play": "onoff.apps.cli.read.PlayResult",
     "urls": "onoff.client.feeds.FoundUrls",
     "fit": "onoff.logs.fit.Report",
     "costs": "onoff.apps.costs.Costs",

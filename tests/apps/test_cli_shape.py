@@ -5,14 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import json
-import logging
-import os
 import re
 import shlex
-import subprocess
 import sys
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,12 +18,10 @@ from typer.core import TyperGroup
 from clikit import call
 from onoff import Chain, errors
 from onoff.apps.cli.app import app
-from onoff.apps.cli.fetched import tell_step
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
-from onoff.apps.cli.output import LOG, size, start_log
+from onoff.apps.cli.output import size
 from onoff.client.client import Client
-from onoff.client.connect import Settings
-from onoff.client.journalfile import Step, snapshot
+from onoff.client.journalfile import snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -82,25 +75,12 @@ def test_help_lists_every_command_in_its_panel_with_its_whole_first_sentence():
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself_with_h_and_can_be_told_to_be_quiet_or_verbose(name):
+def test_every_command_explains_itself_with_an_example_and_can_be_told_to_be_quiet_or_verbose(name):
     short, long = call(*name, "-h").stdout, call(*name, "--help").stdout
     assert short == long
     for option in (r"--help +-h", r"--quiet +-q", r"--verbose +-v"):
         assert re.search(option, short)
-
-
-def test_the_version_is_said():
-    assert call("-V").stdout == call("--version").stdout != ""
-
-
-def test_a_shell_completes_commands_and_options():
-    def completed(line):
-        words = {"_ONOFF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        done = subprocess.run([ONOFF], env={**os.environ, **words}, capture_output=True, text=True, check=False)
-        return done.stdout.split()
-
-    assert {"status", "serve"} <= set(completed("onoff s")) <= {name[0] for name in COMMANDS}
-    assert "--journal" in completed("onoff get --jo")
+    assert f"Example: onoff {' '.join(name)}" in " ".join(short.split())
 
 
 def test_bytes_have_separators_and_units():
@@ -131,24 +111,6 @@ def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_
         assert (quiet.stdout, quiet.stderr) == ("latest of news", "")
     assert re.search(r"step 5 \(OFF, 3 steps after ON\): asked for", call("get", "news", "--off", "-v", *given).stderr)
     assert snapshot(tmp_path / "j").state.step == 6
-
-
-@contextmanager
-def verbose():
-    """As after `-v`."""
-    start_log()
-    LOG.setLevel(logging.DEBUG)
-    yield
-    LOG.setLevel(logging.INFO)
-
-
-def test_the_cost_of_a_plan_without_a_table_is_said_to_be_about_so_much(capsys):
-    row = Step(5, False, False, 1, "race, lag 1", (0, 1), 0, 1, 2.3456, 100, 1)
-    with verbose():
-        for plan in ("race, lag 1", "comb, lag 1, 0123456789ab", "everything"):
-            tell_step(replace(row, plan=plan), ("a", "b"))
-    costs = re.findall(r"expected cost (.*?) \(", capsys.readouterr().err)
-    assert costs == ["about 2.35", "2.346", "2.346"]
 
 
 def test_an_error_is_said_quietly_too_and_with_its_origin_if_the_command_is_verbose(tmp_path):
@@ -311,12 +273,6 @@ def test_the_exit_codes_are_documented_as_they_are():
             inherited = next(base for base in kind.__mro__ if "exit_code" in vars(base))
             assert mentioned is None or int(mentioned[1]) == kind.exit_code
             assert mentioned is not None or inherited is not kind or kind is errors.OnoffError, f"{name} is not listed"
-
-
-def test_nothing_is_said_on_stdout_by_an_error_even_with_json(tmp_path):
-    with redirect_stdout(io.StringIO()):
-        done = call("status", "--json", "--journal", tmp_path / "none")
-    assert (done.returncode, done.stdout) == (errors.JOURNAL, "")
 
 
 def test_no_printed_text_names_a_file_that_the_wheel_lacks():

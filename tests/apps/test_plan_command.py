@@ -16,7 +16,7 @@ import pytest
 from clikit import call, on_terminal
 from daskcluster import DaskCluster, needs_dask
 from onoff import Chain, Planner, plan
-from onoff.apps.cli.plan import _kept
+from onoff.apps.cli.plan import _load
 from onoff.plans.store import PlanStore
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -77,18 +77,18 @@ def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
     store = PlanStore(chain, tmp_path)
     assert store.save(plan(chain, 1))
     assert store.load(1).scheme == made
-    assert _kept(store, 1, 1e-6, "auto") is not None
-    assert _kept(store, 1, 1e-6, "paper") is None
+    assert _load(store, 1, 1e-6, "auto") is not None
+    assert _load(store, 1, 1e-6, "paper") is None
 
 
-def test_what_auto_makes_of_many_sources_is_kept(tmp_path, monkeypatch):
+def test_what_auto_makes_of_many_sources_is_load(tmp_path, monkeypatch):
     for name in ("plans.planner.OPTIMAL_LIMIT", "plans.plan.OPTIMAL_LIMIT", "plans.plan.COMB_LIMIT"):
         monkeypatch.setattr(f"onoff.{name}", 2)
     chain = Chain.symmetric(3, 0.5)
     store = PlanStore(chain, tmp_path)
     store.save(replace(plan(chain, 1, "race"), cost=1.5, interval=(1.0, 2.5)))  # an estimate, here below the bound
-    assert _kept(store, 1, 1e-6, "auto").scheme == "race"
-    assert _kept(store, 1, 1e-6, "optimal") is None
+    assert _load(store, 1, 1e-6, "auto").scheme == "race"
+    assert _load(store, 1, 1e-6, "optimal") is None
 
 
 def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path):
@@ -103,13 +103,6 @@ def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
     done = run(chain_file, "--lags", "1", "--out", tmp_path, "--scheme", "everything")
     assert done.stderr == "onoff: lag 1: a plan that costs no more was there already, and is kept\n"
     assert PlanStore(Chain.load(chain_file), tmp_path).load(1).scheme == "optimal"
-
-
-def test_processes_change_nothing(chain_file, tmp_path):
-    assert run(chain_file, "--lags", "0-3", "--out", tmp_path / "plans", "--jobs", "2").returncode == 0
-    chain = Chain.load(chain_file)
-    store = PlanStore(chain, tmp_path / "plans")
-    assert [store.load(lag) for lag in range(4)] == [plan(chain, lag) for lag in range(4)]
 
 
 @needs_dask

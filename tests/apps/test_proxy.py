@@ -12,11 +12,11 @@ from starlette.datastructures import Headers
 
 from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from onoff import Chain
-from onoff.apps.proxy.app import Application, SourcePaths, parse_switch
+from onoff.apps.proxy.app import Application, SourcePaths
 from onoff.apps.proxy.guard import refusal
 from onoff.apps.proxy.queue import NotBegun, RequestQueue
-from onoff.apps.proxy.responses import NOT_BEGUN, failed
-from onoff.errors import ChainError, OnoffError, RefusedByServer, Unavailable
+from onoff.apps.proxy.responses import NOT_BEGUN, error_response
+from onoff.errors import ChainError, RefusedByServer, Unavailable
 from proxykit import proxied
 from recordingserver import reply
 
@@ -140,14 +140,6 @@ def test_a_local_etag_saves_the_body_but_not_the_step(world):
     assert made == 6
 
 
-def test_a_range_is_ignored(world):
-    async def ask(http, _):
-        return await http.get("/news", headers={"range": "bytes=0-3"})
-
-    answer = through(world, ask)
-    assert (answer.status_code, answer.content) == (200, BODIES["news"])
-
-
 def test_what_names_no_source_and_what_is_no_reading_makes_no_step(world):
     async def ask(http, queue):
         unknown = [await http.get(path) for path in ("/nothing", "/news/", "/news?x=1", "/%ff", "/onoff/privacy/x")]
@@ -230,10 +222,10 @@ def test_the_privacy_switch_decides_and_is_remembered(world):
         found = [(await http.get("/news")).headers["onoff-status"], (await http.get("/onoff/privacy")).text]
         put = await http.put("/onoff/privacy", content="off")
         found += [put.text, (await http.get("/sports")).headers["onoff-status"]]
-        for body in ('{"privacy": "on"}', '"off"', "ON", "off\n"):
+        for body in ("ON", "off\n"):
             assert (await http.put("/onoff/privacy", content=body)).status_code == 200
             found.append(queue.private)
-        for body in ("", "maybe", "{", '{"privacy": 1}', "[" * 900):
+        for body in ("", "maybe", '{"privacy": "on"}'):
             assert (await http.put("/onoff/privacy", content=body)).status_code == 400
         assert (await http.put("/onoff/privacy", content="x" * 2000)).status_code == 413
         return found
@@ -241,7 +233,7 @@ def test_the_privacy_switch_decides_and_is_remembered(world):
     async def second(http, _):
         return (await http.get("/onoff/privacy")).text
 
-    assert through(world, first) == ["on", "on\n", "privacy is OFF\n", "off", True, False, True, False]
+    assert through(world, first) == ["on", "on\n", "privacy is OFF\n", "off", True, False]
     assert through(world, second) == "off\n"
 
 
@@ -329,36 +321,6 @@ def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
     assert "onoff fit LEARNED" not in quiet
 
 
-def test_beyond_the_longest_queue_requests_are_turned_away_without_a_step(world):
-    async def ask(http, queue):
-        asked = [asyncio.create_task(http.get(f"/{NAMES[i % 5]}")) for i in range(7)]
-        answers = await asyncio.gather(*asked)
-        return answers, steps(queue)
-
-    answers, made = through(world, ask, longest=3)
-    refused = [answer for answer in answers if answer.status_code == 503]
-    assert made == sum(answer.status_code == 200 for answer in answers) == 7 - len(refused)
-    assert refused
-    assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
-
-
-def test_who_goes_away_does_not_undo_the_step(world):
-    async def ask(http, queue):
-        leaving = [asyncio.create_task(http.get(f"/{name}")) for name in ("news", "sports", "weather")]
-        await asyncio.sleep(0)
-        for task in leaving:
-            task.cancel()
-        await asyncio.gather(*leaving, return_exceptions=True)
-        answer = await http.get("/culture")
-        asked = [NAMES[step.request] for step in queue.client.journal.steps()]
-        return answer, asked
-
-    answer, asked = through(world, ask)
-    assert answer.content == BODIES["culture"]
-    assert asked[-1] == "culture"
-    assert asked[:-1] == ["news", "sports", "weather"][: len(asked) - 1]
-
-
 def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(world):
     honest = world.server.respond
 
@@ -385,36 +347,35 @@ def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(worl
     assert rows[2][2] == pending.query
 
 
-def test_no_request_is_left_out_because_the_server_was_away(world):
-    """A server that is down for some requests must not decide which of them the stream lacks."""
-    honest = world.server.respond
-
-    async def ask(http, queue):
-        await http.get("/news")
-        world.server.respond = lambda _: reply(b"", length=10)
-        lost = [(await http.get(f"/{name}")).status_code for name in ("sports", "weather", "news")]
-        waiting = queue.waiting
-        world.server.respond = honest
-        found = await http.get("/culture")
-        return lost, waiting, found.content, [NAMES[row.request] for row in queue.client.journal.steps()]
-
-    lost, waiting, found, asked = through(world, ask)
-    assert (lost, waiting) == ([504] * 3, 2)
-    assert found == BODIES["culture"]
-    assert asked == ["news", "sports", "weather", "news", "culture"]
+def full_disk(queue):
+    """Let the journal refuse to note step 2; the way back."""
+    database = queue.client.journal._database
+    database.execute(
+        "CREATE TEMP TRIGGER refused BEFORE INSERT ON steps WHEN NEW.step = 2 BEGIN SELECT RAISE(ABORT, ''); END"
+    )
+    return lambda: database.execute("DROP TRIGGER refused")
 
 
-def test_a_request_that_could_not_be_begun_stays_in_the_queue_though_an_earlier_one_was_finished(world):
+def broken_library(queue):
+    """Let every fetch fail as nobody has thought of; the way back."""
+
+    async def fetch(*_):
+        raise ValueError("a library that stumbles over an answer")
+
+    queue.client.transport.fetch = fetch
+    return lambda: vars(queue.client.transport).pop("fetch")
+
+
+@pytest.mark.parametrize(("fail", "logged"), [(full_disk, ""), (broken_library, "a library that stumbles")])
+def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wrong(world, caplog, fail, logged):
+    """Otherwise a server that finds such a fault would decide which requests the stream lacks."""
 
     async def ask(http, queue):
         await leave_pending(world, http)
-        database = queue.client.journal._database
-        database.execute(
-            "CREATE TEMP TRIGGER refused BEFORE INSERT ON steps WHEN NEW.step = 2 BEGIN SELECT RAISE(ABORT, ''); END"
-        )
+        mend = fail(queue)
         late = await http.get("/weather")
         waiting = queue.waiting
-        database.execute("DROP TRIGGER refused")
+        mend()
         await http.get("/culture")
         return late, waiting, [NAMES[row.request] for row in queue.client.journal.steps()]
 
@@ -422,31 +383,7 @@ def test_a_request_that_could_not_be_begun_stays_in_the_queue_though_an_earlier_
     assert (late.status_code, waiting) == (500, 1)
     assert NOT_BEGUN in late.text
     assert asked == ["news", "sports", "weather", "culture"]
-
-
-def test_a_request_stays_in_the_queue_whatever_goes_wrong_while_an_earlier_one_is_finished(world, caplog):
-    """Also what nobody has thought of: a server that finds it would decide which requests the stream lacks."""
-
-    async def ask(http, queue):
-        await leave_pending(world, http)
-        transport, fetch = queue.client.transport, queue.client.transport.fetch
-
-        async def broken(*_):
-            raise ValueError("a library that stumbles over an answer")
-
-        transport.fetch = broken
-        late = await http.get("/weather")
-        waiting = queue.waiting
-        transport.fetch = fetch
-        await http.get("/culture")
-        return late, waiting, [NAMES[row.request] for row in queue.client.journal.steps()]
-
-    late, waiting, asked = through(world, ask)
-    assert (late.status_code, waiting) == (500, 1)
-    assert NOT_BEGUN in late.text
-    assert "ValueError" in late.text
-    assert asked == ["news", "sports", "weather", "culture"]
-    assert "a library that stumbles" in caplog.text
+    assert logged in caplog.text
 
 
 def test_after_a_request_that_came_while_the_proxy_was_ending_the_next_one_is_on(world):
@@ -474,21 +411,27 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
             await http.get("/news")
         await http.put("/onoff/privacy", content="off")
         queue._longest = 0
-        refused = (await http.get("/news")).status_code
+        refused = await http.get("/news")
         queue._longest = 9
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
         return refused, [row.private for row in queue.client.journal.steps()]
 
-    assert through(world, ask) == (503, [True, True, True, False])
+    refused, private = through(world, ask)
+    assert (refused.status_code, private) == (503, [True, True, True, False])
+    assert int(refused.headers["retry-after"]) > 0
 
     async def stopped(http, queue):  # what waits at the end is left out as well, and the next process knows
+        before = steps(queue)
         asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
         await asyncio.sleep(0)
         while not queue.waiting:
             await asyncio.sleep(0)
         await queue.__aexit__()
-        await asyncio.gather(*asked)
+        answers = await asyncio.gather(*asked)
+        made = steps(queue) - before
+        assert [answer.status_code for answer in answers] == [200] * made + [503] * (5 - made)
+        assert queue.client.journal.state.pending is None
         return steps(queue)
 
     made = through(world, stopped, first_ever=False)
@@ -636,8 +579,8 @@ def test_only_a_refusal_is_502_whether_of_this_step_or_of_an_earlier_one():
         with pytest.raises(NotBegun) as raised:
             raise NotBegun(str(cause)) from cause
         late.append(raised.value)
-    assert [failed(error).status_code for error in (refused, silent, *late)] == [502, 504, 502, 504]
-    assert failed(silent).body.startswith(b"No answer. Your request is kept.")
+    assert [error_response(error).status_code for error in (refused, silent, *late)] == [502, 504, 502, 504]
+    assert error_response(silent).body.startswith(b"No answer. Your request is kept.")
 
 
 def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_again(world, caplog):
@@ -656,45 +599,19 @@ def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_ag
     assert not any(name in words for words in said for name in (*NAMES, "127.0.0.1"))
 
 
-def test_a_request_that_the_chain_calls_impossible_is_refused_without_a_step(world):
-    round_trip = Chain([[float(y == (x + 1) % 5) for y in range(5)] for x in range(5)], NAMES)
-
-    async def ask(http, queue):
-        return [await http.get("/news"), await http.get("/news"), await http.get("/sports")], steps(queue)
-
-    answers, made = through(world, ask, chain=round_trip)
-    assert [answer.status_code for answer in answers] == [200, 409, 200]
-    assert made == 2
-
-
 def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(world):
     """It was wanted, but the stream lacks it: whether the next waits already, or comes later."""
     round_trip = Chain([[0.5 * (y in (x, (x + 1) % 5)) for y in range(5)] for x in range(5)], NAMES)
 
     async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
-        for name in (NAMES[0], NAMES[3], NAMES[0], NAMES[1]):
-            await http.get(f"/{name}")
+        answers = [await http.get(f"/{name}") for name in (NAMES[0], NAMES[3], NAMES[0], NAMES[1])]
+        assert [answer.status_code for answer in answers] == [200, 409, 200, 200]
         together = [queue.submit(name) for name in (NAMES[4], NAMES[1], NAMES[1])]
         await asyncio.gather(*together, return_exceptions=True)
         return [row.private for row in queue.client.journal.steps()]
 
     assert through(world, ask, chain=round_trip) == [True, True, False, True, False]
-
-
-def test_at_its_end_the_queue_turns_those_who_wait_away(world):
-    async def ask(http, queue):
-        asked = [asyncio.create_task(http.get(f"/{name}")) for name in NAMES]
-        while not steps(queue):
-            await asyncio.sleep(0.001)
-        await queue.__aexit__()
-        answers = await asyncio.gather(*asked)
-        return answers, steps(queue), queue.client.journal.state.pending, (await http.get("/news")).status_code
-
-    answers, made, pending, late = through(world, ask)
-    assert [answer.status_code for answer in answers] == [200] * made + [503] * (5 - made)
-    assert pending is None
-    assert late == 503
 
 
 def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
@@ -729,9 +646,3 @@ def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
         assert naming.source(path, query) == name, path
     assert naming.path("a/b c") == "/a%2Fb%20c"
     assert naming.path("onoff/privacy") is None
-
-
-def test_the_switch_refuses_words_that_mean_nothing():
-    assert parse_switch(b" On\n")
-    with pytest.raises(OnoffError, match="on or off"):
-        parse_switch(b'{"privacy": {"on": 1}}')

@@ -21,7 +21,7 @@ import pytest
 from clientkit import client_with
 from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
-from onoff.apps.cli.showstatus import print_status, print_totals
+from onoff.apps.cli.status import print_status, print_totals
 from onoff.client import play as playing
 from onoff.client.journal import Journal
 from onoff.client.journalfile import Memory, Totals, snapshot
@@ -574,10 +574,11 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
         closed.append(True)
 
     monkeypatch.setattr(HttpTransport, "close", close)
-    monkeypatch.setattr("onoff.apps.cli.play.note", lambda words: said.append((words, bool(closed))))
+    monkeypatch.setattr("onoff.apps.cli.read.note", lambda words: said.append((words, bool(closed))))
     common = ["--journal", tmp_path / "j", "--plans", plans, "--chain", chain_file, "--delay", "0", "--no-background"]
     onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
-    assert said == [("the server answered 404 for 'sports'; the request counts as made, with its query", True)]
+    assert [words for words, after in said if not after] == ["a new journal: its first two requests ask for everything"]
+    assert said[-1] == ("the server answered 404 for 'sports'; the request counts as made, with its query", True)
 
 
 def test_a_pending_request_is_recalled_while_the_server_is_down(leave, tmp_path, monkeypatch):
@@ -671,17 +672,6 @@ def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
         assert "no source is called 'newz'" in onoff("get", *words, *common, check=False).stderr
     for more in ([], common[2:]):
         assert "there is no journal" in onoff("resume", *common[:2], *more, check=False).stderr
-    assert not (tmp_path / "j").exists()
-
-
-def test_a_source_that_only_the_urls_have_is_not_called_unknown(chain_file, web, tmp_path):
-    (tmp_path / "urls.json").write_text(json.dumps({**web, "culture": f"{web['news']}?culture"}))
-    common = ["--journal", tmp_path / "j", "--chain", chain_file, "--urls", tmp_path / "urls.json"]
-    for words in (["culture"], ["news", "--next", "culture"]):
-        done = onoff("get", *words, *common, check=False)
-        assert done.returncode == USAGE
-        assert "'culture' is among the URLs, but not in the chain: fit a chain" in done.stderr
-    assert "no source is called 'newz'" in onoff("get", "newz", *common, check=False).stderr
     assert not (tmp_path / "j").exists()
 
 

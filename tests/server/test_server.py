@@ -18,13 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
 
-from clikit import call
 from onoff.errors import OnoffError, WireError
 from onoff.server.app import Settings, create_app
 from onoff.server.parse import parse_query
 from onoff.server.tokens import append_hash, hash_line, matches, new_token, read_hashes
 from onoff.wire import Catalogue, Frame, Query, decode_answer, encode_publication
-from ports import free_port
 from sampling import examples
 from serverprocess import ServerProcess
 
@@ -291,23 +289,6 @@ def test_readers_may_need_a_token_too(tmp_path):
         assert_problem(response, 401, "wrong-token")
         assert '"b"' not in response.text, "a name of a source"
     assert catalogue.status_code == answer.status_code == 200
-
-
-def test_a_store_that_everybody_can_read_is_named_where_readers_need_a_token(tmp_path, monkeypatch):
-    """An older file keeps its mode; whoever gave a group its rights meant it."""
-    file = tmp_path / "messages.db"
-    monkeypatch.setenv("ONOFF_READERS", hash_line(new_token()))
-    monkeypatch.setattr("onoff.server.run.serve", lambda *_, **__: None)  # all but to serve
-    words = ["serve", "--store", file, "--port", free_port()]
-    call(*words, "--source", "a", "--source", "b", check=True)
-    for mode in (0o600, 0o640):
-        file.chmod(mode)
-        assert "can read" not in call(*words, check=True).stderr
-    file.chmod(0o644)
-    assert f"everybody on this machine can read {file}" in call(*words, check=True).stderr
-    assert f"chmod o-r {file}*" in call(*words, check=True).stderr
-    monkeypatch.delenv("ONOFF_READERS")
-    assert "can read" not in call(*words, check=True).stderr
 
 
 def test_at_its_end_the_application_lets_go_of_the_store(tmp_path):

@@ -320,8 +320,6 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path, monkeypatch):
             ([*store, "--sources", tmp_path / "none"], "cannot be read (No such file"),
             ([*store, "--sources", tmp_path], "cannot be read (Is a directory"),
             ([*store, "--sources", tmp_path / "latin"], "not UTF-8"),
-            ([*store, "--sources", tmp_path / "chain.csv"], "is a chain file"),
-            ([*store, "--sources", tmp_path / "chain.json"], "is a chain file"),
             ([*store, "--publishers", tmp_path / "none"], "cannot be read (No such file"),
             ([*store, "--watch", tmp_path / "links"], "symbolic link"),
             (["--store", "redis://:secret@127.0.0.1/0", *two[2:]], "everybody on this machine can see"),

@@ -12,6 +12,7 @@ Lengths of messages turn costs into bytes afterwards. No law depends on them.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,7 +28,7 @@ from onoff.everyday import Everyday
 from onoff.model.powers import times
 from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, listed
-from onoff.types import Bar, Floats, Mask, is_number, quiet
+from onoff.types import Bar, Floats, is_number, quiet
 
 if TYPE_CHECKING:
     from onoff.everyday import Step
@@ -91,11 +92,10 @@ class Stream:
     """The OFF steps of one simulated stream, as many as its time allowed.
 
     Given the sets before step t, source x is in the set with probability `expected[t, x]`, and no law that keeps the
-    promise costs less than `bounds[t]` messages. `member[t]` is the set that was drawn.
+    promise costs less than `bounds[t]` messages.
     """
 
     expected: Floats
-    member: Mask
     bounds: Floats
 
 
@@ -112,32 +112,30 @@ def costs(
 ) -> Iterator[Cost]:
     """Yield each cost as soon as it is known. `lengths` are those of each chain's messages, by their names.
 
-    Whatever stops the work, costs are first yielded for the streams that are finished.
+    If the work is stopped, the streams that are finished still give their costs.
     """
     _check(chains, lags, promises, schemes, sensitive)
-    tasks = _tasks(chains, lags, promises, schemes, tuple(sensitive), effort)
-    simulated: dict[str, list[Stream]] = {}
-    open_streams = {task.chain: 0 for task in tasks}
-    for task in tasks:
-        open_streams[task.chain] += task.work is simulate
+    sizes = {name: None if lengths is None else order_lengths(lengths[name], chains[name]) for name in chains}
+    tasks = _tasks(chains, lags, promises, schemes, tuple(sensitive), sizes, effort)
+    left = Counter(task.asked.chain for task in tasks if task.work is simulate)
+    finished: dict[str, list[Stream]] = {name: [] for name in left}
     with bar(len(tasks)) as advance:
         try:
-            for index, found in compute(_outcome, [(task.work, task.arguments) for task in tasks]):
-                task = tasks[index]
-                chain = chains[task.chain]
-                own = None if lengths is None else lengths[task.chain]
+            for index, found in compute(_do, [(task,) for task in tasks]):
                 advance()
-                if isinstance(found, Stream):
-                    simulated.setdefault(task.chain, []).append(found)
-                    open_streams[task.chain] -= 1
-                    if not open_streams[task.chain]:
-                        yield from _means(task.chain, chain, lags, simulated.pop(task.chain), own)
+                name = tasks[index].asked.chain
+                if isinstance(found, Cost):
+                    yield found
                 else:
-                    yield _priced(replace(task.asked, **found.numbers), chain, found.expected, own)
+                    finished[name].append(found)
+                if tasks[index].work is simulate:
+                    left[name] -= 1
+                    if not left[name]:
+                        yield from _means(tasks[index].asked, lags, finished.pop(name), sizes[name])
         except (KeyboardInterrupt, ClusterError):
-            for name, streams in simulated.items():
-                own = None if lengths is None else lengths[name]
-                yield from _means(name, chains[name], lags, streams, own)
+            for name, streams in finished.items():
+                if streams:
+                    yield from _means(Cost(name, chains[name].n, "past", None, 1), lags, streams, sizes[name])
             raise
 
 
@@ -165,23 +163,11 @@ def _check(
 
 @dataclass(frozen=True)
 class _Task:
-    """One call that may be made in any process, and the cost that it is for."""
+    """One call that any process may make, and the cost that it is for. The call gives this cost or a `Stream`."""
 
     asked: Cost
-    work: Callable[..., Any]
+    work: Callable[..., Cost | Stream]
     arguments: tuple[Any, ...]
-
-    @property
-    def chain(self) -> str:
-        return self.asked.chain
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """The numbers of a `Cost`, and how likely each source is in the set; None if that is not known."""
-
-    numbers: Mapping[str, Any]
-    expected: Floats | None
 
 
 def _tasks(
@@ -190,84 +176,86 @@ def _tasks(
     promises: Sequence[str],
     schemes: Sequence[str],
     sensitive: tuple[int | str, ...],
+    sizes: Mapping[str, Floats | None],
     effort: Effort,
 ) -> list[_Task]:
-    """All calls: exact costs first, small lags first, so that all chains and schemes are seen early."""
-    tasks, streams = [], []
+    """List all calls: exact costs first, small lags first, so that all chains and schemes are seen early."""
+    tasks = []
     for lag in lags:
         for name, chain in chains.items():
             if "past" in promises and lag == 1:
-                tasks.append(_Task(Cost(name, chain.n, "past", None, 1), _first, (chain, sensitive)))
+                asked = Cost(name, chain.n, "past", None, 1)
+                tasks.append(_Task(asked, _first_cost, (asked, chain, sensitive, sizes[name])))
             for scheme in schemes if "both" in promises else ():
-                limits = effort.gap, effort.time_limit
-                tasks.append(_Task(Cost(name, chain.n, "both", scheme, lag), _planned, (chain, lag, scheme, *limits)))
+                asked = Cost(name, chain.n, "both", scheme, lag)
+                tasks.append(_Task(asked, _plan_cost, (asked, chain, sizes[name], effort)))
     if "past" in promises and max(lags) > 1:
         for name, chain in chains.items():
             asked = Cost(name, chain.n, "past", None, max(lags))
             for number in range(effort.streams):
                 arguments = chain, sensitive, max(lags), f"{effort.seed}/{number}", effort.time_limit
-                streams.append(_Task(asked, simulate, arguments))
-    return tasks + streams
+                tasks.append(_Task(asked, simulate, arguments))
+    return tasks
 
 
-def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What the work finds; an error of one cost does not end the others."""
+def _do(task: _Task) -> Cost | Stream:
+    """Make the call of a task. An error of one cost does not end the others."""
     try:
-        return work(*arguments)
+        return task.work(*task.arguments)
     except ClusterError:
         raise
     except (OnoffError, ArithmeticError, MemoryError) as error:
-        return _Answer({"error": str(error) or type(error).__name__}, None)
+        return replace(task.asked, error=str(error) or type(error).__name__)
 
 
-def _planned(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float) -> _Answer:
-    """The cost of a plan."""
-    made = plan(chain, lag, scheme, gap=gap, time_limit=time_limit)
+def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) -> Cost:
+    """Read the cost from a plan."""
+    made = plan(chain, asked.lag, asked.scheme or AUTO, gap=effort.gap, time_limit=effort.time_limit)
     expected = members(made.law) if made.kind == "table" else None
-    return _Answer({"scheme": made.scheme, "messages": made.cost, "lower_bound": made.lower_bound}, expected)
+    found = replace(asked, scheme=made.scheme, messages=made.cost, lower_bound=made.lower_bound)
+    return _with_bytes(found, expected, sizes)
 
 
-def _first(chain: Chain, sensitive: tuple[int | str, ...]) -> _Answer:
-    """The exact cost of the first OFF step after ON."""
+def _first_cost(asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None) -> Cost:
+    """Compute the exact cost of the first OFF step after ON."""
     step = _first_step(chain, sensitive)
-    return _Answer({"messages": step.cost, "lower_bound": step.lower_bound}, members(step.law))
+    return _with_bytes(replace(asked, messages=step.cost, lower_bound=step.lower_bound), members(step.law), sizes)
 
 
 @lru_cache(maxsize=2)
 def _first_step(chain: Chain, sensitive: tuple[int | str, ...]) -> Step:
-    """The first OFF step after ON, prepared once in each process."""
+    """Prepare the first OFF step after ON, once in each process."""
     return Everyday.start(chain, sensitive).prepare()
 
 
 def members(law: Law) -> Floats:
-    """How likely each source is a member of the set."""
+    """Compute how likely each source is a member of the set."""
     found: Floats = times(law.mass, law.member) / law.total
     return found
 
 
 def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str, time_limit: float = np.inf) -> Stream:
-    """One stream of OFF requests after ON. It ends early when its time is up."""
+    """Simulate a stream of OFF requests after ON. It ends early when its time is up."""
     deadline = time.monotonic() + time_limit
     rng, step = Random(seed), _first_step(chain, tuple(sensitive))
     state = step.state
     request = rng.choices(range(chain.n), start_law(chain).tolist())[0]
     context = state.context(request, None, private=True)
-    expected, member, bounds = [], [], []
+    expected, bounds = [], []
     while True:
         request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
         query = step.draw(request, context, rng.randrange)
         expected.append(members(step.law))
-        member.append(np.isin(np.arange(chain.n), query))
         bounds.append(step.lower_bound)
         if len(bounds) == steps or time.monotonic() > deadline:
-            return Stream(np.array(expected), np.array(member), np.array(bounds))
+            return Stream(np.array(expected), np.array(bounds))
         state = state.advance(step, query)
         context = state.context(request, context, private=False)
         step = state.prepare()
 
 
 def start_law(chain: Chain) -> Floats:
-    """The stationary law, or the uniform one if the chain has several."""
+    """Compute the stationary law, or take the uniform one if the chain has several."""
     try:
         law = chain.stationary()
     except NotUnique:
@@ -276,43 +264,46 @@ def start_law(chain: Chain) -> Floats:
     return scaled
 
 
-def _means(
-    name: str, chain: Chain, lags: Sequence[int], streams: Sequence[Stream], lengths: Mapping[str, float] | None
-) -> Iterator[Cost]:
-    """The costs of later OFF steps: means over the streams that got so far, two at least."""
+def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: Floats | None) -> Iterator[Cost]:
+    """Yield the costs of later OFF steps: means over the streams that got so far, two at least."""
     for lag in lags:
         if lag == 1:
             continue  # exact
-        asked = Cost(name, chain.n, "past", None, lag)
         reached = [stream for stream in streams if len(stream.bounds) >= lag]
         if len(reached) < 2:
-            yield replace(asked, error=f"{len(reached)} streams got so far in their time; two are needed")
+            yield replace(asked, lag=lag, error=f"{len(reached)} streams got so far in their time; two are needed")
             continue
         expected = np.array([stream.expected[lag - 1] for stream in reached])
         messages = expected.sum(axis=1)
         bound = float(np.mean([stream.bounds[lag - 1] for stream in reached]))
-        found = replace(asked, messages=float(messages.mean()), margin=margin(messages), lower_bound=bound)
-        yield _priced(found, chain, expected.mean(axis=0), lengths)
+        found = replace(
+            asked, lag=lag, messages=float(messages.mean()), margin=margin(messages), lower_bound=bound
+        )  # fmt: skip
+        yield _with_bytes(found, expected.mean(axis=0), sizes)
 
 
 def margin(values: Floats) -> float:
-    """The 95 % margin of the mean, by Student's t: streams are independent."""
+    """Compute the 95 % margin of the mean, by Student's t: streams are independent."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def _priced(found: Cost, chain: Chain, expected: Floats | None, lengths: Mapping[str, float] | None) -> Cost:
-    """The cost in bytes, too, if lengths are known."""
-    if lengths is None:
+def _with_bytes(found: Cost, expected: Floats | None, sizes: Floats | None) -> Cost:
+    """Add the cost in bytes, if lengths are known."""
+    if sizes is None:
         return found
-    sizes = np.array([lengths[name] for name in chain.names], float)
     spent = None if expected is None else float(times(expected, sizes))
     return replace(found, bytes=spent, everything=float(sizes.sum()))
 
 
+def order_lengths(lengths: Mapping[str, float], chain: Chain) -> Floats:
+    """Put lengths in the order of the chain's sources."""
+    return np.array([lengths[name] for name in chain.names], float)
+
+
 def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
-    """The bytes of each source: of a JSON file {name: bytes}, or as a journal of the chain has received them."""
+    """Read the bytes of each source from a JSON file {name: bytes}, or from a journal that has received messages."""
     from onoff.files import read_json
     from onoff.logs.journals import is_journal
 
@@ -326,7 +317,7 @@ def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
 
 
 def _received_lengths(journal: Path, chain: Chain) -> dict[str, int]:
-    """The bytes of the newest message of each source that a journal has received."""
+    """Read the bytes of the newest message of each source that a journal has received."""
     from onoff.client.journalfile import message_lengths, snapshot
 
     if snapshot(journal).chain != chain.fingerprint:
@@ -335,7 +326,7 @@ def _received_lengths(journal: Path, chain: Chain) -> dict[str, int]:
 
 
 def dirichlet(n: int, concentration: float, seed: int) -> Chain:
-    """A random dense chain whose rows are Dirichlet(concentration); the same for the same seed."""
+    """Draw a random dense chain whose rows are Dirichlet(concentration); the same for the same seed."""
     from onoff.model.chain import Chain
 
     if n < 2 or not 0 < concentration < np.inf:

@@ -5,28 +5,23 @@ probability q = p / ((1 - p) r) after an OFF request, and OFF with probability 1
 request after ON comes with probability q (1 - q)^(d - 1) among all OFF requests, and the mean cost of a request is
 
     p everything + (1 - p) sum over d of q (1 - q)^(d - 1) cost(d).
-
-A source that was fetched g requests ago has changed with probability 1 - (1 - c)^g, where c is the chance to change
-between two requests. A client downloads what changed only, in every way of asking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.apps.costs import Effort, Stream, margin, members, simulate, start_law
+from onoff.apps.costs import Effort, margin, members, order_lengths, simulate, start_law
 from onoff.apps.parallel import compute
 from onoff.errors import OnoffError
 from onoff.everyday import Everyday
 from onoff.model.powers import times
 from onoff.plans.plan import plan
-from onoff.types import Bar, Floats, Mask, quiet
+from onoff.types import Bar, Floats, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -50,14 +45,13 @@ class Habits:
     """What a day is like.
 
     `requests` a day, of which the share `private` is private, in runs of `run`; a mirror fetches all `mirrored` times a
-    day; each source changes between two requests with the chance `changes`.
+    day.
     """
 
     requests: int = 100
     private: float = 0.2
     run: float = 3.0
     mirrored: int = 24
-    changes: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.private < 1 or self.run < max(1.0, self.private / (1 - self.private)):
@@ -67,32 +61,34 @@ class Habits:
             )
 
     @property
-    def switched_on(self) -> float:
-        """The probability of going ON after an OFF request."""
+    def on_rate(self) -> float:
+        """The probability q of going ON after an OFF request."""
         return self.private / (1 - self.private) / self.run
+
+    def weights(self, steps: int) -> Floats:
+        """The shares of requests 1 to `steps` after ON among all OFF requests. The last one stands for all later."""
+        left = np.power(1 - self.on_rate, np.arange(steps), dtype=float)
+        return np.append(self.on_rate * left[:-1], left[-1])
 
 
 @dataclass(frozen=True)
 class Way:
     """What one way of asking costs a day, on average, in the unit of the day.
 
-    `asked` counts all that is asked for, `downloaded` what has changed. Margins are those of the mean over simulated
-    streams, 95 %, and 0 where nothing is sampled.
+    `margin` is that of the mean over simulated streams, 95 %, and 0 where nothing is sampled.
     """
 
     name: str
     right_for: str
-    asked: float
-    asked_margin: float
-    downloaded: float
-    downloaded_margin: float
+    cost: float
+    margin: float
 
 
 @dataclass(frozen=True)
 class Day:
     """The ways of asking for these habits, in messages, or in bytes if lengths are known.
 
-    `recommended` is the name of the way that downloads least among those that hide private requests.
+    `recommended` is the name of the way that costs least among those that hide private requests.
     """
 
     sources: int
@@ -115,160 +111,77 @@ def compare_day(
     effort: Effort = Effort(),  # noqa: B008 (frozen)
     bar: Bar = quiet,
 ) -> Day:
-    """Say what a day costs by each way of asking.
+    """Compute what a day costs by each way of asking.
 
     `announced` includes the promise `both`, for a reader who knows the next request.
     """
     hidden = Everyday.start(chain, sensitive).sensitive
-    sizes = np.ones(chain.n) if lengths is None else np.array([lengths[name] for name in chain.names], float)
+    sizes = np.ones(chain.n) if lengths is None else order_lengths(lengths, chain)
     steps = _steps(habits)
     lags = [lag for lag in LAGS if announced and lag <= steps]
+    everything, requests = float(sizes.sum()), habits.requests
+
+    def mix(off: Floats) -> float:
+        """Mean cost of a request, if OFF requests cost so much at each step after ON."""
+        return habits.private * everything + (1 - habits.private) * float(times(habits.weights(len(off)), off))
+
     with bar(effort.streams * (1 + bool(hidden)) + len(lags)) as advance:
-        day = _Day(chain, habits, sizes, effort, steps, advance)
-        ways = [day.openly(), day.past()]
-        if hidden:
-            ways.append(day.with_sensitive(hidden))
+        rows = {"openly": [float(times(start_law(chain), sizes))]}
+        rows["past"] = [mix(off) for off in _simulate(chain, (), steps, sizes, effort, advance)]
+        if hidden:  # never ON after the first two requests: the mean over the late steps of long streams
+            late = _simulate(chain, hidden, MOST_STEPS, sizes, effort, advance)
+            rows["sensitive"] = [float(off[min(SETTLED, len(off)) - 1 :].mean()) for off in late]
         if announced:
-            ways.append(day.both(lags))
-        ways += [day.on(), day.mirror()]
-    best = min(ways[1:], key=lambda way: way.downloaded)
-    unit = "messages" if lengths is None else "bytes"
+            rows["both"] = [
+                mix(_plan_costs(chain, lags, steps, sizes if lengths is not None else None, effort, advance))
+            ]
+        rows |= {"on": [everything], "mirror": [everything * habits.mirrored / requests]}
+    ways = tuple(_way(name, np.array(costs) * requests) for name, costs in rows.items())
+    best = min(ways[1:], key=lambda way: way.cost)
     names = tuple(chain.names[x] for x in hidden)
-    return Day(chain.n, habits, names, effort.streams, unit, float(sizes.sum()), tuple(ways), best.name)
+    unit = "messages" if lengths is None else "bytes"
+    return Day(chain.n, habits, names, effort.streams, unit, everything, ways, best.name)
+
+
+def _way(name: str, costs: Floats) -> Way:
+    """Take the mean over streams; a single cost is exact."""
+    return Way(name, RIGHT_FOR[name], float(costs.mean()), margin(costs) if len(costs) > 1 else 0.0)
 
 
 def _steps(habits: Habits) -> int:
-    """How many OFF steps after ON are simulated."""
-    left = np.cumprod(np.full(MOST_STEPS, 1 - habits.switched_on))
+    """Count the OFF steps after ON that are simulated."""
+    left = np.cumprod(np.full(MOST_STEPS, 1 - habits.on_rate))
     return int(np.searchsorted(-left, -REST)) + 1 if left[-1] < REST else MOST_STEPS
 
 
-@dataclass(frozen=True)
-class _Day:
-    """Costs of a request by each way of asking, as sums over a day. `sizes` are 1 where messages are counted."""
+def _simulate(
+    chain: Chain, hidden: Sequence[int], steps: int, sizes: Floats, effort: Effort, advance: Callable[[], None]
+) -> Iterable[Floats]:
+    """Yield the cost of each OFF step after ON, stream by stream."""
+    seeds = [f"{effort.seed}/{number}" for number in range(effort.streams)]
+    for _, stream in compute(simulate, [(chain, hidden, steps, seed, effort.time_limit) for seed in seeds]):
+        advance()
+        yield times(stream.expected, sizes)
 
-    chain: Chain
-    habits: Habits
-    sizes: Floats
-    effort: Effort
-    steps: int
-    advance: Callable[[], None]
 
-    def openly(self) -> Way:
-        law = start_law(self.chain)
-        whole, changed = (float(times(law, sizes)) for sizes in (self.sizes, self.sizes * self._changed_again()))
-        return self._exactly("openly", whole, changed)
-
-    def _changed_again(self) -> Floats:
-        """For every source: the chance that it has changed when it is asked for again.
-
-        With s the chance to stay, that is 1 - E s^T for the time T of return, and E s^T = 1 - 1 / G[x, x] with
-        G = (1 - s P)^-1.
-        """
-        stay = 1 - self.habits.changes
-        if stay == 1:
-            return np.zeros(self.chain.n)
-        chances: Floats = 1 / np.diagonal(np.linalg.inv(np.eye(self.chain.n) - stay * self.chain.P))
-        return chances
-
-    def past(self) -> Way:
-        return self._switched("past", self._streams("past", (), self.steps))
-
-    def both(self, lags: Sequence[int]) -> Way:
-        """Announced requests, from a plan of each lag, which serves up to the next."""
-        calls = [(self.chain, lag, self.effort.time_limit) for lag in lags]
-        plans = []
-        for _, made in compute(_plan, calls):
-            plans.append(made)
-            self.advance()
-        seeds = (Random(f"{self.effort.seed}/both/{number}") for number in range(self.effort.streams))
-        return self._switched("both", [_announced(self.chain, plans, self.steps, rng) for rng in seeds])
-
-    def with_sensitive(self, hidden: Sequence[int]) -> Way:
-        """Never ON after the first two: the mean over the late steps of long streams."""
-        rows = []
-        for stream in self._streams("sensitive", hidden, MOST_STEPS):
-            fresh = self._changed(_gaps(stream.member)[:-1])
-            late = slice(min(SETTLED, len(stream.bounds)) - 1, None)
-            each = stream.expected * self.sizes, stream.expected * fresh
-            rows.append([part[late].sum(axis=1).mean() for part in each])
-        return self._way("sensitive", *np.array(rows).T)
-
-    def on(self) -> Way:
-        return self._exactly("on", self.sizes.sum(), self._changed(np.ones(self.chain.n)).sum())
-
-    def mirror(self) -> Way:
-        """Everything, on a timetable that has nothing to do with requests."""
-        turns = self.habits.mirrored / self.habits.requests
-        changed = self._changed(np.full(self.chain.n, 1 / turns)).sum()
-        return self._exactly("mirror", self.sizes.sum() * turns, changed * turns)
-
-    def _streams(self, name: str, hidden: Sequence[int], steps: int) -> Iterator[Stream]:
-        """Simulated streams of the promise `past`."""
-        seeds = [f"{self.effort.seed}/{name}/{number}" for number in range(self.effort.streams)]
-        calls = [(self.chain, tuple(hidden), steps, seed, self.effort.time_limit) for seed in seeds]
-        for _, stream in compute(simulate, calls):
-            self.advance()
-            yield stream
-
-    def _changed(self, gaps: Floats) -> Floats:
-        """The expected size of the change of every source that was last fetched so many requests ago."""
-        changed: Floats = self.sizes * (1 - (1 - self.habits.changes) ** gaps)
-        return changed
-
-    def _exactly(self, name: str, asked: float, downloaded: float) -> Way:
-        """A way that nothing is sampled for."""
-        return self._way(name, np.full(2, float(asked)), np.full(2, float(downloaded)))
-
-    def _switched(self, name: str, streams: Iterator[Stream] | list[Stream]) -> Way:
-        """The mean over ON and OFF requests, from streams of OFF steps after ON.
-
-        A stream whose time was up stands for later steps with its last one.
-        """
-        share, q, length = self.habits.private, self.habits.switched_on, self.habits.run
-        rows = []
-        for stream in streams:
-            steps = len(stream.bounds)
-            weights = q * (1 - q) ** np.arange(steps)
-            weights[-1] = (1 - q) ** (steps - 1)  # all later ones
-            fresh = self._changed(_gaps(stream.member))  # of a whole set at each step, and one step later
-            after = fresh.sum(axis=1)  # what an ON request would download there
-            on = (1 - 1 / length) * after[0] + times(weights, after[1:]) / length
-            each = stream.expected * self.sizes, stream.expected * fresh[:-1]
-            off = [times(weights, part.sum(axis=1)) for part in each]
-            rows.append([share * x + (1 - share) * y for x, y in zip((self.sizes.sum(), on), off, strict=True)])
-        return self._way(name, *np.array(rows).T)
-
-    def _way(self, name: str, asked: Floats, downloaded: Floats) -> Way:
-        """Means over streams, with margins, for a whole day."""
-        numbers = []
-        for values in (asked, downloaded):
-            numbers += [float(values.mean()) * self.habits.requests, margin(values) * self.habits.requests]
-        return Way(name, RIGHT_FOR[name], *numbers)
+def _plan_costs(
+    chain: Chain, lags: Sequence[int], steps: int, sizes: Floats | None, effort: Effort, advance: Callable[[], None]
+) -> Floats:
+    """Compute what announced requests cost at each step after ON, with the plan of the largest lag up to the step."""
+    plans: dict[int, float] = {}
+    for index, made in compute(_plan, [(chain, lag, effort.time_limit) for lag in lags]):
+        advance()
+        plans[lags[index]] = _plan_cost(made, sizes)
+    return np.array([plans[max(lag for lag in lags if lag <= step)] for step in range(1, steps + 1)])
 
 
 def _plan(chain: Chain, lag: int, time_limit: float) -> Plan:
     return plan(chain, lag, time_limit=time_limit)
 
 
-def _announced(chain: Chain, plans: Sequence[Plan], steps: int, rng: Random) -> Stream:
-    """A stream with announced requests. The cost of a race, which has no table, is that of the sets that it draws."""
-    n = chain.n
-    expected, member = np.zeros((steps, n)), np.zeros((steps, n), bool)
-    path = rng.choices(range(n), start_law(chain).tolist())
-    for _ in range(steps + 1):
-        path += rng.choices(range(n), chain.P[path[-1]].tolist())
-    for t, (request, following) in enumerate(pairwise(path[1:])):
-        used = max((one for one in plans if one.lag <= t + 1), key=lambda one: one.lag)
-        query = used.draw(request, path[0], following, t + 1, rng.randrange)
-        member[t, list(query)] = True
-        expected[t] = members(used.law) if used.kind == "table" else member[t]
-    return Stream(expected, member, np.ones(steps))
-
-
-def _gaps(member: Mask) -> Floats:
-    """How many requests ago each source was fetched at every step and one step later, if all were fetched at step 0."""
-    gaps = np.ones((len(member) + 1, member.shape[1]))
-    for t, held in enumerate(member):
-        gaps[t + 1] = np.where(held, 1.0, gaps[t] + 1)
-    return gaps
+def _plan_cost(made: Plan, sizes: Floats | None) -> float:
+    if sizes is None:
+        return made.cost
+    if made.kind != "table":
+        raise OnoffError("the promise both is served by a race, whose cost in bytes is not known: leave --lengths out")
+    return float(times(members(made.law), sizes))

@@ -57,7 +57,7 @@ def compute(work: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> Ge
     # A batch would come back as one, and calls that wait for a process make loky fail when it is stopped.
     parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
     # Arguments are one tuple, which the Dask backend sends along: data that it scatters is lost with its worker.
-    found = parallel(delayed(_numbered)((index, work, arguments)) for index, arguments in enumerate(calls))
+    found = parallel(delayed(_call)((index, work, arguments)) for index, arguments in enumerate(calls))
     try:
         for item in found:  # noqa: UP028 (`yield from` would close it with a warning)
             yield item
@@ -66,8 +66,8 @@ def compute(work: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> Ge
             found.close()
 
 
-def _numbered(call: tuple[int, Callable[..., Result], tuple[Any, ...]]) -> tuple[int, Result]:
-    index, work, arguments = call
+def _call(numbered: tuple[int, Callable[..., Result], tuple[Any, ...]]) -> tuple[int, Result]:
+    index, work, arguments = numbered
     return index, work(*arguments)
 
 
@@ -92,12 +92,12 @@ def _cluster(address: str) -> Iterator[None]:
         raise ClusterError(
             f"{address}: no Dask scheduler can be reached ({error}); is `dask scheduler` running?"
         ) from None
-    with client, _explained(address), parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT):
+    with client, _translate_errors(address), parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT):
         yield
 
 
 @contextmanager
-def _explained(address: str) -> Iterator[None]:
+def _translate_errors(address: str) -> Iterator[None]:
     """Turn a failure of the cluster into one `ClusterError`."""
     from concurrent.futures import CancelledError
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onoff.apps.costs import Cost
 
 PICTURES = (".png", ".svg", ".pdf")
+LAG, COST = "lag (steps since privacy was last ON)", "cost (messages per request)"
 MOST_PICTURES = 24  # chains that `plot_costs` draws
 
 
@@ -36,11 +37,28 @@ def save(figure: Figure, file: Path, **options: Any) -> None:
     write_atomically(file, buffer.getvalue())
 
 
+def save_costs(figure: Figure, axes: Axes, file: Path, title: str) -> None:
+    """Finish a plot of costs over lags."""
+    figure.suptitle(title, fontsize="medium")
+    axes.set_xlabel(LAG)
+    axes.set_ylabel(COST)
+    _set_scales(axes)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # above, where no line is
+    save(figure, file, dpi=200)
+
+
+def _set_scales(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
 def plot_costs(costs: Sequence[Cost], file: Path) -> None:
     """Draw the cost over the lag: a picture for each chain, a line for each promise and scheme, bars for margins."""
     need("plots", "a picture")
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     chains = list(dict.fromkeys(cost.chain for cost in costs))[:MOST_PICTURES]
     across = max(1, min(4, len(chains)))
@@ -56,11 +74,9 @@ def plot_costs(costs: Sequence[Cost], file: Path) -> None:
             messages = [cost.messages or 0.0 for cost in line]
             axes.errorbar(lags, messages, margins, marker=".", capsize=2, label=label)
         axes.set_title(chain, parse_math=False)
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
+        _set_scales(axes)
         if position == 0:
             axes.legend(frameon=False)
-    figure.supxlabel("lag (steps since privacy was last ON)")
-    figure.supylabel("cost (messages per request)")
+    figure.supxlabel(LAG)
+    figure.supylabel(COST)
     save(figure, file, dpi=150)

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onoff.types import Advance, Bar, quiet
@@ -49,22 +49,15 @@ def _lines(title: str, total: int | None) -> Iterator[Advance]:
         nonlocal done
         done += 1
 
-    def tell() -> None:
+    def report() -> None:
         while not stopped.wait(EVERY):
             so_far = f"{done} of {total}" if total is not None else f"{done}" if done else "at work"
             print(f"onoff: {title}: {so_far} after {time.monotonic() - start:.0f} s", file=stream, flush=True)
 
-    with _running(tell, stopped):
-        yield advance
-
-
-@contextmanager
-def _running(work: Callable[[], None], stopped: threading.Event) -> Iterator[None]:
-    """Run `work` in a thread, which ends soon after `stopped` is set."""
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
-        yield
+        yield advance
     finally:
         stopped.set()
         thread.join()

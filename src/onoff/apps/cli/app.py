@@ -10,20 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import (
-    audit,
-    check,
-    client,
-    costs,
-    fit,
-    page,
-    plan,
-    play,
-    proxy,
-    serve,
-    study,
-    urls,
-)
+from onoff.apps.cli import audit, check, costs, fit, plan, proxy, read, serve, status, study, urls
 from onoff.apps.cli.options import App, Quiet, Verbose
 
 app = App(
@@ -38,18 +25,8 @@ app = App(
 )
 
 # In the order in which --help lists them.
-client.register(app)
-play.register(app)
-proxy.register(app)
-urls.register(app)
-fit.register(app)
-check.register(app)
-costs.register(app)
-plan.register(app)
-serve.register(app)
-page.register(app)
-study.register(app)
-audit.register(app)
+for module in (read, status, proxy, urls, fit, check, costs, plan, serve, study, audit):
+    module.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,12 +14,12 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags, parse_sources
 from onoff.apps.cli.output import note, print_json, print_table
-from onoff.apps.ending import ended_in_order
-from onoff.errors import FOUND, ClusterError, OnoffError
+from onoff.apps.signals import interrupt_on_signals
+from onoff.errors import FOUND, OnoffError
 from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
-    from onoff.apps.costs import Cost, Costs, Effort
+    from onoff.apps.costs import Cost, Costs
     from onoff.apps.day import Day, Habits, Way
     from onoff.model.chain import Chain
 
@@ -36,7 +36,7 @@ NAMES = {
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff costs chain.csv --lags 1-5 --plot costs.png")(
-        ended_in_order()(costs)
+        interrupt_on_signals()(costs)
     )
 
 
@@ -81,10 +81,6 @@ def costs(
     mirrored: Annotated[
         int, typer.Option("--mirror", min=1, metavar="N", help="Of a day: how often a mirror fetches all.")
     ] = 24,
-    changes: Annotated[
-        float,
-        typer.Option(min=0, max=1, metavar="P", help="Of a day: the chance of a source to change between requests."),
-    ] = 1.0,
     jobs: Jobs = None,
     dask: Dask = None,
     as_json: AsJson = False,
@@ -94,30 +90,44 @@ def costs(
     Costs of the promise past are exact for the first OFF request, and for later ones the mean of simulated streams.
     Ctrl-C shows what is computed. A cost that could not be computed is a row with its error; the exit code is then 1.
     """
-    from onoff.apps.costs import Effort
-    from onoff.apps.day import Habits
+    from onoff.apps.costs import Costs, Effort, read_lengths
+    from onoff.apps.costs import costs as compute
+    from onoff.apps.day import Habits, compare_day
     from onoff.apps.parallel import use_workers
+    from onoff.apps.progress import progress
 
     wanted = parse_lags(lags, least=1)
     found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
     effort = Effort(streams, time_limit, gap)
-    promises = tuple(dict.fromkeys(promise or ("past",)))
+    promises, schemes = tuple(dict.fromkeys(promise or ("past",))), tuple(dict.fromkeys(scheme or (AUTO,)))
     hidden = parse_sources(sensitive)
     if (scheme and "both" not in promises) or (hidden and promises == ("both",)):
         raise OnoffError("--scheme needs --promise both, and --sensitive needs --promise past")
-    if day:
-        if out is not None or plot is not None or len(found) != 1:
-            raise OnoffError("--day is for one chain, and has no --csv and no --plot")
-        habits = Habits(requests, private, run, mirrored, changes)
-        [chain] = found.values()
-        with use_workers(jobs, dask):
-            _day(chain, habits, "both" in promises, hidden, lengths, effort, as_json)
-        return
+    if day and (out is not None or plot is not None or len(found) != 1):
+        raise OnoffError("--day is for one chain, and has no --csv and no --plot")
     _prepare(out, plot)
-    question = found, wanted, promises, tuple(dict.fromkeys(scheme or (AUTO,))), hidden, lengths, effort
-    with use_workers(jobs, dask):
-        result = _compute(*question, out, lambda costs: _show(costs, plot, as_json))
-    if any(cost.error is not None for cost in result.costs):
+    sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in found.items()}
+    bar = progress("costs")
+    if day:
+        [(name, chain)] = found.items()
+        own = None if sizes is None else sizes[name]
+        habits = Habits(requests, private, run, mirrored)
+        with use_workers(jobs, dask):
+            result = compare_day(
+                chain, habits, announced="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
+            )
+        _show_day(result, as_json)
+        return
+    rows: list[Cost] = []
+    work = compute(found, wanted, promises, schemes, sensitive=hidden, lengths=sizes, effort=effort, bar=bar)
+    try:
+        with use_workers(jobs, dask):
+            _collect(work, rows, out)
+    finally:  # also if the work is stopped
+        if rows:
+            rows.sort(key=_place(list(found), schemes))
+            _show(Costs(hidden, streams, tuple(rows)), plot, as_json)
+    if any(cost.error is not None for cost in rows):
         raise typer.Exit(FOUND)
 
 
@@ -134,68 +144,25 @@ def _prepare(out: Path | None, plot: Path | None) -> None:
         check_picture(plot)
 
 
-def _compute(
-    chains: dict[str, Chain],
-    lags: Sequence[int],
-    promises: Sequence[str],
-    schemes: Sequence[str],
-    sensitive: tuple[str, ...],
-    lengths: Path | None,
-    effort: Effort,
-    out: Path | None,
-    show: Callable[[Costs], None],
-) -> Costs:
-    """Compute all costs. Show them at the end, and also if the work is stopped."""
-    from onoff.apps.costs import Costs, costs, read_lengths
-    from onoff.apps.progress import progress
-
-    sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in chains.items()}
-    rows: list[Cost] = []
-
-    def result() -> Costs:
-        return Costs(sensitive, effort.streams, tuple(sorted(rows, key=_place(list(chains), schemes))))
-
-    found = costs(
-        chains, lags, promises, schemes, sensitive=sensitive, lengths=sizes, effort=effort, bar=progress("costs")
-    )
-    with _table(out) as write:
-        try:
-            for row in found:
-                rows.append(row)
-                write(row)
-        except (KeyboardInterrupt, ClusterError):
-            if rows:
-                show(result())
-            raise
-    show(result())
-    return result()
-
-
 def _place(chains: Sequence[str], schemes: Sequence[str]) -> Callable[[Cost], tuple[int, str, int, int]]:
-    """The order of costs in a table: by chain, promise, scheme and lag."""
+    """Order costs in a table by chain, promise, scheme and lag."""
     order = {scheme: i for i, scheme in enumerate(schemes)}
     return lambda cost: (
         chains.index(cost.chain), cost.promise, order.get(cost.scheme or "", len(order)), cost.lag
     )  # fmt: skip
 
 
-@contextmanager
-def _table(out: Path | None) -> Iterator[Callable[[Cost], None]]:
-    """Write costs as CSV, each on disk as soon as it is known."""
+def _collect(found: Iterator[Cost], rows: list[Cost], out: Path | None) -> None:
+    """Append each cost to `rows`, and to the CSV file `out`, as soon as it is known."""
     from onoff.apps.costs import Cost
 
-    if out is None:
-        yield lambda cost: None
-        return
-    with out.open("x", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Cost)], lineterminator="\n")
+    with out.open("x", newline="", encoding="utf-8") if out is not None else io.StringIO() as table:
+        writer = csv.DictWriter(table, [field.name for field in fields(Cost)], lineterminator="\n")
         writer.writeheader()
-
-        def write(cost: Cost) -> None:
+        for cost in found:
+            rows.append(cost)
             writer.writerow(asdict(cost))
-            stream.flush()
-
-        yield write
+            table.flush()
 
 
 def _show(found: Costs, plot: Path | None, as_json: bool) -> None:
@@ -240,7 +207,7 @@ def _print(found: Costs) -> None:
 
 
 def _files(files: list[Path]) -> dict[str, Chain]:
-    """Chains by the names of their files, with directories where two files have the same name."""
+    """Load chains by the names of their files, with directories where two files have the same name."""
     from onoff.model.chain import Chain
 
     names = [file.name for file in files]
@@ -272,77 +239,46 @@ def _dirichlet(options: list[str]) -> dict[str, Chain]:
     return found
 
 
-def _day(
-    chain: Chain,
-    habits: Habits,
-    announced: bool,
-    sensitive: tuple[str, ...],
-    lengths: Path | None,
-    effort: Effort,
-    as_json: bool,
-) -> None:
+def _show_day(found: Day, as_json: bool) -> None:
     """Print what a day costs by each way of asking, which way is recommended, and for whom each way is right."""
-    from onoff.apps.costs import read_lengths
-    from onoff.apps.day import compare_day
-    from onoff.apps.progress import progress
-
-    found = compare_day(
-        chain,
-        habits,
-        announced=announced,
-        sensitive=sensitive,
-        lengths=None if lengths is None else read_lengths(lengths, chain),
-        effort=effort,
-        bar=progress("simulating"),
-    )
     if as_json:
         print_json(found)
-    else:
-        print("\n".join(_day_in_words(found)))
-
-
-def _day_in_words(found: Day) -> Iterable[str]:
-    """Print the table; the lines below it."""
+        return
     habits = found.habits
     title = f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private"
-    fresh = habits.changes < 1
-    rows = [
-        [_named(way, habits), _around(way.asked, way.asked_margin)]
-        + [_around(way.downloaded, way.downloaded_margin)] * fresh
-        for way in found.ways
-    ]
-    print_table(title, [f"{found.unit} a day", "asked for", *["changed"] * fresh], rows)
+    rows = [(_label(way, habits), _number(way.cost, way.margin)) for way in found.ways]
+    print_table(title, ("", f"{found.unit} a day"), rows)
     openly, best = found.ways[0], next(way for way in found.ways if way.name == found.recommended)
-    times = f"{best.downloaded / openly.downloaded:,.1f} times" if openly.downloaded else "more than"
-    yield f"Recommended: {NAMES[best.name]}. It downloads least of what hides private requests: {times} asking openly."
+    times = f"{best.cost / openly.cost:,.1f} times" if openly.cost else "more than"
+    print(f"Recommended: {NAMES[best.name]}. It costs least of what hides private requests: {times} asking openly.")
     if best.name == "mirror":
-        yield f"What you read is then {_age(habits)} old; a mirror that is as fresh as the others costs what ON costs."
+        print(f"What you read is then {_age(habits)} old; a mirror that is as fresh as the others costs what ON costs.")
     for way in found.ways:
-        yield f"{NAMES[way.name]}: right if {way.right_for}"
-    yield (
+        print(f"{NAMES[way.name]}: right if {way.right_for}")
+    print(
         f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
         f"headers. ± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:
-        yield "--sensitive A,B adds what it costs to hide these sources all the time."
+        print("--sensitive A,B adds what it costs to hide these sources all the time.")
 
 
-def _named(way: Way, habits: Habits) -> str:
-    """The name of a way in the table; a mirror is not as fresh as the others, and says so there."""
+def _label(way: Way, habits: Habits) -> str:
+    """Name a way in the table. A mirror is not as fresh as the others, and says so."""
     if way.name != "mirror":
         return NAMES[way.name]
     return f"{NAMES[way.name]}: {habits.mirrored:,} a day, {_age(habits)} old"
 
 
 def _age(habits: Habits) -> str:
-    """How old a message of the mirror may be."""
+    """Say how old a message of the mirror may be."""
     number, what = (24.0, "hour") if habits.mirrored <= 24 else (1440.0, "minute")
     turn = f"{number / habits.mirrored:.2g}"
     return f"up to {turn} {what}{'s' * (turn != '1')}"
 
 
-def _around(value: float, margin: float) -> str:
-    """A number with its margin, if that is not far below its last digit."""
+def _number(value: float, margin: float) -> str:
+    """Write a number with its margin, if that is not far below its last digit."""
     digits = 1 if value < 1000 else 0
     shown = f"{value:,.{digits}f}"
     return f"{shown} ± {margin:,.{digits}f}" if margin >= 0.05 * 10.0 ** (1 - digits) else shown

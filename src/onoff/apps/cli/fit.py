@@ -23,7 +23,7 @@ from onoff.apps.cli.options import (
     parse_lags,
 )
 from onoff.apps.cli.output import note, print_json
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import ChainError, LogError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=PLAN,
         epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m",
-    )(ended_in_order()(fit))
+    )(interrupt_on_signals()(fit))
 
 
 def fit(

@@ -14,7 +14,6 @@ from typer.main import get_command
 
 from onoff.apps.cli.output import LOG
 from onoff.errors import OnoffError
-from onoff.extras import need
 
 READ, PLAN, SERVE, STUDY, AUDIT = "Read", "Plan", "Serve", "Study", "Audit"  # panels of `onoff --help`
 MOST = 100_000
@@ -44,22 +43,22 @@ Verbose = Annotated[
 ]
 
 
-def _loudness() -> list[Any]:
+def _volume_options() -> list[Any]:
     """The parameters `-q` and `-v` of every command."""
-    having = typer.Typer(add_completion=False)
+    both = typer.Typer(add_completion=False)
 
-    @having.command()
-    def both(quiet: Quiet = False, verbose: Verbose = False) -> None:
+    @both.command()
+    def options(quiet: Quiet = False, verbose: Verbose = False) -> None:
         pass
 
-    return get_command(having).params
+    return get_command(both).params
 
 
 class Command(TyperCommand):
     """A command with `-q` and `-v` after its own options."""
 
     def __init__(self, *words: Any, params: list[Any] | None = None, **settings: Any) -> None:
-        super().__init__(*words, params=[*(params or []), *_loudness()], **settings)
+        super().__init__(*words, params=[*(params or []), *_volume_options()], **settings)
 
 
 class App(typer.Typer):
@@ -69,20 +68,12 @@ class App(typer.Typer):
         return super().command(name, cls=Command, **settings)
 
 
-def _with_dask(address: str | None) -> str | None:
-    if address is not None:
-        need("dask", "a Dask cluster")
-    return address
-
-
 Jobs = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many processes compute here; all cores by default.")
 ]
 Dask = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786.", callback=_with_dask
-    ),
+    typer.Option(metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler: tcp://HOST:8786."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")]
 # What the commands of the client share.

@@ -13,7 +13,7 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, percent, print_json, print_table
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import ClusterError, PlanError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -27,7 +27,7 @@ BOUND_LIMIT = 300  # sources beyond which outer bounds take long
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(
-        ended_in_order()(plan)
+        interrupt_on_signals()(plan)
     )
 
 
@@ -51,7 +51,7 @@ def plan(
     wanted = parse_lags(lags)
     loaded = Chain.load(chain)
     store = PlanStore(loaded, out)
-    plans = {lag: found for lag in wanted if (found := _kept(store, lag, gap, scheme)) is not None}
+    plans = {lag: found for lag in wanted if (found := _load(store, lag, gap, scheme)) is not None}
     missing = [lag for lag in wanted if lag not in plans]
     failed: dict[int, str] = {}
     calls = [(loaded, lag, scheme, gap, time_limit) for lag in missing]
@@ -142,7 +142,7 @@ def _print(plans: Sequence[Plan]) -> None:
         )
 
 
-def _kept(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
+def _load(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     """A plan on disk that is as good as what is asked for."""
     from onoff.plans.plan import OPTIMAL_LIMIT
     from onoff.plans.planner import is_final

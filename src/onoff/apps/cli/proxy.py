@@ -24,7 +24,7 @@ from onoff.apps.cli.options import (
     parse_switch,
 )
 from onoff.apps.cli.output import note
-from onoff.apps.cli.telling import note_new
+from onoff.apps.cli.read import note_new
 from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:
@@ -110,15 +110,16 @@ def proxy(
     try:
         asyncio.run(run(client, _urls(client), host, port, opened=opened, ready=ready))
     except JournalLocked as error:  # the port was free: the other proxy, if it is one, has another
-        raise JournalLocked(f"{error}. {_switching('HOST:PORT')}") from None
+        raise JournalLocked(f"{error}. {_switch_advice('HOST:PORT')}") from None
     except OnoffError as error:
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
             raise
-        raise OnoffError(f"{error}. {_switching(f'[{host}]:{port}' if ':' in host else f'{host}:{port}')}") from None
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OnoffError(f"{error}. {_switch_advice(address)}") from None
 
 
-def _switching(address: str) -> str:
-    """How a proxy that runs already is switched."""
+def _switch_advice(address: str) -> str:
+    """Say how a proxy that runs already is switched."""
     return f"A proxy that runs is switched by `curl -X PUT -d off http://{address}/onoff/privacy`"
 
 

@@ -77,7 +77,7 @@ def serve(
             kept.begin(opened.catalogue.names)
             kept.close()
         if store is None and target == FILE:
-            _note(f"messages and the last queries are kept in {Path(FILE).absolute()}*; --store names another place")
+            note(f"messages and the last queries are kept in {Path(FILE).absolute()}*; --store names another place")
         open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
         settings = Settings(
             store=target,
@@ -87,9 +87,7 @@ def serve(
             transcript=transcript.absolute() if transcript is not None else None,
         )
         if not settings.publishers and watch is None:
-            _note("there are no publishers' tokens and no directory to watch: nothing can be published")
-        if settings.readers:
-            _note_open_files(target)
+            note("there are no publishers' tokens and no directory to watch: nothing can be published")
         run(settings, opened, listening=listening, workers=workers, watch=watch, seconds=request_timeout)
 
 
@@ -115,18 +113,10 @@ def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Sto
         opened.changes(0)
         caveat = opened.caveat()
         if caveat is not None:
-            _note(caveat)
+            note(caveat)
     except StoreUnavailable as error:
-        _note(f"{error}; readers get 503 until it is back")
+        note(f"{error}; readers get 503 until it is back")
     return opened
-
-
-def _note_open_files(target: str) -> None:
-    """Say it if others on this machine can read the store, though readers need a token: older files may be open."""
-    for file in (Path(target), Path(f"{target}-wal"), Path(f"{target}-streams")):
-        if file.exists() and file.stat().st_mode & 0o004:
-            _note(f"everybody on this machine can read {file}, though readers need a token: chmod o-r {file}*")
-            return
 
 
 def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -> tuple[str, ...] | None:
@@ -135,29 +125,12 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
     if source:
         return tuple(source)
     if sources is not None:
-        return _names_in(sources)
+        return tuple(line.strip() for line in read_text(sources).splitlines() if line.strip())
     if watch is not None:
         from onoff.server.watch import source_names
 
         return source_names(watch)
     return None
-
-
-def _names_in(file: Path) -> tuple[str, ...]:
-    """The names in a file, one in a line. A chain file has names too, and would give nonsense."""
-    lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    if lines and (lines[0].startswith("{") or (len(lines) > 1 and all(map(_is_row, lines[1:])))):
-        raise OnoffError(f"{file}: is a chain file; --sources needs a file with one name in a line")
-    return tuple(lines)
-
-
-def _is_row(line: str) -> bool:
-    """Whether a line is one of a matrix: two or more numbers."""
-    parts = line.split(",")
-    try:
-        return len([float(part) for part in parts]) > 1
-    except ValueError:
-        return False
 
 
 def _target(given: str | None) -> str:
@@ -188,7 +161,3 @@ def _hashes(file: Path | None, variable: str) -> tuple[bytes, ...]:
     if variable in os.environ:
         return read_hashes(os.environ[variable], f"${variable}")
     return ()
-
-
-def _note(message: str) -> None:
-    note(f"note: {message}")

@@ -1,4 +1,4 @@
-"""`onoff demo` and `onoff reproduce`: see it work, and see the paper's figures again."""
+"""`onoff page`, `demo` and `reproduce`: see the promise hold, and see the paper's figures again."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli.options import STUDY, AsJson
-from onoff.apps.ending import ended_in_order
+from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import FOUND
 
 SEED = 10  # of a reader of whom a naive client betrays what it does in the long run: 41 % before, 73 % after
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(ended_in_order()(demo))
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff page --chain chain.csv")(page)
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(interrupt_on_signals()(demo))
     app.command(rich_help_panel=STUDY, epilog="Example: onoff reproduce --out figures")(reproduce)
+
+
+def page(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8701,
+    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="A chain file; without it, the demo's.")] = None,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
+) -> None:
+    """Open a page over a real server and client: click requests, switch privacy, watch what the server believes."""
+    from onoff.apps.demo import reader
+    from onoff.apps.page.process import run
+    from onoff.model.chain import Chain
+
+    loaded, title = (reader(), "a reader of eight news channels") if chain is None else (Chain.load(chain), chain.name)
+    run(loaded, title, port, show, lambda url: print(f"the page is at {url} (Ctrl-C stops everything)", flush=True))
 
 
 def reproduce(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy import status_page
-from onoff.apps.proxy.guard import is_led_here, refusal
+from onoff.apps.proxy.guard import is_outside_navigation, refusal
 from onoff.apps.proxy.queue import RequestQueue
-from onoff.apps.proxy.responses import answered, failed, said
+from onoff.apps.proxy.responses import error_response, message_response, text_response
 from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError
@@ -86,13 +85,13 @@ class Application:
     async def _response(self, request: Request) -> Response:
         turned_away = refusal(request.headers)
         try:
-            return await self._let_in(request) if turned_away is None else said(*turned_away)
+            return await self._route(request) if turned_away is None else text_response(*turned_away)
         except Problem as problem:
-            return said(problem.status, problem.detail, problem.headers)
+            return text_response(problem.status, problem.detail, problem.headers)
         except OnoffError as error:
-            return failed(error) if isinstance(error, JournalError) else said(400, str(error))
+            return error_response(error) if isinstance(error, JournalError) else text_response(400, str(error))
 
-    async def _let_in(self, request: Request) -> Response:
+    async def _route(self, request: Request) -> Response:
         path = request.scope.get("raw_path") or request.scope["path"].encode()
         if path == PRIVACY:
             return await self._privacy(request)
@@ -104,22 +103,22 @@ class Application:
         """Make one step, and answer with the message of the source. A program that goes away does not undo the step."""
         source = self._paths.source(path, request.scope["query_string"])
         if source is None:
-            return said(404, "there is no such source: / lists them. No step was made")
+            return text_response(404, "there is no such source: / lists them. No step was made")
         wrong = self._read_only(request)
         if wrong is not None:
             return wrong
-        if is_led_here(request.headers):
+        if is_outside_navigation(request.headers):
             text = status_page.render_link(self._paths.path(source) or "/", source)
             return Response(text, headers=status_page.HEADERS, media_type="text/html")
         try:
-            message = await self._while_there(self._queue.submit(source), request)
+            message = await self._wait(self._queue.submit(source), request)
         except Exception as error:
-            return failed(error)
+            return error_response(error)
         if message is None:
-            return said(503, "the program has gone away; its step is made all the same")
-        return await answered(message, request.method, request.headers.getlist("if-none-match"))
+            return text_response(503, "the program has gone away; its step is made all the same")
+        return await message_response(message, request.method, request.headers.getlist("if-none-match"))
 
-    async def _while_there(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
+    async def _wait(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
         """The answer; None if the program goes away before it. The step is made all the same."""
 
         async def gone() -> None:
@@ -151,27 +150,20 @@ class Application:
             case "POST":
                 form = parse_qs((await read_body(request.receive, BODY_LIMIT)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):
-                    return said(403, "use the switch on the proxy's page, or PUT")
+                    return text_response(403, "use the switch on the proxy's page, or PUT")
                 self._queue.switch(parse_switch(form.get("privacy", [""])[0].encode()))
                 return RedirectResponse("/", 303, headers)
-        return said(405, "GET, PUT or POST it", {"allow": "GET, HEAD, PUT, POST"})
+        return text_response(405, "GET, PUT or POST it", {"allow": "GET, HEAD, PUT, POST"})
 
     def _read_only(self, request: Request) -> Response | None:
         if request.method in READ:
             return None
-        return said(405, "this can only be read: GET or HEAD", {"allow": "GET, HEAD"})
+        return text_response(405, "this can only be read: GET or HEAD", {"allow": "GET, HEAD"})
 
 
 def parse_switch(body: bytes) -> bool:
-    """`on` or `off`, as text or as JSON ("on", or {"privacy": "on"})."""
+    """Read `on` or `off`."""
     text = body.strip().lower()
-    if text[:1] in (b'"', b"{"):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
-        value = value.get("privacy") if isinstance(value, dict) else value
-        text = value.encode() if isinstance(value, str) else b""
     if text not in (b"on", b"off"):
         raise OnoffError("the privacy switch takes on or off")
     return text == b"on"

@@ -42,7 +42,7 @@ def refusal(headers: Headers) -> tuple[int, str] | None:
     return None
 
 
-def is_led_here(headers: Headers) -> bool:
+def is_outside_navigation(headers: Headers) -> bool:
     """Whether a browser opens an address that did not come from a page of ours: by a person, or by a redirect."""
     return headers.get("sec-fetch-site") == "none" and headers.get("sec-fetch-mode", "navigate") == "navigate"
 

@@ -216,11 +216,11 @@ class RequestQueue:
                 raise
             if isinstance(error, PASSING):
                 raise NotBegun(_words(error)) from error
-            self._left_out()
+            self._cover_gap()
             raise
         return message
 
-    def _left_out(self) -> None:
+    def _cover_gap(self) -> None:
         """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
         if self._waiting:
             self._waiting[0] = replace(self._waiting[0], private=True)

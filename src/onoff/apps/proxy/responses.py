@@ -51,28 +51,37 @@ class InPieces(Response):
                 await asyncio.sleep(0)
 
 
-async def answered(message: Message, method: str, held: list[str]) -> Response:
+async def message_response(message: Message, method: str, held: list[str]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
     status = message.status
     if message.round == 0:
-        return said(404, "nothing has been published for this source yet; the step was made")
+        return text_response(404, "nothing has been published for this source yet; the step was made")
     if not 200 <= status < 600 or status in NOT_OURS:
-        return said(502, f"the origin answered {status}, which answers nothing that was asked; the step was made")
+        return text_response(
+            502, f"the origin answered {status}, which answers nothing that was asked; the step was made"
+        )
     stated = message.content_type
     kind = stated if stated is not None and TYPE.fullmatch(stated) else None
     tag = await _tag(status, kind, message.body)
-    headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": _word(message.private)}
+    headers = {
+        **GUARD,
+        "etag": tag,
+        "onoff-step": str(message.step),
+        "onoff-status": "on" if message.private else "off",
+    }
     if status == 200 and _holds(held, tag):
         return Response(status_code=304, headers=headers)
     if kind is not None:
         headers["content-type"] = kind
     if status in BARE:
-        return _without_length(Response(status_code=status, headers=headers))
+        bare = Response(status_code=status, headers=headers)
+        bare.raw_headers = [pair for pair in bare.raw_headers if pair[0] != b"content-length"]
+        return bare
     headers["content-length"] = str(len(message.body))
     return Response(None, status, headers) if method == "HEAD" else InPieces(message.body, status, headers)
 
 
-def failed(error: Exception) -> Response:
+def error_response(error: Exception) -> Response:
     """The answer where a step was not made, or not finished."""
     status, words = 500, "the proxy made a mistake; its log has the details"
     if isinstance(error, OnoffError | OSError):
@@ -89,10 +98,10 @@ def failed(error: Exception) -> Response:
         if isinstance(cause, TransportError):
             status = 502 if isinstance(cause, RefusedByServer) else 504
         words = f"{words if words.endswith(('.', '?', '!')) else words + '.'} {NOT_BEGUN if late else KEPT}"
-    return said(status, words, {"retry-after": str(RETRY_SECONDS)} if status == 503 else None)
+    return text_response(status, words, {"retry-after": str(RETRY_SECONDS)} if status == 503 else None)
 
 
-def said(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
+def text_response(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
     """An answer of the proxy itself: a sentence. Addresses and files at its start stay as they are."""
     text = (words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words) + "\n"
     return Response(text, status, {**GUARD, **(headers or {})}, "text/plain")
@@ -113,13 +122,3 @@ def _holds(held: list[str], tag: str) -> bool:
     """Whether If-None-Match names this tag; weak ones count (RFC 9110, 13.1.2)."""
     tags = [part.strip().removeprefix("W/") for value in held for part in value.split(",")]
     return "*" in tags or tag in tags
-
-
-def _without_length(response: Response) -> Response:
-    if "content-length" in response.headers:
-        del response.headers["content-length"]
-    return response
-
-
-def _word(private: bool) -> str:
-    return "on" if private else "off"

@@ -1,4 +1,4 @@
-"""What the commands of the client say beside their results: advice, and notes on stderr."""
+"""Advice for the command line: which command finishes a request that an error leaves pending."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onoff.apps.cli.output import note
 from onoff.errors import Announced, JournalError, OnoffError, PendingRequest, RefusedByServer, StaleStep, TransportError
 from onoff.files import told
 
@@ -19,19 +18,19 @@ RESUME = "onoff resume"  # the command that finishes a request
 
 
 @contextmanager
-def explained(client: Client, advice: str | None = None) -> Iterator[None]:
+def advise(client: Client, advice: str | None = None) -> Iterator[None]:
     """Give an error the advice for the command line, with the journal's name.
 
     `advice` says how what is pending is finished, if not by `onoff resume`.
     """
-    finish = advice or f"{typed(RESUME, client.path)} finishes it"
+    finish = advice or f"{command_for(RESUME, client.path)} finishes it"
     try:
         yield
     except PendingRequest as error:
-        error.advice = f"{typed(RESUME, client.path)} finishes it."
+        error.advice = f"{command_for(RESUME, client.path)} finishes it."
         raise
     except Announced as error:
-        error.advice = f"{typed(f'onoff get {shlex.quote(error.source)}', client.path)} makes it."
+        error.advice = f"{command_for(f'onoff get {shlex.quote(error.source)}', client.path)} makes it."
         raise
     except (TransportError, JournalError, OSError) as error:
         wanted = _pending(client, error)
@@ -44,7 +43,7 @@ def explained(client: Client, advice: str | None = None) -> Iterator[None]:
 
 
 def _pending(client: Client, error: Exception) -> str | None:
-    """The source of a request that is pending and can be finished after this error; None if there is none.
+    """Find the source of a request that is pending and can be finished after this error; None if there is none.
 
     The server may have given no answer, or refused; or what it gave could not be kept.
     """
@@ -65,30 +64,8 @@ def _pending(client: Client, error: Exception) -> str | None:
     return client.chain.names[found.state.pending.request]
 
 
-def typed(command: str, journal: Path) -> str:
-    """A command as it must be typed for this journal."""
+def command_for(command: str, journal: Path) -> str:
+    """Write a command as it must be typed for this journal."""
     from onoff.client.connect import default_journal
 
     return f"`{command}`" if journal == default_journal() else f"`{command} --journal {shlex.quote(str(journal))}`"
-
-
-def note_new(client: Client) -> None:
-    """Say that the journal is new."""
-    if client.journal.created:
-        note("a new journal: its first two requests ask for everything")
-        if len(client.journal.sensitive) == client.chain.n:
-            note("all sources are sensitive: every request asks for everything")
-
-
-def note_planner(client: Client) -> None:
-    """Say what the planner could not do, and what it goes on doing after this command."""
-    from onoff.plans.planner import LIMIT
-
-    planner = client.planner
-    if planner is None:
-        return
-    if planner.trouble is not None:
-        note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
-    if planner.working:
-        minutes = f"at most {LIMIT // 60} minutes"
-        note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")

@@ -12,8 +12,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the command just as Ctrl-C does: what is temporary is deleted first.
+def interrupt_on_signals() -> Iterator[None]:
+    """End the command on SIGTERM and SIGHUP just as on Ctrl-C: what is temporary is deleted first.
 
     Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where Ctrl-C is ignored, the command exits with 128 and
     the number of the signal. A second signal ends it at once, since work in a library may be long. A signal that was

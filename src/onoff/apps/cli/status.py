@@ -1,15 +1,18 @@
-"""How a client stands, for people: its promise, what the next request costs, and what it has cost so far."""
+"""`onoff status`: the client's promise, what the next request costs, and what it has cost so far."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from onoff.apps.cli.output import counted, percent, print_table, size
+import typer
+
+from onoff.apps.cli.errors import command_for
+from onoff.apps.cli.options import READ, AsJson, Plans
+from onoff.apps.cli.output import counted, percent, print_json, print_table, size
+from onoff.errors import JournalError
 from onoff.foreign import plain
-from onoff.model.bounds import outer_bound
 
 if TYPE_CHECKING:
     from onoff.client.journalfile import Totals
@@ -18,6 +21,52 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 BOUND_LIMIT = 300  # sources: beyond it the outer bound takes longer than a status may
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=READ, epilog="Example: onoff status --journal reader.journal")(status)
+
+
+def status(
+    journal: Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="The client's state.")] = None,
+    plans: Plans = None,
+    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff.client.connect import default_journal
+    from onoff.client.journalfile import snapshot
+    from onoff.client.learning import Learned
+    from onoff.client.status import status as status_of
+    from onoff.logs.follow import follows
+    from onoff.logs.journals import read_journal
+    from onoff.logs.requests import of_journal
+
+    path = journal or default_journal()
+    if journal is None:
+        _name_journals_of_proxies(path)
+    if chain is None and snapshot(path).memory.learning is not None:
+        kept = read_journal(path)
+        learned = Learned.of(len(kept.names or ()), kept.private)
+        if as_json:
+            print_json(learned)
+        else:
+            print(learned.words(path))
+        return
+    found = status_of(path, chain, plans)
+    following = follows(found.chain, of_journal(path, found.chain).indices)
+    if as_json:
+        print_json(status_data(found, following))
+    else:
+        print_status(found, following, journal)
+
+
+def _name_journals_of_proxies(default: Path) -> None:
+    """Raise an error that names the journals of `onoff proxy` beside the default one, if only they are there."""
+    found = [file for file in map(default.with_name, ("proxy", "learning")) if file.exists()]
+    if found and not default.exists():
+        commands = " or ".join(command_for("onoff status", file) for file in found)
+        raise JournalError(f"{default}: there is no journal; the first request makes one. Of the proxy: {commands}")
 
 
 def status_data(found: Status, following: Following) -> dict[str, object]:
@@ -54,6 +103,8 @@ def status_data(found: Status, following: Following) -> dict[str, object]:
 
 def _least(chain: Chain, lag: int) -> float | None:
     """The messages that every scheme needs at a lag; None if that takes too long to find out."""
+    from onoff.model.bounds import outer_bound
+
     return outer_bound(chain.posterior(lag)) if chain.n <= BOUND_LIMIT else None
 
 
@@ -62,6 +113,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
 
     `journal` is named in what there is to do, if it is not the usual one.
     """
+    from onoff.client.connect import default_journal
+
     if following is not None and following.refuted:
         print("WARNING: the requests of this journal DO NOT FOLLOW its chain. All that is promised is relative to it.")
         print("A server may learn more than is said below: see the last line, and `onoff check`.")
@@ -72,8 +125,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     if state.pending is not None:
         held = counted(len(state.pending.query), "source")
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
-        resume = "onoff resume" if journal is None else f"onoff resume --journal {shlex.quote(str(journal))}"
-        print(f"`{resume}` sends the same set again. What follows counts it as answered, except the totals")
+        resume = command_for("onoff resume", journal or default_journal())
+        print(f"{resume} sends the same set again. What follows counts it as answered, except the totals")
     if after.last is None:
         left = counted(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
@@ -135,6 +188,8 @@ def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
 
 def print_totals(totals: Totals, chain: Chain, promise: str = "both") -> None:
     """Print what a journal's finished steps asked for, against the alternatives for the same lags."""
+    from onoff.model.bounds import outer_bound
+
     steps = totals.steps
     which = "plans that were used" if promise == "both" else "laws that sets were drawn from"
     rows = [

@@ -1,0 +1,390 @@
+"""`onoff get`, `resume` and `play`: the client for people and scripts.
+
+A message is written after the connection is closed. Until then nothing may depend on which source was wanted.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.errors import advise, command_for
+from onoff.apps.cli.options import (
+    READ,
+    TOKEN,
+    AsJson,
+    Background,
+    Cache,
+    ChainFile,
+    Deadline,
+    Delay,
+    JournalFile,
+    Plans,
+    Promise,
+    Record,
+    Sensitive,
+    Server,
+    Urls,
+    parse_sources,
+    parse_switch,
+)
+from onoff.apps.cli.output import counted, detail, note, print_json, size
+from onoff.errors import NothingPending, OnoffError, SourceError
+from onoff.foreign import plain_text
+
+if TYPE_CHECKING:
+    from onoff.client.client import Client
+    from onoff.client.journalfile import Step, Totals
+    from onoff.client.message import Message
+    from onoff.client.play import Delivery
+
+MOST_NAMED = 20  # sources of a set that -v names
+STDIN = Path("-")
+
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the message there, whole or not at all.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics",
+    )(get)
+    app.command(rich_help_panel=READ, epilog="Example: onoff resume --journal reader.journal")(resume)
+    app.command(
+        rich_help_panel=READ,
+        epilog="Example: onoff play requests.txt --server http://127.0.0.1:8700 --chain chain.json",
+    )(play)
+
+
+def get(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to fetch.")],
+    next: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="The request that will follow (promise both); after an OFF request you are bound to it.",
+        ),
+    ] = None,
+    on: Annotated[
+        bool,
+        typer.Option(
+            "--on",
+            help="Privacy is ON for this request. That is the default, except in a journal with sensitive sources, "
+            "which are hidden all the time.",
+        ),
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Privacy is OFF for this request.")] = False,
+    out: Out = None,
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    promise: Promise = None,
+    sensitive: Sensitive = None,
+    record: Record = None,
+    plans: Plans = None,
+    cache: Cache = None,
+    delay: Delay = 0.05,
+    deadline: Deadline = None,
+    background: Background = True,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch the latest message of SOURCE and write it to stdout.
+
+    With -v it says on stderr what was asked for, and what that cost.
+    """
+    import asyncio
+
+    from onoff.client.connect import connect, default_journal
+    from onoff.files import check_file
+
+    private = parse_switch(on, off)
+    if out is not None:
+        check_file(out)
+    if promise is None and next is not None and not (journal or default_journal()).exists():
+        promise = "both"  # who begins a journal with --next knows the next request
+    client = connect(
+        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
+        record=record, plans=plans, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        background=background, lasting=True, ahead=False,
+    )  # fmt: skip
+    for name in filter(None, (source, next)):
+        client.chain.index(name)  # a slip of the pen leaves no journal behind
+    try:
+        with advise(client):
+            message, row = asyncio.run(_fetch(client, lambda opened: opened.get(source, next, private)))
+    finally:
+        note_planner(client)
+    _deliver(message, row, client, client.journal.promise, out, as_json)
+
+
+def resume(
+    last: Annotated[
+        bool, typer.Option("--last", help="If nothing is pending, write the last message again; no server is asked.")
+    ] = False,
+    out: Out = None,
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    plans: Plans = None,
+    deadline: Deadline = None,
+    as_json: AsJson = False,
+) -> None:
+    """Finish the pending request, with the query it already had, and write its message.
+
+    If nothing is pending that is an error: the last message may be the answer to another request. --last writes it.
+    """
+    import asyncio
+
+    from onoff.client.connect import connect, default_journal
+    from onoff.client.journalfile import snapshot
+    from onoff.files import check_file
+
+    path = journal or default_journal()
+    if not path.exists():  # a slip of the pen makes none
+        words = f"{path}: there is no journal, and nothing is pending; the first request makes one"
+        raise NothingPending(words, step=0)
+    if out is not None:
+        check_file(out)
+    client = connect(
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        deadline=deadline, background=False, ahead=False,
+    )  # fmt: skip
+    kept = snapshot(path)
+    pending = kept.state.pending is not None
+    with advise(client):
+        found = asyncio.run(_fetch(client, lambda opened: opened.resume())) if pending else client.again()
+    if found is None:
+        raise NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
+    message, row = found
+    if not pending and not last:
+        wanted = client.chain.names[row.request]
+        error = NothingPending("nothing is pending: ask for what you want", step=kept.state.step, last=wanted)
+        again = command_for("onoff resume --last", path)
+        error.advice = f"{again} writes the last message again, for {wanted!r} in step {row.step}"
+        raise error
+    if not pending:
+        note("nothing was pending; this is the last message again, and no server was asked")
+    _deliver(message, row, client, kept.promise, out, as_json)
+
+
+async def _fetch(client: Client, request: Callable[[Client], Awaitable[Message]]) -> tuple[Message | SourceError, Step]:
+    """Make a request, and read its step from the journal whether there is a message or not.
+
+    Until the connection is closed nothing depends on which of the two it is.
+    """
+    async with client:
+        note_new(client)
+        message: Message | SourceError
+        try:
+            message = await request(client)
+        except SourceError as error:
+            message = error
+        [row] = islice(client.journal.steps(since=client.journal.state.step - 1), 1)
+        return message, row
+
+
+def play(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="One request in a line: `on SOURCE` or `off SOURCE`; - for stdin.")
+    ],
+    journal: JournalFile = None,
+    chain: ChainFile = None,
+    server: Server = None,
+    urls: Urls = None,
+    promise: Promise = None,
+    sensitive: Sensitive = None,
+    record: Record = None,
+    plans: Plans = None,
+    cache: Cache = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
+    ] = False,
+    delay: Delay = 0.05,
+    deadline: Deadline = None,
+    background: Background = True,
+    as_json: AsJson = False,
+) -> None:
+    """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
+
+    A file that was played to its end is not played again unless --restart says so.
+    """
+    import asyncio
+
+    from onoff.apps.cli.status import print_totals
+    from onoff.client.connect import connect
+    from onoff.client.play import Delivery, parse_items, read_items
+
+    given = None if file != STDIN else _read_stdin()
+    client = connect(
+        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
+        record=record, plans=plans, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        background=background, lasting=True,
+    )  # fmt: skip
+    names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
+    items = read_items(file, names) if given is None else parse_items(given, where, names)
+    delivery = Delivery(out)
+    try:
+        with advise(client, "run the same command again" + (", without --restart" if restart else "")):
+            result, steps = asyncio.run(_play(client, where, items, delivery, restart))
+    finally:
+        for found in delivery.words():
+            note(found)
+        note_planner(client)
+    for row in steps:
+        log_step(row, names)
+    if result.note is not None:
+        note(result.note)
+    if as_json:
+        print_json(result)
+    else:
+        print_totals(result.totals, client.chain, client.journal.promise)
+    delivery.check()
+
+
+@dataclass(frozen=True)
+class PlayResult:
+    """What `onoff play --json` prints: how many requests FILE has, how many were made now, and what there is to say.
+
+    The totals are those of the journal.
+    """
+
+    file: Path
+    requests: int
+    made: int
+    note: str | None
+    totals: Totals
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise OnoffError(f"standard input: byte {error.start} is not UTF-8") from None
+
+
+async def _play(
+    client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
+) -> tuple[PlayResult, list[Step]]:
+    """Make the requests, and read their steps from the journal."""
+    from onoff.apps.progress import progress
+    from onoff.client.play import play_file
+
+    async with client:
+        before = client.journal.state.step
+        words = await play_file(client, file, items, delivery, restart, progress("requests"))
+        note_new(client)
+        steps = [row for row in client.journal.steps(since=before) if row.bytes is not None]
+        return PlayResult(file, len(items), len(steps), words, client.journal.totals()), steps
+
+
+def _deliver(
+    message: Message | SourceError, row: Step, client: Client, promise: str, out: Path | None, as_json: bool
+) -> None:
+    """Write the message where it was wanted, and say what is worth knowing about it.
+
+    Raises `SourceError` if there is none, or if nothing was published yet: a script must not take nothing for an empty
+    message. If the message cannot be written, the error says how to have it without another request.
+    """
+    from onoff.files import told, write_atomically
+
+    if row.made_private:
+        without = "no --next was given, and the query must hide the next request"
+        early = "the first two requests of a journal always are"
+        note(f"this request was made ON: {without if promise == 'both' and row.next is None else early}")
+    log_step(row, client.chain.names)
+    if isinstance(message, SourceError):
+        raise message
+    if message.error is not None:
+        raise message.error
+    if message.round == 0:
+        words = f"{message.source}: nothing has been published yet; the request is finished and counts as made"
+        raise SourceError(words, status=204, body=b"")
+    try:
+        if out is not None:
+            write_atomically(out, message.body)
+        if as_json:
+            print_json(message_data(message, row, out))
+        elif out is None:
+            _print_body(message.body)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # who reads has enough
+    except OSError as error:
+        again = command_for("onoff resume --last", client.path)
+        words = f"{told(error)}. The request was made and is finished: {again} writes its message again"
+        raise OnoffError(words) from error
+
+
+def message_data(message: Message, row: Step, file: Path | None) -> dict[str, object]:
+    """What `onoff get --json` prints: the message, and what its step took.
+
+    `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
+    `query` is what was asked for, `cost` what the law expected it to be, `bytes` what arrived for all of it.
+    """
+    encoding, body = None, None
+    if file is None:
+        try:
+            encoding, body = "utf-8", message.body.decode()
+        except UnicodeDecodeError:
+            encoding, body = "base64", base64.b64encode(message.body).decode()
+    about = {name: value for name, value in vars(message).items() if name not in ("error", "body")}
+    took = {name: getattr(row, name) for name in ("lag", "plan", "cost", "bytes", "attempts")}
+    return {**about, **took, "length": len(message.body), "encoding": encoding, "body": body, "file": file}
+
+
+def _print_body(body: bytes) -> None:
+    """Write a message to stdout as it came. On a terminal, characters that could steer it are replaced."""
+    if sys.stdout.isatty():
+        print(plain_text(body))
+    else:
+        sys.stdout.buffer.write(body)
+
+
+def log_step(row: Step, names: Sequence[str]) -> None:
+    """Say with -v what was asked for in a step, and what it took."""
+    from onoff.types import PlanName
+
+    shown = ", ".join(names[x] for x in row.query[:MOST_NAMED]) + (", ..." if len(row.query) > MOST_NAMED else "")
+    status = "ON" if row.private else f"OFF, {counted(row.lag, 'step')} after ON"
+    detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
+    took = "" if row.bytes is None else f"; {size(row.bytes)} received"
+    tried = "" if row.attempts == 1 else f" in {row.attempts} attempts"
+    made = PlanName.parse(row.plan)
+    cost = f"about {row.cost:.3g}" if made and not made.has_table else f"{row.cost:.3f}"  # without a table: estimated
+    detail(f"expected cost {cost} ({row.plan}){took}{tried}")
+
+
+def note_new(client: Client) -> None:
+    """Say that the journal is new."""
+    if client.journal.created:
+        note("a new journal: its first two requests ask for everything")
+        if len(client.journal.sensitive) == client.chain.n:
+            note("all sources are sensitive: every request asks for everything")
+
+
+def note_planner(client: Client) -> None:
+    """Say what the planner could not do, and what it goes on doing after this command."""
+    from onoff.plans.planner import LIMIT
+
+    planner = client.planner
+    if planner is None:
+        return
+    if planner.trouble is not None:
+        note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
+    if planner.working:
+        minutes = f"at most {LIMIT // 60} minutes"
+        note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")
