@@ -42,7 +42,9 @@ BODY_LIMIT = 2**21
 class Told:
     """A plan, and its own planner, that draws the sets it was told, in turn."""
 
-    scheme, name, lag, cost, law = "told", "told, lag 1", 1, 2.0, None
+    kind = "race"  # it has no table
+
+    scheme, name, lag, cost = "told", "told, lag 1", 1, 2.0
 
     def __init__(self, chain: Chain, sets: Sequence[tuple[int, ...]]) -> None:
         self.chain, self.sets, self.store = chain, iter(sets), SimpleNamespace(chain=chain)
