@@ -21,6 +21,7 @@ from onoff.apps.cli.app import app
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import size
 from onoff.client.client import Client
+from onoff.client.connect import Settings
 from onoff.client.journalfile import snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 

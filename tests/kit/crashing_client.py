@@ -29,7 +29,6 @@ from types import SimpleNamespace
 import anyio._backends._asyncio  # noqa: F401 (imported late otherwise, in every process)
 import httpcore._backends.anyio as network
 import httpx
-import onoff.apps.terminal
 
 import onoff.client.journal
 import onoff.client.journalfile

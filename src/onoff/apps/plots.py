@@ -13,6 +13,7 @@ from onoff.extras import need
 from onoff.files import check_file, write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from onoff.apps.costs import Cost
