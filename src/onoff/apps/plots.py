@@ -38,16 +38,6 @@ def save(figure: Figure, file: Path, **options: Any) -> None:
     write_atomically(file, buffer.getvalue())
 
 
-def save_costs(figure: Figure, axes: Axes, file: Path, title: str) -> None:
-    """Finish a plot of costs over lags."""
-    figure.suptitle(title, fontsize="medium")
-    axes.set_xlabel(LAG)
-    axes.set_ylabel(COST)
-    _set_scales(axes)
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # above, where no line is
-    save(figure, file, dpi=200)
-
-
 def _set_scales(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
