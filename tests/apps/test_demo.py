@@ -92,7 +92,7 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
     seen = next(line for line in lines if line.startswith("You saw: "))
     assert f"{100 * naive.guessed:.0f} %" in seen
     assert lines[-2].startswith("Try next: ")
-    assert lines[-1].strip() == ". .venv/bin/activate && onoff costs examples/demo.csv --day"
+    assert lines[-1].strip() == "onoff fit LOG -o habits.json && onoff costs habits.json --day"
     end = " ".join(lines[lines.index(seen) :])
     past = named(result.switched)["onoff, everyday"]
     for other, words in (

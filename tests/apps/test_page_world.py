@@ -183,18 +183,6 @@ def test_sources_that_are_left_for_good_are_never_next_and_nothing_is_learned_ab
     asyncio.run(story())
 
 
-def test_a_prior_too_small_for_a_float_still_gives_a_number_of_bits():
-    rare = 1e-200
-    chain = Chain([[1 - rare, rare, 0], [0.5, 0.5, rare], [0.5, 0.5, 0]], ["a", "b", "c"])
-    assert chain.stationary()[2] == 0
-    table, steps = plan(chain, 1), []
-    for t, (wanted, lag) in enumerate(((0, 0), (1, 1), (1, 2), (2, 0), (1, 1))):
-        name, saw = (table.name, (wanted,)) if lag else ("everything", FULL)
-        steps.append(Made(t, not lag, False, lag, name, wanted, saw, 1, 1))
-    for belief in BothObserver(chain, lambda _: table).beliefs(steps):
-        assert 0 <= belief.naive_bits < 2000
-
-
 def test_the_beliefs_are_about_the_queries_in_the_transcript():
     """Of a client that leaks, the same onlooker learns: here one whose plan is for another chain than its requests."""
     steps = [Made(0, True, False, 0, "everything", 0, FULL, 1, 1)]

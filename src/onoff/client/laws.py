@@ -24,7 +24,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,8 +33,6 @@ from onoff.files import append_line, told
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
     from onoff.everyday import Step
     from onoff.plans.plan import Plan
 
@@ -93,7 +91,7 @@ class PlanDigests:
         return _digest(self._law.copy(), [(last * plan.n + next, rows, table.indices, table.data)])
 
 
-def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Hash:
+def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Any:
     """The hash of a law, to which contexts are added."""
     flat = [len(sets)]
     for query in sets:
@@ -101,7 +99,7 @@ def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Hash:
     return hashlib.sha256(np.array([*flat, *masses], dtype="<i8").data)
 
 
-def _digest(law: Hash, contexts: Iterable[Entries]) -> str:
+def _digest(law: Any, contexts: Iterable[Entries]) -> str:
     for number, *parts in contexts:
         law.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
     return law.hexdigest()
