@@ -16,6 +16,7 @@ import pytest
 
 from onoff import plan
 from onoff.client import promises, protocol
+from onoff.client.laws import PlanDigests
 from onoff.errors import PlanError
 from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, _integers
@@ -324,16 +325,16 @@ def test_a_plan_error_turned_into_the_full_set_is_found_at_the_first_one(tmp_pat
             made.wrong.append(made.t)
             return FULL
 
-    honest, digest = TablePlan.draw, promises.plan_digest
+    honest, digest = TablePlan.draw, PlanDigests.of
 
-    def unnoted(plan, *context):
+    def unnoted(self, plan, *context):
         try:
-            return digest(plan, *context)
+            return digest(self, plan, *context)
         except PlanError:
             return None
 
     patches = patch.object(TablePlan, "draw", lambda *context: full(honest, *context))
-    made.live(60, [patches, patch.object(promises, "plan_digest", unnoted)])
+    made.live(60, [patches, patch.object(PlanDigests, "of", unnoted)])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], "law")
 
@@ -382,11 +383,11 @@ def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp
     dear = plan(CHAIN, 1, "comb")
     altered = Altered(dear, change)
 
-    def digest(plan, last, next, lag):
+    def digest(self, plan, last, next, lag):  # noqa: ARG001
         table = altered.encoder(last, next, lag).toarray()
         return law.law_digest(law.Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
 
-    made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(promises, "plan_digest", digest)])
+    made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(PlanDigests, "of", digest)])
     found = made.audit(plans={dear.name: altered})
     assert (found.first.step, found.first.rule) == (first_off(made), rule)
 

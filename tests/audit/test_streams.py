@@ -394,10 +394,9 @@ def run(files, *words):
 
 
 def test_the_command_shows_zeros_for_ours_and_leaks_for_the_others(files):
-    done = run(files, "chain.json", "--statuses", "1001", "--plot", "bits.svg", "--decoys", "1")
+    done = run(files, "chain.json", "--statuses", "1001", "--decoys", "1")
     assert done.returncode == 0
     assert done.stdout.count("0 within rounding") == 3
-    assert (files / "bits.svg").stat().st_size > 1000
     found = {one["client"]: one for one in json.loads(run(files, "chain.json", "--statuses", "1001", "--json").stdout)}
     assert list(found) == ["everything", "paper", "optimal", "naive", "decoys"]
     last = {name: one["steps"][-1]["bits"] for name, one in found.items()}
@@ -459,8 +458,6 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
         (("--statuses", "1x"), "1 for ON and 0 for OFF"),
         (("--statuses", ""), "1 for ON and 0 for OFF"),
         (("--statuses", "10", "--scheme", "best"), "no scheme 'best'"),
-        (("--statuses", "10", "--plot", "x.txt"), "picture"),
-        (("--statuses", "10", "--plot", "x.svg", "--on-for", "0"), "leave it out"),
         (("--statuses", "10", "--scheme", "decoys", "--decoys", "8"), "fewer than the sources"),
         (("--statuses", "10", "--on-for", "horses"), "horses"),
         (("--statuses", "10", "--promise", "future"), "choose both or past"),

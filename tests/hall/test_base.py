@@ -112,7 +112,6 @@ COMMANDS = {
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json --spark local[*]": "spark",
     f"costs {CHAIN} --lags 1 --plot costs.png": "plots",
-    f"audit streams {CHAIN} --statuses 101 --plot bits.png": "plots",
     "reproduce --out figures": "plots",
     f"plan {CHAIN} --lags 1 --out plans --dask tcp://127.0.0.1:1": "dask",
 }

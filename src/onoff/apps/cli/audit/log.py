@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onoff.audit.attack import Attack, Gain
+    from onoff.audit.files import Journal
     from onoff.audit.log import LogAudit
     from onoff.audit.verdict import Finding
     from onoff.model.chain import Chain
@@ -71,6 +72,7 @@ def log(
     The last line is the verdict. PASSED is exit code 0; FAILED, and NO VERDICT if a step could not be checked, are 1.
     """
     from onoff.apps.progress import progress
+    from onoff.audit.files import read_journal
     from onoff.audit.log import Exhibits, audit_log
     from onoff.everyday import Everyday
     from onoff.logs.follow import follows
@@ -79,25 +81,28 @@ def log(
     if (journal is None) == (statuses is None):
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
     loaded = Chain.load(chain)
-    promise, sensitive = _promise(journal, loaded)
-    if laws is not None and promise == "both":
+    noted = None if journal is None else read_journal(journal, loaded)
+    both = noted is None or noted.promise == "both"
+    if laws is not None and both:
         raise OnoffError("--laws is for the promise `past`: this client has plans")
-    engine = Everyday.start(loaded, sensitive) if promise == "past" and (laws is None or remake) else None
+    engine = None
+    if noted is not None and not both and (laws is None or remake):
+        engine = Everyday.start(loaded, noted.sensitive)
     found = audit_log(
         loaded,
         log,
-        Exhibits(_plans(loaded, plans) if promise == "both" else {}, laws, engine),
+        Exhibits(_plans(loaded, plans) if both else {}, laws, engine),
         journal,
         statuses=() if statuses is None else _statuses(statuses),
-        truth=None if truth is None else _truth(truth, loaded),
+        truth=_truth(truth, loaded) or None,
         others=other or [],
         part=part,
         attacked=attack,
         false_alarms=false_alarms,
         progress=progress,
     )
-    requests = _requests(journal, loaded) if truth is None else _truth(truth, loaded)
-    following = None if requests is None else follows(loaded, requests)
+    requests = _truth(truth, loaded) if noted is None else _requests(noted)
+    following = follows(loaded, requests) if requests else None
     refuted = following is not None and following.refuted
     if as_json:
         habits = None if following is None else {**plain_data(following), "refuted": refuted}
@@ -110,23 +115,15 @@ def log(
         raise typer.Exit(FOUND)
 
 
-def _promise(journal: Path | None, chain: Chain) -> tuple[str, tuple[int, ...]]:
-    from onoff.audit.files import read_journal
-
-    if journal is None:
-        return "both", ()
-    noted = read_journal(journal, chain)
-    return noted.promise, noted.sensitive
-
-
-def _requests(journal: Path | None, chain: Chain) -> list[int] | None:
-    """The requests of a journal, after those that were erased; None without any."""
-    from onoff.audit.files import read_journal
-
-    requests = [step.request for step in read_journal(journal, chain).steps] if journal is not None else []
-    while None in requests:
-        requests = requests[requests.index(None) + 1 :]
-    return [request for request in requests if request is not None] or None
+def _requests(journal: Journal) -> list[int]:
+    """The requests of a journal, after those that were erased."""
+    found: list[int] = []
+    for step in journal.steps:
+        if step.request is None:
+            found = []
+        else:
+            found.append(step.request)
+    return found
 
 
 def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
@@ -158,12 +155,12 @@ def _statuses(text: str) -> tuple[bool, ...]:
     return tuple(letter == "1" for letter in text)
 
 
-def _truth(file: Path, chain: Chain) -> tuple[int, ...]:
+def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
     """Read the requests that were made, one name in a line, or as `onoff play` reads them: `on NAME`, `off NAME`."""
     from onoff.audit.files import text_lines
 
     truth = []
-    for number, text in text_lines(file):
+    for number, text in () if file is None else text_lines(file):
         word, _, rest = text.partition(" ")
         name = rest.strip() if text not in chain.names and word in ("on", "off") else text
         if name not in chain.names:

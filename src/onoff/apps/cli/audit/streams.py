@@ -57,7 +57,6 @@ def streams(
     ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 1,
     as_json: AsJson = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the bits: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
 
@@ -72,7 +71,10 @@ def streams(
     from onoff.model.chain import Chain
 
     parsed = parse_statuses(statuses)
-    _check_options(promise, bool(scheme or plan), sensitive, plot, true_chain or on_for)
+    if promise == "past" and (scheme or plan):
+        raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
+    if promise == "both" and sensitive is not None:
+        raise OnoffError("--sensitive needs --promise past: the promise both hides no sources")
     loaded, true = Chain.load(chain), None if true_chain is None else Chain.load(true_chain)
     hidden = sensitive_sources(loaded, parse_sources(sensitive))
     wanted_on = sensitive_sources(loaded, parse_sources(on_for))
@@ -102,29 +104,8 @@ def streams(
     else:
         _print_switched(found) if wanted_on else _print_told(found)
         print(_first_request(loaded if true is None else true, uniform))
-    if plot is not None:
-        _plot(found, plot)
-        note(f"drawn: {plot}")
     if any(one.holds is False for one in found):
         raise typer.Exit(FOUND)
-
-
-def _check_options(
-    promise: str, has_plans: bool, sensitive: str | None, plot: Path | None, unlike: Path | str | None
-) -> None:
-    """Refuse options that do not go together."""
-    from onoff.apps.plots import check_picture
-
-    if plot is not None:
-        check_picture(plot)
-        if unlike is not None:
-            raise OnoffError(
-                "--plot draws streams as the promise wants them: leave it out, or --true-chain and --on-for"
-            )
-    if promise == "past" and has_plans:
-        raise OnoffError("--promise past makes no plans: leave out --scheme and --plan")
-    if promise == "both" and sensitive is not None:
-        raise OnoffError("--sensitive needs --promise past: the promise both hides no sources")
 
 
 def _lags(statuses: Sequence[bool]) -> list[int]:
@@ -189,7 +170,7 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
     return found
 
 
-# Tables, words and a picture
+# Tables and words
 
 
 def _first_request(chain: Chain, uniform: bool) -> str:
@@ -283,26 +264,3 @@ def _print_switched(found: Sequence[StreamAudit]) -> None:
     headings = ["goes ON", "client", "t", "how often", "bits", "prior guess", "guess"]
     print_table("what the server learns about a request that was made ON", headings, rows)
     print("everything: what statuses alone tell; the promise covers only who switches by chance")
-
-
-def _plot(found: Sequence[StreamAudit], file: Path) -> None:
-    """A line of bits for each client."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    from onoff.apps.plots import save
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    steps = range(1, len(found[0].statuses) + 1)
-    for t, private in zip(steps, found[0].statuses, strict=True):
-        if private:
-            axes.axvspan(t - 0.5, t + 0.5, color="#0072bd", alpha=0.12, linewidth=0, label="ON" if t == 1 else None)
-    for one, marker in zip(found, "os^vDPX", strict=False):
-        axes.plot(steps, [told.bits for told in one.steps], marker=marker, markersize=4, label=one.client)
-    axes.set_xlabel("t, the number of the request from 1 on")
-    axes.set_ylabel("bits about what is hidden")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    save(figure, file, dpi=200)
