@@ -102,7 +102,7 @@ def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Any:
 def _digest(law: Any, contexts: Iterable[Entries]) -> str:
     for number, *parts in contexts:
         law.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
-    return law.hexdigest()
+    return str(law.hexdigest())
 
 
 def _entries_of(step: Step) -> Iterable[Entries]:
