@@ -48,10 +48,10 @@ sys.modules.setdefault("sniffio", None)
 # take longest come first, so that no worker has to wait for the other at the end.
 SLOWEST = (
     "test_fit_spark", "test_page", "test_server_faults", "test_docs", "test_server_load", "test_client_crashes",
-    "test_planning", "test_fit", "test_audit_mistakes", "test_base", "test_streams", "test_client",
-    "test_audit_transcript", "test_audit_everyday_mistakes", "test_page_world", "test_proxy_programs",
-    "test_client_hostile", "test_planner", "test_words", "test_sweep", "test_audit_plan", "test_audit_leaks",
-    "test_cli", "test_plan_command", "test_page_app", "test_everyday_streams", "test_cells", "test_fit_person",
+    "test_planning", "test_fit", "test_replay_past", "test_base", "test_streams", "test_client",
+    "test_replay_both", "test_streams_past", "test_page_world", "test_proxy_programs",
+    "test_client_hostile", "test_planner", "test_words", "test_costs", "test_audit_plan", "test_replay_log",
+    "test_cli", "test_plan_command", "test_page_app", "test_everyday_streams", "test_fit_person",
     "test_server_streams", "test_public", "test_past", "test_race",
 )  # fmt: skip
 
