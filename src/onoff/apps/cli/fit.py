@@ -37,7 +37,7 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=PLAN,
-        epilog="Example: onoff fit clicks.csv -o chain.json --user visitor --time at --source page --gap 30m",
+        epilog="Example: onoff fit clicks.csv -o chain.json --user reader --time time --source channel --gap 30m",
     )(interrupt_on_signals()(fit))
 
 
