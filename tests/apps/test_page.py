@@ -53,9 +53,7 @@ def window(running, browser):
             "console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on(
-            "request", lambda request: None if request.url.startswith(running.url) else elsewhere.append(request.url)
-        )
+        page.on("request", lambda one: None if one.url.startswith("http://127.0.0.1:") else elsewhere.append(one.url))
         page.goto(f"{running.url}/{path}")
         expect(page.locator(".card").first).to_be_visible()
         settled(running)
@@ -569,6 +567,8 @@ def test_the_page_goes_on_by_itself_when_the_program_is_back(running, browser):
     family = processes_of(running.process.pid)
     assert len(family) >= 3  # the page, the server and its worker
     assert running.stop(signal.SIGKILL) == -signal.SIGKILL
+    for orphan in family[1:]:  # nobody is left to end them
+        os.kill(orphan, signal.SIGKILL)
     until_gone(family)
     expect(page.locator("#notice")).to_contain_text("The program behind this page is gone")
     running.start()

@@ -195,3 +195,9 @@ def test_numbers_come_back_from_their_text():
         randbelow, left = replaying(numbers_text(numbers))
         assert [randbelow(bound) for bound, _ in numbers] == [number for _, number in numbers]
         assert left == []
+
+
+def test_a_bound_that_happens_to_be_a_power_of_two_is_written_as_long_as_any_other():
+    lengths = {len(numbers_text([pair])) for pair in ((1 << 160, 5), (1 << 160, (1 << 160) - 1), ((1 << 159) + 1, 7))}
+    assert len(lengths) == 1
+    assert len({len(numbers_text([(1 << 256, number)])) for number in (0, (1 << 256) - 1)} | lengths) == 1

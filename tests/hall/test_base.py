@@ -134,7 +134,7 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_which_to_install(base, t
 
 CALLS = {
     "import onoff; onoff.fit('log.csv')": "logs",
-    "import onoff; onoff.fit('log.csv', engine='spark')": "spark",
+    "import onoff; onoff.fit('log.csv', spark='local[1]')": "spark",
     "from pathlib import Path; from onoff.apps.plots import plot_costs; plot_costs([], Path('x.png'))": "plots",
     "from onoff.apps.figures import draw_chain; draw_chain()": "plots",
     "from onoff.server.store import open_store": "server",

@@ -245,8 +245,9 @@ def chain_of(chain: Chain | str | Path) -> Chain:
 def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
     """The random numbers of a draw as JSON, [[bound, number], ...], equally long whatever the numbers are.
 
-    A bound of 2^63 or more, as races have them, and its number are strings: "0x..." in base 16, or "2^k" for a bound
-    that is a power of two. Which of these a bound is follows from plan and lag, not from the request.
+    Races have larger bounds than JSON's readers take. Those of their clocks are 2^k with k above 256, which follows
+    from the chain, and are written so. Those of an earlier request have at most 256 bits, and are padded to that: they, and
+    whether one of them is a power of two, may depend on the request.
     """
     return "[" + ",".join(map(_pair, numbers)) + "]"
 
@@ -256,9 +257,9 @@ def _pair(pair: tuple[int, int]) -> str:
     if bound < 1 << 63:
         return json.dumps(pair).ljust(len("[, ]") + 2 * 19)
     bits = bound.bit_length() - 1
-    if bound == 1 << bits:
+    if bits > 256:
         return f'["2^{bits}", "0x{number:0{-(-bits // 4)}x}"]'
-    return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 64)
+    return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 65)
 
 
 def read_steps(database: sqlite3.Connection, since: int = 0) -> Iterator[Step]:

@@ -102,6 +102,11 @@ class Connection(HttpToolsProtocol):
         self._unparsed += len(data)
         super().data_received(data)
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self.cycle is None or self.cycle.response_complete:  # else an answer is under way, and takes its time
+            self.room.wait(self)
+
     def on_headers_complete(self) -> None:
         self._unparsed = 0
         super().on_headers_complete()

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -118,6 +119,7 @@ async def served(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=FINISH_SECONDS,
+        timeout_keep_alive=math.ceil(seconds),  # an idle connection has as long as a request
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))

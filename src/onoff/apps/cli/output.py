@@ -31,7 +31,7 @@ class _Stderr(logging.Handler):
 
 def start_log() -> None:
     """Let the logger speak on stderr, at the level of notes."""
-    LOG.handlers = [_Stderr()]
+    LOG.handlers, LOG.propagate = [_Stderr()], False
     LOG.setLevel(logging.INFO)
 
 

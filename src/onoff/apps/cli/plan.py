@@ -15,6 +15,7 @@ from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, percent, print_json, print_table
 from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import ClusterError, PlanError
+from onoff.extras import need
 from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def plan(
     from onoff.model.chain import Chain
     from onoff.plans.store import PlanStore
 
+    if dask is not None:
+        need("dask", "a Dask cluster")  # before anything is written
     wanted = parse_lags(lags)
     loaded = Chain.load(chain)
     store = PlanStore(loaded, out)
