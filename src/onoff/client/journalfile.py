@@ -246,8 +246,8 @@ def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
     """The random numbers of a draw as JSON, [[bound, number], ...], equally long whatever the numbers are.
 
     Races have larger bounds than JSON's readers take. Those of their clocks are 2^k with k above 256, which follows
-    from the chain, and are written so. Those of an earlier request have at most 256 bits, and are padded to that: they, and
-    whether one of them is a power of two, may depend on the request.
+    from the chain, and are written so. Those of an earlier request have at most 256 bits and are padded to that: they,
+    and whether one of them is a power of two, may depend on the request.
     """
     return "[" + ",".join(map(_pair, numbers)) + "]"
 
