@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from onoff import Chain, OnoffError
-from onoff.audit import numbers as randomness
+from onoff.audit import replay as randomness
 from onoff.audit.files import read_journal, read_log
-from onoff.audit.numbers import Numbers
+from onoff.audit.replay import Numbers
 from oracles import random_chain
 from replaykit import CHAIN, PAST, CheapestPlan, life, race, write_lines
 from sampling import IN_CI
@@ -402,14 +402,14 @@ def test_requests_that_the_chain_calls_impossible_are_found(tmp_path):
 
 
 def test_the_trusted_modules_are_short_and_import_little():
-    """`files`, `rows`, `law`, `rules`, `replay`; `seen` for the log, `numbers` for the bet, `races` for races."""
+    """`files`, `law`, `rows`, `rules`, `replay`; `races` for streams that used one."""
     import ast
     from pathlib import Path
 
     import onoff.audit
 
     folder = Path(onoff.audit.__file__).parent
-    trusted = ("files", "rows", "law", "rules", "replay", "seen", "numbers", "races")
+    trusted = ("files", "law", "rows", "rules", "replay", "races")
     texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
     assert sum(text.count("\n") for text in texts.values()) <= 1255
     others = {"onoff.errors", "onoff.types", "onoff.files", "onoff.model.chain"}

@@ -17,10 +17,8 @@ from onoff.audit.attack import Attack, RecordedRule, Seen
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding, law_digest
-from onoff.audit.numbers import Numbers
-from onoff.audit.replay import Replay, replay
+from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
-from onoff.audit.seen import check_others
 from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
@@ -33,7 +31,6 @@ NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
-DAMAGED = "line {} of the log is damaged, and what it recorded is not known"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 
@@ -109,8 +106,23 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     laws = _Laws(chain, noted, exhibits, attacked)
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
-        found = replay(chain, noted, seen, exhibits.plans, laws, remade=laws.remade, part=part, advance=advance)
-    verdict = _verdict(noted, seen, stream, known, found, laws, chain.n, attacked)
+        found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
+    again = len(stream) - len({line.step for line in stream})
+    gaps = {
+        UNPLANNED: not wide,
+        UNREMADE: wide and laws.unmade,
+        REPEATED.format(again): again,
+        UNATTACKED: not attacked,
+    }
+    verdict = Verdict(
+        steps=len(noted.steps),
+        off=sum(step.lag > 0 for step in noted.steps),
+        drawn=found.drawn,
+        rounding=found.rounding,
+        findings=(*_damage(seen), *sorted(found.findings, key=lambda one: -1 if one.step is None else one.step)),
+        unchecked=tuple(sorted({**laws.unlike, **dict(found.unchecked)}.items())),
+        ignored=tuple(text for text, left_out in gaps.items() if left_out),
+    )
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
@@ -120,37 +132,9 @@ def audit_log(
     return LogAudit(verdict, *made, len(beside), count)
 
 
-def _verdict(
-    journal: Journal,
-    log: Log,
-    stream: Sequence[Line],
-    others: Sequence[Journal],
-    found: Replay,
-    laws: _Laws,
-    n: int,
-    attacked: bool,
-) -> Verdict:
-    """Join what the replay, the numbers, the rest of the log and the comparison of laws have found."""
-    numbers = Numbers(others)
-    stepped = [*found.findings, *(finding for step in journal.steps for finding in numbers.check(step))]
-    known = {other.stream for other in others}
-    again = len(stream) - len({line.step for line in stream})
-    ignored = [UNPLANNED] if journal.promise == "both" else [UNREMADE] if laws.unmade else []
-    ignored += [REPEATED.format(again)] if again else []
-    ignored += [] if attacked else [UNATTACKED]
-    return Verdict(
-        steps=len(journal.steps),
-        off=sum(step.lag > 0 for step in journal.steps),
-        drawn=found.drawn,
-        rounding=found.rounding,
-        findings=(
-            *(Finding("log", DAMAGED.format(number)) for number in log.damaged),
-            *check_others(log, journal.stream, known, n, journal.sensitive),
-            *sorted(stepped, key=lambda finding: finding.step or 0),
-        ),
-        unchecked=tuple(sorted({**laws.unlike, **found.unchecked}.items())),
-        ignored=tuple(ignored),
-    )
+def _damage(log: Log) -> Iterator[Finding]:
+    for number in log.damaged:
+        yield Finding("log", f"line {number} of the log is damaged, and what it recorded is not known")
 
 
 class _Laws:
@@ -273,5 +257,4 @@ def _attack_alone(
     made = _attacked(chain, "both", steps, (), rounding, truth, false_alarms)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
-    findings = tuple(Finding("log", DAMAGED.format(number)) for number in log.damaged)
-    return LogAudit(Verdict(len(steps), off, 0, rounding, findings, unchecked), *made, 0, 0)
+    return LogAudit(Verdict(len(steps), off, 0, rounding, tuple(_damage(log)), unchecked), *made, 0, 0)
