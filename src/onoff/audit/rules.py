@@ -115,14 +115,16 @@ class Held:
 
     def answer(self, step: Step) -> None:
         """Take in the answer of a step, if it has come."""
-        if step.finished and (self._held is None or step.received is None or step.cache is None):
+        if not step.finished:
+            return
+        if self._held is None or step.received is None or step.cache is None:
             self._held = None
-        elif step.finished:
-            known = self._held | {source: (version, size) for source, version, size in step.received}
-            whole = {x: (version, size) for x, (version, size) in known.items() if version is not None}
-            sizes = sorted((size + len(version), x) for x, (version, size) in whole.items())
-            totals = accumulate(size for size, _ in sizes)
-            self._held = {x: whole[x] for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
+            return
+        known = {**self._held, **{source: (version, size) for source, version, size in step.received}}
+        whole = {x: (version, size) for x, (version, size) in known.items() if version is not None}
+        sizes = sorted((size + len(version), x) for x, (version, size) in whole.items())
+        totals = accumulate(size for size, _ in sizes)
+        self._held = {x: whole[x] for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
 
 
 class Seen:
