@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import tempfile
@@ -102,12 +101,6 @@ def test_the_optimum_of_symmetric_chains_is_verified(chain):
     verdict = audit(chain, plan(chain, 1), [2])
     assert verdict.valid
     assert float(verdict.cost) == pytest.approx(float(verdict.proof.value), rel=1e-6)
-
-
-def test_the_plans_of_these_tests_are_of_every_kind():
-    assert PLAN.certificate.kind == "cuts"
-    assert plan(Chain.symmetric(7, 0.05), 1).certificate.kind == "sizes"
-    assert len(ExactPosterior(SPARSE, 1).contexts) < 16
 
 
 @settings(max_examples=examples(30))
@@ -290,24 +283,6 @@ def test_a_chain_that_is_exchanged_in_the_directory_is_found(tmp_path, exchange)
     assert audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load, draws=100).valid
     exchange(tmp_path / f"{CHAIN.fingerprint}.chain")
     assert rules(audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load)) == {"chain"}
-
-
-def test_an_auditor_needs_nothing_but_the_directory(tmp_path):
-    store = PlanStore(CHAIN, tmp_path / "plans")
-    store.save(PLAN)
-    [chain] = store.directory.glob("*.chain")
-    assert hashlib.sha256(chain.read_bytes()).hexdigest() == chain.stem
-    done = call("audit", "plan", chain, store.directory, "--draws", 100, check=True)
-    assert "lag-1.plan.json: verified" in done.stdout
-
-
-def test_a_plan_that_is_altered_into_another_plan_is_a_plan():
-    """One unit moved from a set to a larger one, and signed: every promise still holds, at its own cost."""
-    data = contents(PLAN)
-    moved(data, 0, -1, 1)
-    verdict = audit(CHAIN, signed(data))
-    assert verdict.valid
-    assert verdict.cost == PLAN.law.cost() + Fraction(5 - len(PLAN.sets[0]), PLAN.denominator)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,6 @@ def readable(complaint: str, error: Callable[[str], OnoffError] = OnoffError) ->
 
 def read_journal(file: Path, chain: Chain) -> Journal:
     """Read a client's journal, which is neither locked nor changed."""
-    if not file.exists():
-        raise OnoffError(f"{file}: there is no journal")
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
@@ -170,21 +168,14 @@ def _long(value: Any) -> int:
     return int(value, 16) if isinstance(value, str) else int(whole(value))
 
 
-def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
-    """The lines of a text file that are not empty, stripped, with their numbers."""
-    with reading(file), file.open(encoding="utf-8", errors=errors) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield number, line.strip()
-
-
 def _json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """What the lines hold; None for half a line, two lines in one, or bytes that were never written."""
-    for number, text in text_lines(file, "replace"):
-        try:
-            yield number, json.loads(text)
-        except (ValueError, RecursionError):
-            yield number, None
+    """Numbers and contents of lines; None for half a line, two lines in one, or bytes that were never written."""
+    with reading(file), file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield from [(number, json.loads(line))] if line.strip() else []
+            except (ValueError, RecursionError):
+                yield number, None
 
 
 def read_log(file: Path, chain: Chain) -> Log:

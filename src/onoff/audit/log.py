@@ -31,6 +31,7 @@ NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
+BESIDE = "what {} queries of other streams in the log were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 
@@ -40,14 +41,12 @@ class LogAudit:
     """What a log says: the `verdict` of the replay, and the server's `attack`, beside one on a `naive` client.
 
     Without a journal no step is certified, and the attack says what the queries tell. Without the requests there is no
-    naive client to compare with. The log holds queries of `other_streams` besides.
+    naive client to compare with.
     """
 
     verdict: Verdict
     attack: Attack | None
     naive: Attack | None
-    other_streams: int
-    other_queries: int
 
     @property
     def word(self) -> str:
@@ -108,10 +107,12 @@ def audit_log(
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
         found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
     again = len(stream) - len({line.step for line in stream})
+    beside = len(seen.lines) - sum(line.stream in {one.stream for one in (noted, *known)} for line in seen.lines)
     gaps = {
         UNPLANNED: not wide,
         UNREMADE: wide and laws.unmade,
         REPEATED.format(again): again,
+        BESIDE.format(beside): beside,
         UNATTACKED: not attacked,
     }
     verdict = Verdict(
@@ -127,9 +128,7 @@ def audit_log(
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
     made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, false_alarms, progress)
-    beside = {line.stream for line in seen.lines} - {noted.stream, *(other.stream for other in known)}
-    count = sum(line.stream in beside for line in seen.lines)
-    return LogAudit(verdict, *made, len(beside), count)
+    return LogAudit(verdict, *made)
 
 
 def _damage(log: Log) -> Iterator[Finding]:
@@ -257,4 +256,4 @@ def _attack_alone(
     made = _attacked(chain, "both", steps, (), rounding, truth, false_alarms)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
-    return LogAudit(Verdict(len(steps), off, 0, rounding, tuple(_damage(log)), unchecked), *made, 0, 0)
+    return LogAudit(Verdict(len(steps), off, 0, rounding, tuple(_damage(log)), unchecked), *made)

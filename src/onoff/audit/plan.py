@@ -91,8 +91,6 @@ def audit_plan(
         said = read_plan(file, chain)
     except Damaged as damage:
         return PlanAudit(str(file), (damage.finding,))
-    except OnoffError as error:
-        return PlanAudit(str(file), (Finding("file", str(error)),))
     further = {lag for lag in lags if lag > said.lag} | ({said.lag + 1} if said.law is None else set())
     try:
         rows = [ExactRows(chain, lag) for lag in sorted({said.lag, *further})]
@@ -102,8 +100,9 @@ def audit_plan(
     cost = None if said.law is None else said.law.cost
     findings = [*optimality.check_statements(said, proof)]
     if said.law is not None and (units := Fraction(4 * chain.n, said.law.denominator)) > COARSE:  # rounding moves 4 n
-        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
-        findings.append(Finding("coarse", message, amount=float(units)))
+        findings.append(
+            Finding("coarse", f"of {said.law.denominator} units 4 n are too large a share", amount=float(units))
+        )
     checks: list[LagCheck] = []
     estimate = None
     try:

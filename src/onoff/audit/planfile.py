@@ -94,7 +94,7 @@ def _document(file: Path) -> dict[str, Any]:
     try:
         with reading(file):
             data = json.loads(file.read_bytes().decode("utf-8"), object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
+    except (OnoffError, ValueError, RecursionError) as error:
         raise Damaged("file", f"not a JSON document: {error}") from None
     if not isinstance(data, dict) or data.get("format") != "onoff-plan":
         raise Damaged("file", 'not a plan file: "format" must be "onoff-plan"')

@@ -80,7 +80,7 @@ def replay(
     draws = _Both(chain, plans, found) if both else _Past(chain, journal.sensitive, iter(laws), remade, found)
     for step, due in zip(journal.steps, due_steps(journal.steps, both, seen.full_sets), strict=True):
         wrong = [*check_step(chain, step, due, before, journal.sensitive), *draws.check(step, due)]
-        wrong += [*seen.check(step, held.rounds(step.query)), *numbers.check(step)]
+        wrong += [*seen.check(step, held), *numbers.check(step)]
         found.findings += [replace(finding, step=step.step) for finding in wrong if finding.rule != UNCHECKED]
         found.unchecked += [(step.step, finding.message) for finding in wrong if finding.rule == UNCHECKED]
         held.answer(step)

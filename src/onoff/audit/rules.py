@@ -141,18 +141,18 @@ class Seen:
         earlier = any(line.client == own[0].client and line.number < own[0].number for line in log.lines)
         self.full_sets = 2 if earlier else 1  # with which the stream must begin: something was asked before
 
-    def check(self, step: Step, rounds: tuple[int, ...] | None) -> Iterator[Finding]:
+    def check(self, step: Step, held: Held) -> Iterator[Finding]:
         """One step: every sending has the set in the server's order and the versions that are held, and is counted."""
         lines = self._lines.get(step.step, [])
         if not lines and step.finished and (self._steps is None or step.step in self._steps):
             yield Finding("log", "the step is in the journal and not in the log")
         order = tuple(sorted(step.query, key=self._place.__getitem__))
-        held = None if rounds is None else dict(zip(step.query, rounds, strict=True))
+        due = held.rounds(order)
         for line in lines:
             if line.sources != order:
                 what = "another order" if sorted(line.sources) == list(step.query) else shown(line.sources)
                 yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {shown(order)}")
-            elif held is not None and line.held != (due := tuple(held[source] for source in order)):
+            elif due is not None and line.held != due:
                 yield Finding("versions", f"names the rounds {line.held} (line {line.number}); {due} are held")
         if len(lines) > step.attempts:
             yield Finding("log", f"came {len(lines)} times; the journal counts {step.attempts}")
