@@ -164,14 +164,6 @@ def test_sizes_prove_something_on_symmetric_chains_only():
 # What was tampered with is caught: first without, then with a new checksum.
 
 
-def test_any_changed_byte_is_caught():
-    data = json.dumps(contents(PLAN)).encode()
-    for place in random.Random(0).sample(range(len(data)), 60):
-        altered = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        assert rules(audit(CHAIN, altered)) & {"file", "checksum"}
-    assert rules(audit(CHAIN, data[: len(data) // 2])) == {"file"}
-
-
 def moved(data, source, target, units):
     data["masses"][source] -= units
     data["masses"][target] += units

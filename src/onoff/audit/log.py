@@ -7,6 +7,7 @@ journal, and of the log of a naive client with the same requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,6 @@ from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_
 from onoff.audit.law import Finding, law_digest
 from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
-from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
 from onoff.types import Progress, silent
@@ -34,6 +34,66 @@ REPEATED = "why {} queries were sent again, which the journal counts and does no
 BESIDE = "what {} queries of other streams in the log were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
+BELIEVED = (
+    "the journal's requests and numbers: a client that forges both alike is not found",
+    "that statuses, announcements and the moments of requests do not depend on what is asked for",
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one stream.
+
+    `findings` are in the order of their steps. `unchecked` has the steps that could not be made again, with the reason;
+    they are neither right nor wrong, and without them all nothing is certified. `believed` is what every audit of this
+    kind takes for granted, and `ignored` what nobody has looked at. Of `off` OFF steps `drawn` were made again, and
+    their laws are within `rounding` of a perfectly private stream, all together.
+    """
+
+    steps: int
+    off: int
+    drawn: int
+    rounding: float
+    findings: tuple[Finding, ...]
+    unchecked: tuple[tuple[int, str], ...]
+    ignored: tuple[str, ...] = ()
+    believed: tuple[str, ...] = BELIEVED
+
+    @property
+    def first(self) -> Finding | None:
+        """The finding at the first wrong step; one without a step only if there is no other."""
+        stepped = [finding for finding in self.findings if finding.step is not None]
+        return next(iter([*stepped, *self.findings]), None)
+
+    @property
+    def word(self) -> str:
+        """PASSED, FAILED, or NO VERDICT where nothing is wrong but not every step was checked."""
+        if self.findings:
+            return "FAILED"
+        return "NO VERDICT" if self.unchecked else "PASSED"
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What was not checked, in words: steps by their reason, then what was not looked at."""
+        reasons = Counter(reason for _, reason in self.unchecked)
+        first = {reason: step for step, reason in reversed(self.unchecked)}
+        steps = (
+            f"{count} step{'s' * (count > 1)}, from step {first[reason]} on: {reason}"
+            for reason, count in reasons.items()
+        )
+        return *steps, *self.ignored
+
+    def __str__(self) -> str:
+        """One line: the word, the first wrong step, and what was not checked."""
+        first = self.first
+        words = [f"AUDIT {self.word}"]
+        if first is not None:
+            where = "" if first.step is None else f"step {first.step}: "
+            more = len(self.findings) - 1
+            words[0] += f": {where}{first.rule}: {first.message}" + (f" (and {more} more)" if more else "")
+        if self.gaps:
+            words.append("NOT CHECKED: " + "; ".join(self.gaps))
+        return "; ".join(words)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from onoff.audit.attack import Attack, Gain
     from onoff.audit.files import Journal
+    from onoff.audit.law import Finding
     from onoff.audit.log import LogAudit
-    from onoff.audit.verdict import Finding
     from onoff.model.chain import Chain
     from onoff.plans.plan import Plan
 
