@@ -385,7 +385,7 @@ def test_the_trusted_modules_are_short_and_import_little():
     folder = Path(onoff.audit.__file__).parent
     trusted = ("files", "law", "rows", "rules", "replay", "races")
     texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
-    assert sum(text.count("\n") for text in texts.values()) <= 1220
+    assert sum(text.count("\n") for text in texts.values()) <= 1216
     others = {"onoff.errors", "onoff.types", "onoff.files", "onoff.model.chain"}
     for text in texts.values():
         for node in ast.walk(ast.parse(text)):

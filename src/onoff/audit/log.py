@@ -167,7 +167,8 @@ def audit_log(
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
         found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
     again = len(stream) - len({line.step for line in stream})
-    beside = len(seen.lines) - sum(line.stream in {one.stream for one in (noted, *known)} for line in seen.lines)
+    streams = {noted.stream, *(other.stream for other in known)}
+    beside = sum(line.stream not in streams for line in seen.lines)
     gaps = {
         UNPLANNED: not wide,
         UNREMADE: wide and laws.unmade,

@@ -28,7 +28,7 @@ from onoff.audit.files import Journal, LawLine, Log, Step
 from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, check_encoder, check_law, law_digest, shown
 from onoff.audit.races import Pairs, Race
 from onoff.audit.rows import Pasts, Walk, home
-from onoff.audit.rules import Due, Held, PlanRule, Seen, check_others, check_step, due_steps
+from onoff.audit.rules import Due, Held, PlanRule, Seen, check_step, due_steps
 from onoff.errors import OnoffError
 from onoff.types import Advance, PlanName, Query, Units
 
@@ -86,9 +86,8 @@ def replay(
         held.answer(step)
         before = step
         advance()
-    found.findings += seen.extra(len(journal.steps))
-    known = {other.stream for other in others}
-    found.findings += check_others(log, journal.stream, known, chain.n, journal.sensitive)
+    known = {one.stream for one in (journal, *others)}
+    found.findings += [*seen.extra(len(journal.steps)), *seen.others(known, chain.n, journal.sensitive)]
     return found
 
 

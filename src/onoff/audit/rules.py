@@ -11,7 +11,7 @@ just that, in every sending, and nothing besides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from onoff.audit.files import Line, Log, Step
@@ -132,14 +132,15 @@ class Seen:
 
     def __init__(self, log: Log, stream: str, part: bool) -> None:
         self._place = {source: i for i, source in enumerate(log.order)}
-        own = [line for line in log.lines if line.stream == stream]
+        self._own = own = [line for line in log.lines if line.stream == stream]
+        self._client = [line for line in log.lines if line.client == own[0].client]
         self._back = [after for before, after in pairwise(own) if after.step < before.step]
         self._lines: dict[int, list[Line]] = {}
         for line in own:
             self._lines.setdefault(line.step, []).append(line)
         self._steps = range(min(self._lines), max(self._lines) + 1) if part else None  # those that must be there
-        earlier = any(line.client == own[0].client and line.number < own[0].number for line in log.lines)
-        self.full_sets = 2 if earlier else 1  # with which the stream must begin: something was asked before
+        # With how many the stream must begin: with two if something was asked before.
+        self.full_sets = 1 if self._client[0] is own[0] else 2
 
     def check(self, step: Step, held: Held) -> Iterator[Finding]:
         """One step: every sending has the set in the server's order and the versions that are held, and is counted."""
@@ -165,22 +166,21 @@ class Seen:
             if step >= steps:
                 yield Finding("log", f"was sent (line {lines[0].number}) and is not in the journal", step)
 
+    def others(self, known: set[str], n: int, sensitive: Sequence[int]) -> Iterator[Finding]:
+        """Streams that no honest journal can have sent, beside those whose journals are `known`.
 
-def check_others(log: Log, own: str, known: set[str], n: int, sensitive: Sequence[int]) -> Iterator[Finding]:
-    """Find streams that no honest journal can have sent, beside those whose journals are `known`.
-
-    Other readers may ask the server. But from the address of the audited stream, once that has begun, only a new
-    journal is in order: it begins at step 0 with two full sets, goes on step by step with one set for each, does not
-    take turns with the audited stream, and always asks for the sensitive sources.
-    """
-    stream = [line for line in log.lines if line.stream == own]
-    beside = [line for line in log.lines if line.client == stream[0].client and line.stream not in {own, *known}]
-    for _, group in groupby(sorted(beside, key=lambda line: line.stream), key=lambda line: line.stream):
-        lines = list(group)
-        fault = _fault(lines, stream, n, set(sensitive))
-        if fault is not None and lines[-1].number > stream[0].number:
-            where = f"queries of another stream from this address, up to line {lines[-1].number}"
-            yield Finding("other stream", f"{where}: {fault}")
+        Other readers may ask the server. But from the address of this stream, once that has begun, only a new journal
+        is in order: it begins at step 0 with two full sets, goes on step by step with one set for each, does not take
+        turns with this stream, and always asks for the sensitive sources.
+        """
+        streams: dict[str, list[Line]] = {}
+        for line in self._client:
+            streams.setdefault(line.stream, []).append(line)
+        for stream, lines in streams.items():
+            fault = None if stream in known else _fault(lines, self._own, n, set(sensitive))
+            if fault is not None and lines[-1].number > self._own[0].number:
+                where = f"queries of another stream from this address, up to line {lines[-1].number}"
+                yield Finding("other stream", f"{where}: {fault}")
 
 
 def _fault(other: Sequence[Line], stream: Sequence[Line], n: int, sensitive: set[int]) -> str | None:
