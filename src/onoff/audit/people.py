@@ -56,15 +56,14 @@ BATCH = 20  # people in one task for another process
 class Split:
     """People to attack, and the `servers`, which learned from `training` others; `chain` is the client's.
 
-    `unknown` and `impossible` count the sequences that were cut at a source or at a step that the chain does not have.
+    `cut` sequences end early, before a source or a step that the chain does not have.
     """
 
     chain: Chain
     attacked: list[Path]
     training: int
     servers: dict[str, Requests]
-    unknown: int = 0
-    impossible: int = 0
+    cut: int = 0
 
 
 def split_people(
@@ -82,28 +81,23 @@ def split_people(
     Without a chain the client has the one that is counted in the first half.
     """
     names = {} if chain is None else {name: i for i, name in enumerate(chain.names)}
-    paths, unknown, impossible = [], 0, 0
+    possible = [] if chain is None else (chain.P > 0).tolist()
+    paths, cut = [], 0
     for words in sequences:
         if not min_length <= len(words) <= max_length:
             continue
-        if chain is None:
-            path = [names.setdefault(word, len(names)) for word in words]
-        else:
-            path = [names.get(word, -1) for word in words]
-            cut = path.index(-1) if -1 in path else len(path)
-            unknown += cut < len(path)
-            path = path[:cut]
-            allowed = chain.P[path[:-1], path[1:]] > 0
-            if not allowed.all():
-                impossible += 1
-                path = path[: int(np.argmin(allowed)) + 1]
+        path = [names.setdefault(word, len(names)) if chain is None else names.get(word, -1) for word in words]
+        if chain is not None:
+            wrong = (t for t, x in enumerate(path) if x < 0 or (t and not possible[path[t - 1]][x]))
+            end = next(wrong, len(path))
+            cut += end < len(path)
+            path = path[:end]
         if len(path) >= min_length:
             paths.append(np.array(path, dtype=np.intp))
     if len(paths) < 4:
         raise OnoffError(
-            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {unknown} were "
-            f"cut at sources and {impossible} at steps that the chain does not have; give more sequences, other limits "
-            "or another chain"
+            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {cut} were cut where the "
+            "chain ends; give more sequences, other limits or another chain"
         )
     if len(names) > MOST_SOURCES:
         raise OnoffError(
@@ -114,7 +108,7 @@ def split_people(
     used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
     fitted = fit_habits(training, used.P > 0)
     servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
-    return Split(used, attacked[:users], len(training), servers, unknown, impossible)
+    return Split(used, attacked[:users], len(training), servers, cut)
 
 
 def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
@@ -285,15 +279,14 @@ class PeopleAudit:
     """What each server learned from each client.
 
     Servers learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody
-    stopped it. `unknown` and `impossible` are those of `Split`.
+    stopped it. `cut` is that of `Split`.
     """
 
     leaks: tuple[Leak, ...]
     training: int
     attacked: int
     wanted: int
-    unknown: int
-    impossible: int
+    cut: int
 
     @property
     def stopped(self) -> bool:
@@ -363,7 +356,7 @@ def audit_people(
     if not scored:
         raise OnoffError("no private request was made by anybody: take more people, or a larger share")
     leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
-    return PeopleAudit(leaks, split.training, len(found), len(people), split.unknown, split.impossible)
+    return PeopleAudit(leaks, split.training, len(found), len(people), split.cut)
 
 
 @lru_cache(maxsize=1)
