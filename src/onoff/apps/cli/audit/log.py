@@ -171,7 +171,7 @@ def _lines(file: Path) -> list[str]:
     from onoff.files import reading
 
     with reading(file):
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        return [line.strip() for line in file.read_text(encoding="utf-8").split("\n")]
 
 
 def _print(found: LogAudit, chain: Chain) -> None:
