@@ -407,18 +407,10 @@ def test_a_plan_that_is_not_at_hand_or_an_encoder_with_other_digits_leaves_steps
 
 def test_a_plan_switched_back_to_a_dearer_one_is_found_and_one_that_gets_cheaper_is_not(tmp_path):
     dear, cheap = plan(CHAIN, 1, "everything"), plans()[1]
-
-    def planner(change):
-        known = CheapestPlan(dear, cheap)
-        return known, patch.object(CheapestPlan, "best", lambda self, lag: dear if change(lag) else cheap)
-
     for name, change, word in (("up", lambda t: t < 20, "PASSED"), ("back", lambda t: t >= 20, "FAILED")):
-        known, _ = planner(change)
-        made = life(tmp_path, name=name, planner=known)
-        made.live(
-            40, [patch.object(CheapestPlan, "best", lambda self, lag, m=made, c=change: dear if c(m.t) else cheap)]
-        )
-        found = made.audit()
+        made = life(tmp_path, name=name, planner=CheapestPlan(dear, cheap))
+        made.planner.best = lambda lag, made=made, change=change: dear if change(made.t) else cheap
+        found = made.live(40).audit()
         assert found.word == word, str(found)
     due = next(step.step for step in made.steps() if step.step >= 20 and step.lag)
     assert (found.first.step, found.first.rule) == (due, "dearer")

@@ -8,8 +8,8 @@ for, and checked. There are four front doors, each a function with one frozen re
     audit_streams  What do all queries of a client tell?                               `onoff audit streams`
     audit_people   What leaks because people are not Markov?                           `onoff audit people`
 
-Read `files`, `law`, `rows`, `rules`, `seen`, `replay`, `numbers` and, if there were races, `races`, in this order: the
-verdict on the privacy of a log rests on them.
+Read `files`, `law`, `rows`, `rules`, `replay` and, if there were races, `races`, in this order: the verdict on the
+privacy of a log rests on them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from onoff.audit.plan import PlanAudit, audit_plan
     from onoff.audit.streams import StreamAudit, audit_streams
 
-_HOMES = {
-    "log": ("LogAudit", "audit_log"),
-    "people": ("PeopleAudit", "audit_people"),
-    "plan": ("PlanAudit", "audit_plan"),
-    "streams": ("StreamAudit", "audit_streams"),
-}
 __all__ = [
     "LogAudit", "PeopleAudit", "PlanAudit", "StreamAudit", "audit_log", "audit_people", "audit_plan", "audit_streams",
 ]  # fmt: skip
@@ -36,7 +30,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a front door when it is asked for."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"onoff.audit.{module}"), name)
-    raise AttributeError(f"module 'onoff.audit' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'onoff.audit' has no attribute {name!r}")
+    module = name.removeprefix("audit_").removesuffix("Audit").lower()
+    return getattr(import_module(f"onoff.audit.{'streams' if module == 'stream' else module}"), name)

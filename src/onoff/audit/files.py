@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 JOURNAL_VERSION, RECORD_VERSION = "5", 2
 COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts"
-# Raised by whatever is not what it should be:
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class LawLine:
     """The law of one OFF step of the promise `past`, with its encoders by context: tables of units, request by set.
 
     A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
-    request was x is in joined[x]. `others` counts earlier lines of this step that state something else.
+    request was x is in joined[x]. `unlike`: an earlier line of this step states something else.
     """
 
     step: int
@@ -101,56 +100,50 @@ class LawLine:
     encoders: Mapping[int, Units]
     place: tuple[int, ...]
     joined: tuple[int, ...]
-    others: int = 0
+    unlike: bool = False
+
+
+@contextmanager
+def readable(complaint: str, error: Callable[[str], OnoffError] = OnoffError) -> Iterator[None]:
+    """Whatever is not what it should be is one sentence: the complaint, and why."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as found:
+        raise error(f"{complaint}: {found}") from None
 
 
 def read_journal(file: Path, chain: Chain) -> Journal:
     """Read a client's journal, which is neither locked nor changed."""
-    if not file.exists():
-        raise OnoffError(f"{file}: there is no journal")
     try:
-        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-        try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
             if meta.get("version") != JOURNAL_VERSION:
                 raise OnoffError(f"{file}: is a journal of version {short(meta.get('version'))}: make a new one")
             if meta.get("chain") != chain.fingerprint:
                 raise OnoffError(f"{file}: is the journal of another chain")
-            rows = database.execute(f"SELECT {COLUMNS}, bytes IS NOT NULL FROM steps ORDER BY step")
-            steps = tuple(_step(row, chain.n, file) for row in rows)
-        finally:
-            database.close()
+            rows = database.execute(f"SELECT {COLUMNS}, bytes IS NOT NULL FROM steps ORDER BY step").fetchall()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
-    if not steps or [step.step for step in steps] != list(range(len(steps))):
+    if not rows or [row[0] for row in rows] != list(range(len(rows))):
         raise OnoffError(f"{file}: there are no steps in this journal, or some are missing")
-    try:
+    steps = []
+    for row in rows:
+        with readable(f"{file}: step {row[0]} is damaged"):
+            steps.append(_step(row, chain.n))
+    with readable(f"{file}: the promise of this journal cannot be read"):
         sensitive = tuple(sorted(whole(source, chain.n) for source in json.loads(meta["sensitive"])))
-        return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, steps)
-    except UNREADABLE as error:
-        raise OnoffError(f"{file}: the promise of this journal cannot be read: {error}") from None
+        return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, tuple(steps))
 
 
-def _step(row: Sequence[Any], n: int, file: Path) -> Step:
+def _step(row: Sequence[Any], n: int) -> Step:
     step, private, asked, lag, plan, text, request, following, cost, noted, digest, answer, cache, attempts, done = row
-    try:
-        numbers = None if noted is None else tuple((_long(bound), _long(one)) for bound, one in json.loads(noted))
-        members = None if answer is None else [(whole(x, n), v, whole(size)) for x, v, size in json.loads(answer)]
-        if not all(version is None or isinstance(version, str) for _, version, _ in members or ()):
-            raise ValueError("a version is no text")
-        return Step(
-            *(whole(step), bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan)),
-            *(
-                source_set(json.loads(text), n),
-                whole(request, n, True),
-                whole(following, n, True),
-                float(cost),
-                numbers,
-            ),
-            *(digest, None if members is None else tuple(members), cache, whole(attempts), bool(done)),
-        )
-    except UNREADABLE as error:
-        raise OnoffError(f"{file}: step {step} is damaged: {error}") from None
+    numbers = None if noted is None else tuple((_long(bound), _long(one)) for bound, one in json.loads(noted))
+    received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size in json.loads(answer))
+    if not all(version is None or isinstance(version, str) for _, version, _ in received or ()):
+        raise ValueError("a version is no text")
+    query, request, following = source_set(json.loads(text), n), whole(request, n, True), whole(following, n, True)
+    made = step, bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan), query
+    return Step(*made, request, following, float(cost), numbers, digest, received, cache, whole(attempts), bool(done))
 
 
 def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
@@ -175,20 +168,14 @@ def _long(value: Any) -> int:
     return int(value, 16) if isinstance(value, str) else int(whole(value))
 
 
-def text_lines(file: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
-    """The lines of a text file that are not empty, stripped, with their numbers."""
-    with reading(file), file.open(encoding="utf-8", errors=errors) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield number, line.strip()
-
-
-def parsed(text: str) -> Any:
-    """What a line holds; None for half a line, two lines in one, or bytes that were never written."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _json_lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """Numbers and contents of lines; None for half a line, two lines in one, or bytes that were never written."""
+    with reading(file), file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield from [(number, json.loads(line))] if line.strip() else []
+            except (ValueError, RecursionError):
+                yield number, None
 
 
 def read_log(file: Path, chain: Chain) -> Log:
@@ -198,27 +185,19 @@ def read_log(file: Path, chain: Chain) -> Log:
     """
     order: tuple[int, ...] = ()
     lines, damaged = [], []
-    for number, text in text_lines(file, "replace"):
-        data = parsed(text)
-        if data is None:
-            damaged.append(number)
-            continue
-        try:
-            if "catalogue" in data:
-                order = _order(data["catalogue"], chain)
-            else:
+    for number, data in _json_lines(file):
+        with readable(f"{file}: line {number} is not one of a server's log"):
+            if data is None:
+                damaged.append(number)
+            elif "catalogue" not in data:
                 lines.append(_line(data, order, number))
-        except UNREADABLE as error:
-            raise OnoffError(f"{file}: line {number} is not one of a server's log: {error}") from None
+            elif sorted(map(str, data["catalogue"])) == sorted(chain.names):
+                order = tuple(map(chain.index, data["catalogue"]))
+            else:
+                raise ValueError("the sources of this catalogue are not those of the chain")
     if not lines:
         raise OnoffError(f"{file}: there are no queries in it: name the transcript of an onoff server")
     return Log(tuple(lines), order, tuple(damaged))
-
-
-def _order(names: Any, chain: Chain) -> tuple[int, ...]:
-    if sorted(map(str, names)) != sorted(chain.names):
-        raise ValueError("the sources of this catalogue are not those of the chain")
-    return tuple(map(chain.index, names))
 
 
 def _line(data: Any, order: Sequence[int], number: int) -> Line:
@@ -240,41 +219,43 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
     A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
     passed over: what it recorded must be in another line.
     """
-    kept, text_before = None, ""
-    for number, text in text_lines(file, "replace"):
-        data = parsed(text)
+    kept, before = None, None
+    for number, data in _json_lines(file):
         if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
             continue
-        try:
+        with readable(f"{file}: line {number} is not one of a record of laws"):
             if (data["format"], data["version"]) != ("onoff-law", RECORD_VERSION):
                 raise ValueError(f"it does not say 'onoff-law', version {RECORD_VERSION}")
             found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
             if kept is not None and found.step < kept.step:
                 raise ValueError(f"step {found.step} comes after step {kept.step}")
-        except UNREADABLE as error:
-            raise OnoffError(f"{file}: line {number} is not one of a record of laws: {error}") from None
         if kept is not None and found.step == kept.step:
-            found = replace(found, others=kept.others + (text != text_before))
+            found = replace(found, unlike=kept.unlike or data != before)
         elif kept is not None:
             yield kept
-        kept, text_before = found, text
+        kept, before = found, data
     if kept is not None:
         yield kept
 
 
 def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
-    found = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
-    if not found.sets or len(found.sets) != len(found.masses):
-        raise ValueError(f"{len(found.sets)} sets have {len(found.masses)} masses")
-    encoders = {}
+    stated, encoders = sets_with_masses(law, n), {}
     for context, parts in law["encoders"].items():
         requests, positions, units = map(_array, parts)
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
-        if not same or requests.max() >= n or positions.max() >= len(found.sets):
+        if not same or requests.max() >= n or positions.max() >= len(stated.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        encoders[int(context)] = encoder_table(n, len(found.sets), requests, positions, units)
-    return LawLine(step, found, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+        encoders[int(context)] = encoder_table(n, len(stated.sets), requests, positions, units)
+    return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+
+
+def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
+    """The law of a record or of a plan file."""
+    law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
+    if not law.sets or len(law.sets) != len(law.masses):
+        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses")
+    return law
 
 
 def _array(numbers: Any) -> Units:

@@ -27,6 +27,7 @@ from onoff.types import Mask, Query, Units
 
 COARSE = Fraction(1, 2**30)  # the largest rounding of one step that is accepted
 MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats hold them exactly
+UNCHECKED = "not checked"  # the rule of a finding that says why something could not be checked: nothing is wrong
 Context = tuple[int, ...] | None  # (lag, last, next) or, for the promise `past`, (number,)
 
 
@@ -42,6 +43,11 @@ class Finding:
     amount: float | None = None
 
 
+def shown(query: Query) -> str:
+    """A set for a message."""
+    return "{" + ", ".join(map(str, query)) + "}"
+
+
 @dataclass(frozen=True)
 class Law:
     """The query is sets[i] with probability masses[i] / denominator. The order of the sets is the order of the draw."""
@@ -54,9 +60,10 @@ class Law:
         return sum(self.masses)
 
     @cached_property
-    def cost(self) -> float:
+    def cost(self) -> Fraction:
         """The expected number of messages."""
-        return sum(len(query) * mass for query, mass in zip(self.sets, self.masses, strict=True)) / self.denominator
+        total = sum(len(query) * mass for query, mass in zip(self.sets, self.masses, strict=True))
+        return Fraction(total, self.denominator)
 
     @cached_property
     def index(self) -> dict[Query, int]:

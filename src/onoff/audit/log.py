@@ -7,6 +7,7 @@ journal, and of the log of a naive client with the same requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,8 @@ from onoff.audit.attack import Attack, RecordedRule, Seen
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding, law_digest
-from onoff.audit.numbers import Numbers
-from onoff.audit.replay import Replay, replay
+from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
-from onoff.audit.seen import check_others
-from onoff.audit.verdict import Verdict
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
 from onoff.types import Progress, silent
@@ -33,9 +31,69 @@ NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
-DAMAGED = "line {} of the log is damaged, and what it recorded is not known"
+BESIDE = "what {} queries of other streams in the log were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
+BELIEVED = (
+    "the journal's requests and numbers: a client that forges both alike is not found",
+    "that statuses, announcements and the moments of requests do not depend on what is asked for",
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one stream.
+
+    `findings` are in the order of their steps. `unchecked` has the steps that could not be made again, with the reason;
+    they are neither right nor wrong, and without them all nothing is certified. `believed` is what every audit of this
+    kind takes for granted, and `ignored` what nobody has looked at. Of `off` OFF steps `drawn` were made again, and
+    their laws are within `rounding` of a perfectly private stream, all together.
+    """
+
+    steps: int
+    off: int
+    drawn: int
+    rounding: float
+    findings: tuple[Finding, ...]
+    unchecked: tuple[tuple[int, str], ...]
+    ignored: tuple[str, ...] = ()
+    believed: tuple[str, ...] = BELIEVED
+
+    @property
+    def first(self) -> Finding | None:
+        """The finding at the first wrong step; one without a step only if there is no other."""
+        stepped = [finding for finding in self.findings if finding.step is not None]
+        return next(iter([*stepped, *self.findings]), None)
+
+    @property
+    def word(self) -> str:
+        """PASSED, FAILED, or NO VERDICT where nothing is wrong but not every step was checked."""
+        if self.findings:
+            return "FAILED"
+        return "NO VERDICT" if self.unchecked else "PASSED"
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What was not checked, in words: steps by their reason, then what was not looked at."""
+        reasons = Counter(reason for _, reason in self.unchecked)
+        first = {reason: step for step, reason in reversed(self.unchecked)}
+        steps = (
+            f"{count} step{'s' * (count > 1)}, from step {first[reason]} on: {reason}"
+            for reason, count in reasons.items()
+        )
+        return *steps, *self.ignored
+
+    def __str__(self) -> str:
+        """One line: the word, the first wrong step, and what was not checked."""
+        first = self.first
+        words = [f"AUDIT {self.word}"]
+        if first is not None:
+            where = "" if first.step is None else f"step {first.step}: "
+            more = len(self.findings) - 1
+            words[0] += f": {where}{first.rule}: {first.message}" + (f" (and {more} more)" if more else "")
+        if self.gaps:
+            words.append("NOT CHECKED: " + "; ".join(self.gaps))
+        return "; ".join(words)
 
 
 @dataclass(frozen=True)
@@ -43,14 +101,12 @@ class LogAudit:
     """What a log says: the `verdict` of the replay, and the server's `attack`, beside one on a `naive` client.
 
     Without a journal no step is certified, and the attack says what the queries tell. Without the requests there is no
-    naive client to compare with. The log holds queries of `other_streams` besides.
+    naive client to compare with.
     """
 
     verdict: Verdict
     attack: Attack | None
     naive: Attack | None
-    other_streams: int
-    other_queries: int
 
     @property
     def word(self) -> str:
@@ -109,48 +165,36 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     laws = _Laws(chain, noted, exhibits, attacked)
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
-        found = replay(chain, noted, seen, exhibits.plans, laws, remade=laws.remade, part=part, advance=advance)
-    verdict = _verdict(noted, seen, stream, known, found, laws, chain.n, attacked)
+        found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
+    again = len(stream) - len({line.step for line in stream})
+    streams = {noted.stream, *(other.stream for other in known)}
+    beside = sum(line.stream not in streams for line in seen.lines)
+    gaps = {
+        UNPLANNED: not wide,
+        UNREMADE: wide and laws.unmade,
+        REPEATED.format(again): again,
+        BESIDE.format(beside): beside,
+        UNATTACKED: not attacked,
+    }
+    verdict = Verdict(
+        steps=len(noted.steps),
+        off=sum(step.lag > 0 for step in noted.steps),
+        drawn=found.drawn,
+        rounding=found.rounding,
+        findings=(*_damage(seen), *sorted(found.findings, key=lambda one: -1 if one.step is None else one.step)),
+        unchecked=tuple(sorted({**laws.unlike, **dict(found.unchecked)}.items())),
+        ignored=tuple(text for text, left_out in gaps.items() if left_out),
+    )
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
     made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, false_alarms, progress)
-    beside = {line.stream for line in seen.lines} - {noted.stream, *(other.stream for other in known)}
-    count = sum(line.stream in beside for line in seen.lines)
-    return LogAudit(verdict, *made, len(beside), count)
+    return LogAudit(verdict, *made)
 
 
-def _verdict(
-    journal: Journal,
-    log: Log,
-    stream: Sequence[Line],
-    others: Sequence[Journal],
-    found: Replay,
-    laws: _Laws,
-    n: int,
-    attacked: bool,
-) -> Verdict:
-    """Join what the replay, the numbers, the rest of the log and the comparison of laws have found."""
-    numbers = Numbers(others)
-    stepped = [*found.findings, *(finding for step in journal.steps for finding in numbers.check(step))]
-    known = {other.stream for other in others}
-    again = len(stream) - len({line.step for line in stream})
-    ignored = [UNPLANNED] if journal.promise == "both" else [UNREMADE] if laws.unmade else []
-    ignored += [REPEATED.format(again)] if again else []
-    ignored += [] if attacked else [UNATTACKED]
-    return Verdict(
-        steps=len(journal.steps),
-        off=sum(step.lag > 0 for step in journal.steps),
-        drawn=found.drawn,
-        rounding=found.rounding,
-        findings=(
-            *(Finding("log", DAMAGED.format(number)) for number in log.damaged),
-            *check_others(log, journal.stream, known, n, journal.sensitive),
-            *sorted(stepped, key=lambda finding: finding.step or 0),
-        ),
-        unchecked=tuple(sorted({**laws.unlike, **found.unchecked}.items())),
-        ignored=tuple(ignored),
-    )
+def _damage(log: Log) -> Iterator[Finding]:
+    for number in log.damaged:
+        yield Finding("log", f"line {number} of the log is damaged, and what it recorded is not known")
 
 
 class _Laws:
@@ -273,5 +317,4 @@ def _attack_alone(
     made = _attacked(chain, "both", steps, (), rounding, truth, false_alarms)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
-    findings = tuple(Finding("log", DAMAGED.format(number)) for number in log.damaged)
-    return LogAudit(Verdict(len(steps), off, 0, rounding, findings, unchecked), *made, 0, 0)
+    return LogAudit(Verdict(len(steps), off, 0, rounding, tuple(_damage(log)), unchecked), *made)

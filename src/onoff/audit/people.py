@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -46,11 +46,6 @@ SERVERS = ("second order", "the chain")
 STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
 HELD_OUT = 5  # every fifth sequence judges the strengths
 RESAMPLES = 1000
-GUESSES = ("right_prior", "right_before", "right", "won")
-PER = {  # the figures, by what they are averaged over
-    "hidden": ("bits", "before", "after", "moved", "divergence", "together", *GUESSES),
-    "requests": ("messages",),
-}
 BATCH = 20  # people in one task for another process
 
 
@@ -61,15 +56,14 @@ BATCH = 20  # people in one task for another process
 class Split:
     """People to attack, and the `servers`, which learned from `training` others; `chain` is the client's.
 
-    `unknown` and `impossible` count the sequences that were cut at a source or at a step that the chain does not have.
+    `cut` sequences end early, before a source or a step that the chain does not have.
     """
 
     chain: Chain
     attacked: list[Path]
     training: int
     servers: dict[str, Requests]
-    unknown: int = 0
-    impossible: int = 0
+    cut: int = 0
 
 
 def split_people(
@@ -87,28 +81,23 @@ def split_people(
     Without a chain the client has the one that is counted in the first half.
     """
     names = {} if chain is None else {name: i for i, name in enumerate(chain.names)}
-    paths, unknown, impossible = [], 0, 0
+    possible = [] if chain is None else (chain.P > 0).tolist()
+    paths, cut = [], 0
     for words in sequences:
         if not min_length <= len(words) <= max_length:
             continue
-        if chain is None:
-            path = [names.setdefault(word, len(names)) for word in words]
-        else:
-            path = [names.get(word, -1) for word in words]
-            cut = path.index(-1) if -1 in path else len(path)
-            unknown += cut < len(path)
-            path = path[:cut]
-            allowed = chain.P[path[:-1], path[1:]] > 0
-            if not allowed.all():
-                impossible += 1
-                path = path[: int(np.argmin(allowed)) + 1]
+        path = [names.setdefault(word, len(names)) if chain is None else names.get(word, -1) for word in words]
+        if chain is not None:
+            wrong = (t for t, x in enumerate(path) if x < 0 or (t and not possible[path[t - 1]][x]))
+            end = next(wrong, len(path))
+            cut += end < len(path)
+            path = path[:end]
         if len(path) >= min_length:
             paths.append(np.array(path, dtype=np.intp))
     if len(paths) < 4:
         raise OnoffError(
-            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {unknown} were "
-            f"cut at sources and {impossible} at steps that the chain does not have; give more sequences, other limits "
-            "or another chain"
+            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {cut} were cut where the "
+            "chain ends; give more sequences, other limits or another chain"
         )
     if len(names) > MOST_SOURCES:
         raise OnoffError(
@@ -119,7 +108,7 @@ def split_people(
     used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
     fitted = fit_habits(training, used.P > 0)
     servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
-    return Split(used, attacked[:users], len(training), servers, unknown, impossible)
+    return Split(used, attacked[:users], len(training), servers, cut)
 
 
 def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
@@ -207,7 +196,7 @@ def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.G
 
 
 def score(server: Requests, seen: Replay, hidden: Path) -> Score:
-    """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures of PER."""
+    """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures."""
     found = infer(server, seen.private, seen.views.__getitem__)
     if found.impossible:
         raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
@@ -275,11 +264,10 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
     rng, count = np.random.default_rng(seed), len(scores)
     drawn = np.array([np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
     figures = {}
-    for per, names in PER.items():
-        totals = times(drawn, sums[per])
-        for name in (name for name in names if name in sums):
-            low, high = np.quantile(times(drawn, sums[name]) / totals, [0.025, 0.975])
-            figures[name] = Estimate(float(sums[name].sum() / sums[per].sum()), float(low), float(high))
+    for name in [name for name in sums if name not in ("hidden", "requests")]:
+        per = sums["requests" if name == "messages" else "hidden"]
+        low, high = np.quantile(times(drawn, sums[name]) / times(drawn, per), [0.025, 0.975])
+        figures[name] = Estimate(float(sums[name].sum() / per.sum()), float(low), float(high))
     return Leak(*case, count, int(sums["hidden"].sum()), figures)
 
 
@@ -291,15 +279,14 @@ class PeopleAudit:
     """What each server learned from each client.
 
     Servers learned from `training` people, and `attacked` people of the `wanted` were reached: fewer if somebody
-    stopped it. `unknown` and `impossible` are those of `Split`.
+    stopped it. `cut` is that of `Split`.
     """
 
     leaks: tuple[Leak, ...]
     training: int
     attacked: int
     wanted: int
-    unknown: int
-    impossible: int
+    cut: int
 
     @property
     def stopped(self) -> bool:
@@ -315,9 +302,7 @@ class _Setting:
     servers: dict[str, Requests] = field(compare=False)
     plans: tuple[Any, ...] = field(compare=False)
     engine: Engine | None = field(compare=False)
-    switch: float = field(compare=False)
-    share: float = field(compare=False)
-    run: float = field(compare=False)
+    statuses: Callable[..., list[bool]] = field(compare=False)  # of so many steps, with `rng`
     seed: int = field(compare=False)
 
 
@@ -339,8 +324,8 @@ def audit_people(
     privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
     `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
     are any. The first request of a person is made ON, as every client does, and the last one by clients that must
-    announce. `jobs` processes attack; without `jobs` joblib's configuration
-    decides. After Ctrl-C the result is that of the people reached so far.
+    announce. `jobs` processes attack; without `jobs` joblib's configuration decides. After Ctrl-C the result is that of
+    the people reached so far.
     """
     if not 0 < share < 0.9 or run < 1:
         raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
@@ -349,12 +334,12 @@ def audit_people(
     if engine is None and not plans:
         raise OnoffError("our client has no plans: give one for lag 1, and for others where they pay")
     people = split.attacked
-    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, switch, share, run, seed)
-    batches = (range(i, min(i + BATCH, len(people))) for i in range(0, len(people), BATCH))
-    tasks = (delayed(_attack)((setting, numbers, [people[i] for i in numbers])) for numbers in batches)
+    both = engine is None
+    statuses = partial(switch_at_random, rate=switch) if both else partial(private_runs, share=share, length=run)
+    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, statuses, seed)
+    tasks = (delayed(_attack)(setting, i, people[i : i + BATCH]) for i in range(0, len(people), BATCH))
     parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
-    found: list[dict[Case, Score]] = []
-    results = parallel(tasks)
+    found, results = list[dict[Case, Score]](), parallel(tasks)
     try:
         with progress("people attacked")(len(people)) as advance:
             for one in (one for scores in results for one in scores):
@@ -371,8 +356,7 @@ def audit_people(
     if not scored:
         raise OnoffError("no private request was made by anybody: take more people, or a larger share")
     leaks = tuple(estimate_leak(case, [one[case] for one in scored], seed) for case in scored[0])
-    counts = split.training, len(found), len(people), split.unknown, split.impossible
-    return PeopleAudit(leaks, *counts)
+    return PeopleAudit(leaks, split.training, len(found), len(people), split.cut)
 
 
 @lru_cache(maxsize=1)
@@ -384,30 +368,13 @@ def _clients(setting: _Setting) -> list[Client]:
     return [Past(setting.engine(setting.chain, ()), n), Naive(n), *([Announced(n, plans)] if plans else [])]
 
 
-def _attack(task: tuple[_Setting, Sequence[int], Sequence[Path]]) -> list[dict[Case, Score]]:
-    """Attack some people; the scores of somebody who made no private request are empty."""
-    setting, numbers, paths = task
-    attack_one = _both if setting.engine is None else _past
-    return [
-        attack_one(setting, path, np.random.default_rng([setting.seed, i]))
-        for i, path in zip(numbers, paths, strict=True)
-    ]
+def _attack(setting: _Setting, first: int, paths: Sequence[Path]) -> list[dict[Case, Score]]:
+    """Attack some people, numbered from `first`; the scores of somebody who made no private request are empty."""
+    return [_attack_one(setting, path, np.random.default_rng([setting.seed, i])) for i, path in enumerate(paths, first)]
 
 
-def _both(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
-    """Attack a person who switches at random, with the promise `both`."""
-    private = switch_at_random(len(path), setting.switch, rng)
-    hidden = np.flatnonzero(private)
-    scores: dict[Case, Score] = {}
-    for client in _clients(setting):
-        seen = replay(client, path, private, rng)
-        scores |= {(client.name, name): score(server, seen, hidden) for name, server in setting.servers.items()}
-    return scores
-
-
-def _past(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
-    """Attack a person with the promise `past`, who makes some requests in private."""
-    wished = private_runs(len(path), setting.share, setting.run, rng)
+def _attack_one(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
+    wished = setting.statuses(len(path), rng=rng)
     hidden = np.flatnonzero(wished)
     scores: dict[Case, Score] = {}
     for client in _clients(setting) if len(hidden) else []:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, product
 from pathlib import Path
@@ -21,10 +21,11 @@ from onoff.audit.exact import ExactRows
 from onoff.audit.law import COARSE, Finding, Law, check_encoder
 from onoff.audit.optimality import Proof, RaceCost
 from onoff.audit.planfile import Damaged, PlanFile, read_plan
-from onoff.audit.races import Race
+from onoff.audit.races import Pairs, Race
+from onoff.audit.replay import check_draw
 from onoff.errors import ContextError, OnoffError
 from onoff.model.bounds import up
-from onoff.types import Bar, RandBelow, Units, quiet
+from onoff.types import Bar, Query, RandBelow, Units, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -90,19 +91,18 @@ def audit_plan(
         said = read_plan(file, chain)
     except Damaged as damage:
         return PlanAudit(str(file), (damage.finding,))
-    except OnoffError as error:
-        return PlanAudit(str(file), (Finding("file", str(error)),))
     further = {lag for lag in lags if lag > said.lag} | ({said.lag + 1} if said.law is None else set())
     try:
         rows = [ExactRows(chain, lag) for lag in sorted({said.lag, *further})]
     except OnoffError as error:  # a lag beyond exact integers: of this plan, not of the others
         return PlanAudit(str(file), (Finding("unchecked", str(error)),), said)
     proof = optimality.prove(said, rows[0], seconds)
-    cost = None if said.law is None else optimality.cost_of(said.law)
-    findings = [*optimality.check_statements(said, proof, cost)]
+    cost = None if said.law is None else said.law.cost
+    findings = [*optimality.check_statements(said, proof)]
     if said.law is not None and (units := Fraction(4 * chain.n, said.law.denominator)) > COARSE:  # rounding moves 4 n
-        message = f"4 n / {said.law.denominator} is {float(units):.1e}, more than {float(COARSE):.1e}"
-        findings.append(Finding("coarse", message, amount=float(units)))
+        findings.append(
+            Finding("coarse", f"of {said.law.denominator} units 4 n are too large a share", amount=float(units))
+        )
     checks: list[LagCheck] = []
     estimate = None
     try:
@@ -195,43 +195,41 @@ def _check_draws(
 ) -> Iterator[Finding]:
     """Find what `draw` does that does not follow the encoder, for so many requests of one context.
 
-    It must ask for one random number below the sum of the request's row, and give the set in whose part of the range
-    the number lies, the sets in their order. Tried are the ends of a part, where mistakes of one show, 0 and a random
-    number; if `draw` is monotone, the ends of all parts of a row prove it for that row.
+    Tried are the ends of a part, where mistakes of one show, 0 and a random number; if `draw` is monotone, the ends of
+    all parts of a row prove it for that row.
     """
-    lag, last, next = context
     members = [x for x, row in enumerate(units) if row.any()]
     chosen = members if requests >= len(members) else [members[randbelow(len(members))] for _ in range(requests)]
     for request in chosen:
-        ends = list(accumulate(units[request].tolist()))
-        parts = [i for i, mass in enumerate(units[request]) if mass]
+        row = units[request]
+        parts, ends = row.nonzero()[0].tolist(), row.cumsum().tolist()
         part = parts[randbelow(len(parts))]
-        for number in (ends[part] - 1, ends[part] - int(units[request, part]), 0, randbelow(ends[-1])):
-            asked: list[int] = []
+        for number in (ends[part] - 1, ends[part] - int(row[part]), 0, randbelow(ends[-1])):
+            query, numbers = _draw(plan, request, context, _always(number))
+            for found in check_draw(query, numbers, row, law):
+                yield replace(found, message=f"for the request {request} {found.message}", context=context)
 
-            def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
-                asked.append(bound)
-                return min(number, bound - 1)
 
-            query = tuple(plan.draw(request, last, next, lag, inject))
-            if asked != [ends[-1]]:
-                message = f"`draw` must ask for one random number below {ends[-1]}, and asks for {asked[:3]}"
-                yield Finding("draw", f"for the request {request} {message}", context=context)
-            elif query != (due := law.sets[bisect_right(ends, number)]):
-                message = f"`draw` gives {query} for the number {number} of {ends[-1]}, which is in the part of {due}"
-                yield Finding("draw", f"for the request {request} {message}", context=context)
+def _always(number: int) -> RandBelow:
+    return lambda bound: min(number, bound - 1)
+
+
+def _draw(plan: Any, request: int, context: tuple[int, int, int], randbelow: RandBelow) -> tuple[Query, Pairs]:
+    """Draw from a plan: the set, and the numbers that it asked for."""
+    lag, last, next = context
+    numbers: list[tuple[int, int]] = []
+
+    def record(bound: int) -> int:
+        numbers.append((bound, randbelow(bound)))
+        return numbers[-1][1]
+
+    return tuple(plan.draw(request, last, next, lag, record)), tuple(numbers)
 
 
 def _check_race(
-    plan: Any,
-    said: PlanFile,
-    proof: Proof,
-    rows: Sequence[ExactRows],
-    draws: int,
-    randbelow: RandBelow,
-    bar: Bar,
+    plan: Any, said: PlanFile, proof: Proof, rows: Sequence[ExactRows], draws: int, randbelow: RandBelow, bar: Bar,
     findings: list[Finding],
-) -> RaceCost:
+) -> RaceCost:  # fmt: skip
     """Draw from a race, run its clocks again from the same random numbers, and test the cost that it states.
 
     The last request is drawn uniformly, the request and the next one by the chain: given the context, the request then
@@ -243,22 +241,12 @@ def _check_race(
         for t in range(draws):
             one, last = rows[t % len(rows)], randbelow(n)
             request = _pick(one.walk(last), randbelow)
-            next = _pick(one.successors(request), randbelow)
-            numbers: list[tuple[int, int]] = []
-
-            def record(bound: int, numbers: list[tuple[int, int]] = numbers) -> int:
-                numbers.append((bound, randbelow(bound)))
-                return numbers[-1][1]
-
-            query = tuple(plan.draw(request, last, next, one.lag, record))
+            context = one.lag, last, _pick(one.successors(request), randbelow)
+            query, numbers = _draw(plan, request, context, randbelow)
             sizes.append(len(query))
-            if t * n**3 < REPLAYED:
-                due = referee.expected(request, last, next, one.lag, tuple(numbers))
-                if isinstance(due, str) or not set(due[0]) <= set(query) <= set(due[1]):
-                    message = due if isinstance(due, str) else f"the clocks give {due[0]}, and `draw` gives {query}"
-                    findings.append(
-                        Finding("draw", f"for the request {request}: {message}", None, (one.lag, last, next))
-                    )
+            wrong = referee.check(query, numbers, request, context) if t * n**3 < REPLAYED else None
+            if wrong is not None and wrong.rule == "draw":
+                findings.append(replace(wrong, message=f"for the request {request} {wrong.message}"))
             advance()
     estimate = optimality.estimate_cost(sizes, n)
     findings += optimality.check_race_cost(estimate, said.cost, said.interval, proof.value)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from reprlib import repr as short
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from onoff.audit.files import UNREADABLE, source_set, whole
+from onoff.audit.files import readable, sets_with_masses, source_set, whole
 from onoff.audit.law import Finding, Law, check_law
 from onoff.errors import OnoffError
 from onoff.files import read_regular, reading
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 PLAN_VERSION = 3
 MOST_LAG = 10**6
+FIELD = "a field is missing or is not what it should be"
 
 
 class Damaged(OnoffError):
@@ -53,15 +53,6 @@ class PlanFile:
     interval: tuple[float, float] = (0.0, 0.0)
 
 
-@contextmanager
-def _checking(rule: str) -> Iterator[None]:
-    """Whatever cannot be read is a finding of this rule."""
-    try:
-        yield
-    except (*UNREADABLE, OverflowError) as error:
-        raise Damaged(rule, f"a field is missing or is not what it should be: {error}") from None
-
-
 def read_plan(file: Path, chain: Chain) -> PlanFile:
     """Read a plan file. Raises `Damaged` if it is not one, is altered, or is for another chain."""
     data = _document(file)
@@ -74,7 +65,7 @@ def read_plan(file: Path, chain: Chain) -> PlanFile:
         raise Damaged("chain", f"the chain of the plan is not beside it: {error}") from None
     if not same:
         raise Damaged("chain", f"{beside.name} is not the chain that its name says")
-    with _checking("file"):
+    with readable(FIELD, partial(Damaged, "file")):
         lag, scheme = whole(data["lag"], MOST_LAG + 1), data["scheme"]
         named = re.fullmatch(r"lag-([0-9]+)\.plan\.json", file.name)
         if named and int(named[1]) != lag:
@@ -89,12 +80,12 @@ def read_plan(file: Path, chain: Chain) -> PlanFile:
         proof = data["certificate"]
         kind, bound, sizes = proof["kind"], _number(proof["bound"]), {"outer": 0, "cuts": None, "sizes": chain.n}
         number = sizes[kind]
-    with _checking("bound"):
+    with readable(FIELD, partial(Damaged, "bound")):
         cuts = tuple(source_set(cut, chain.n) for cut in proof["cuts"])
         weights = tuple(whole(weight, 2**62 + 1) for weight in proof["weights"])
         if len(weights) != (len(cuts) if number is None else number):
             raise ValueError(f"a certificate {kind!r} with {len(cuts)} cuts and {len(weights)} weights")
-    with _checking("law"):
+    with readable(FIELD, partial(Damaged, "law")):
         return PlanFile(scheme, lag, bound, _table(data, chain.n), kind, cuts, weights)
 
 
@@ -102,8 +93,8 @@ def _document(file: Path) -> dict[str, Any]:
     """The JSON object in a plan file, with its format, version and checksum verified."""
     try:
         with reading(file):
-            data = json.loads(file.read_bytes().decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-    except (ValueError, RecursionError) as error:
+            data = json.loads(file.read_bytes().decode("utf-8"), object_pairs_hook=_object)
+    except (OnoffError, ValueError, RecursionError) as error:
         raise Damaged("file", f"not a JSON document: {error}") from None
     if not isinstance(data, dict) or data.get("format") != "onoff-plan":
         raise Damaged("file", 'not a plan file: "format" must be "onoff-plan"')
@@ -123,14 +114,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
-
-
 def _table(data: dict[str, Any], n: int) -> Law:
-    law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
-    if len(law.sets) != len(law.masses):
-        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses")
+    law = sets_with_masses(data, n)
     if (found := check_law(law, n)) is not None:
         raise ValueError(found.message)
     if law.denominator != data["denominator"]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onoff.audit.law import UNCHECKED, Finding, shown
 from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
@@ -39,7 +40,20 @@ class Race:
         self.n, self.lag, self._P = chain.n, lag, chain.P
         self._walk = _power(chain.P, lag)
 
-    def expected(self, request: int, last: int, next: int, lag: int, numbers: Pairs) -> str | tuple[Query, Query]:
+    def check(self, query: Query, numbers: Pairs, request: int, context: tuple[int, int, int]) -> Finding | None:
+        """Find what is wrong with a draw in the context (lag, last, next), if anything."""
+        due = self._run(numbers, request, *context)
+        if isinstance(due, str):
+            return Finding("draw", due, context=context)
+        must, may = due
+        if must <= set(query) <= may:
+            return None
+        if must <= set(query) and self.n > COMPARED:
+            return Finding(UNCHECKED, "a race of many sources may include some that it did not compare")
+        message = f"the clocks give {shown(tuple(sorted(must)))}; {shown(query)} was asked for"
+        return Finding("draw", message, context=context)
+
+    def _run(self, numbers: Pairs, request: int, lag: int, last: int, next: int) -> str | tuple[set[int], set[int]]:
         """Run the clocks again: the sources that the set must hold and those that it may hold, or what is wrong."""
         if lag > self.lag:
             weights = _power(self._P, lag - self.lag)[last] * self._walk[:, request]
@@ -57,7 +71,7 @@ class Race:
         weights = self._walk[last] * self._P[:, next]
         near = self._lead(np.maximum((np.array(own) + weights / weights.sum() * common) * 2.0**GRID, 1.0))
         must, may = (np.flatnonzero(near >= 1 - share * SLACK).tolist() for share in (0.75, 1.25))
-        return tuple(sorted({request, *must})), tuple(sorted({request, *may}))
+        return {request, *must}, {request, *may}
 
     def _lead(self, clocks: Floats) -> Floats:
         """For every source how near it comes to the lead in its best context: 1 if it leads."""

@@ -77,14 +77,13 @@ class Past:
     """Readers of the promise `past` before a step: `row` is the law of their request, given all queries so far.
 
     `origin` is the client's context in which they were at the step before or, if their request s there was hidden,
-    -1 - s. Which context they are in now is stated by the law of this step. Which requests are `possible` is decided
-    from the graph of the chain. A context may come to stand for unequal rows that are near each other; then its encoder
-    fits one of them, and `fits` says whether it has always fitted this one.
+    -1 - s. Which context they are in now is stated by the law of this step. An entry is above 0 where the graph of the
+    chain says so. A context may come to stand for unequal rows that are near each other; then its encoder fits one of
+    them, and `fits` says whether it has always fitted this one.
     """
 
     origin: int
     row: Floats
-    possible: Mask
     spread: float = 0.0
     fits: bool = True
 
@@ -106,13 +105,12 @@ class Past:
         """
         seen = chances > 0
         if seen.sum() == 1:  # then the row is one of the chain's, whatever it was before
-            source = int(seen.argmax())
-            return Past(home, P[source], P[source] > 0, 0.0, self.fits)
+            return Past(home, P[int(seen.argmax())], 0.0, self.fits)
         with np.errstate(all="ignore"):  # BLAS leaves flags behind that mean nothing (numpy issue 24067)
             row = (self.row * chances) @ P
         possible = np.asarray((P[seen] > 0).any(axis=0))
         row = np.where(possible, np.maximum(row / row.sum(), TINY), 0.0)
-        return Past(home, row, possible, self.spread + 2 * (len(row) + 8) * UNIT, self.fits)
+        return Past(home, row, self.spread + 2 * (len(row) + 8) * UNIT, self.fits)
 
 
 def home(origin: int, place: Sequence[int], joined: Sequence[int]) -> int:
@@ -127,11 +125,11 @@ class Pasts:
     def __init__(self, chain: Chain, sensitive: Sequence[int]) -> None:
         self._chain, self._sensitive = chain, sensitive
         self._open = np.array([source not in sensitive for source in range(chain.n)])
-        self._pasts = [Past(-1 - source, row, row > 0) for source, row in enumerate(chain.P)]
+        self._pasts = [Past(-1 - source, row) for source, row in enumerate(chain.P)]
 
     def homes(self, place: Sequence[int], joined: Sequence[int]) -> list[tuple[Past, int]]:
         """Readers who may make an open request now, with their contexts; what the others ask for is hidden anew."""
-        live = (past for past in self._pasts if (past.possible & self._open).any())
+        live = (past for past in self._pasts if past.row[self._open].any())
         return [(past, home(past.origin, place, joined)) for past in live]
 
     def check(
@@ -156,7 +154,7 @@ class Pasts:
         """
         if units is None:
             return Finding("context", f"some readers are in the context {context[0]}, which has no encoder")
-        possible = np.any([past.possible for past in here], axis=0) & self._open
+        possible = np.any([past.row > 0 for past in here], axis=0) & self._open
         if (fault := check_columns(law, units, possible, context)) is not None:
             return fault
         sums, rows = units.sum(axis=1).tolist(), [past.weights(self._open) for past in here]
@@ -175,12 +173,12 @@ class Pasts:
 
     def move(self, position: int, tables: Mapping[int, Units], homes: Sequence[tuple[Past, int]]) -> None:
         """Move on by the set at this position; readers of possible sensitive sources join. Equal rows are kept once."""
-        joining = [s for s in self._sensitive if any(past.possible[s] for past in self._pasts)]
+        joining = [s for s in self._sensitive if any(past.row[s] for past in self._pasts)]
         chances = {c: units[:, position] / np.maximum(units.sum(axis=1), 1) for c, units in tables.items()}
-        kept: dict[tuple[int, bool, bytes, bytes], Past] = {}
+        kept: dict[tuple[int, bool, bytes], Past] = {}
         for past, home in sorted(homes, key=lambda pair: pair[0].spread):  # of equal ones the largest spread counts
-            able = past.possible & self._open & (chances[home] > 0)
+            able = np.where((past.row > 0) & self._open, chances[home], 0.0)
             if able.any():
-                moved = past.moved(home, np.where(able, chances[home], 0.0), self._chain.P)
-                kept[home, past.fits, moved.row.tobytes(), moved.possible.tobytes()] = moved
-        self._pasts = [*kept.values(), *(Past(-1 - s, self._chain.P[s], self._chain.P[s] > 0) for s in joining)]
+                moved = past.moved(home, able, self._chain.P)
+                kept[home, past.fits, moved.row.tobytes()] = moved
+        self._pasts = [*kept.values(), *(Past(-1 - s, self._chain.P[s]) for s in joining)]

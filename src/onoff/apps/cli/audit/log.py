@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from onoff.audit.attack import Attack, Gain
     from onoff.audit.files import Journal
+    from onoff.audit.law import Finding
     from onoff.audit.log import LogAudit
-    from onoff.audit.verdict import Finding
     from onoff.model.chain import Chain
     from onoff.plans.plan import Plan
 
@@ -146,10 +146,8 @@ def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
 
 def _statuses(text: str) -> tuple[bool, ...]:
     """Read statuses as `1001100`, 1 for ON, from a string or from the file of that name."""
-    from onoff.audit.files import text_lines
-
     if not text or set(text) - set("01"):
-        text = "".join(line for _, line in text_lines(Path(text)))
+        text = "".join(_lines(Path(text)))
     if not text or set(text) - set("01"):
         raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
     return tuple(letter == "1" for letter in text)
@@ -157,16 +155,23 @@ def _statuses(text: str) -> tuple[bool, ...]:
 
 def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
     """Read the requests that were made, one name in a line, or as `onoff play` reads them: `on NAME`, `off NAME`."""
-    from onoff.audit.files import text_lines
-
     truth = []
-    for number, text in () if file is None else text_lines(file):
+    for number, text in enumerate([] if file is None else _lines(file), 1):
+        if not text:
+            continue
         word, _, rest = text.partition(" ")
         name = rest.strip() if text not in chain.names and word in ("on", "off") else text
         if name not in chain.names:
             raise OnoffError(f"{file}: line {number}: no source is called {name!r}")
         truth.append(chain.index(name))
     return tuple(truth)
+
+
+def _lines(file: Path) -> list[str]:
+    from onoff.files import reading
+
+    with reading(file):
+        return [line.strip() for line in file.read_text(encoding="utf-8").split("\n")]
 
 
 def _print(found: LogAudit, chain: Chain) -> None:
@@ -177,8 +182,6 @@ def _print(found: LogAudit, chain: Chain) -> None:
         print(_sentence(finding, chain))
     if len(verdict.findings) > SHOWN:
         print(f"and {len(verdict.findings) - SHOWN} more findings")
-    if found.other_queries:
-        print(f"{found.other_queries} queries of {found.other_streams} other streams are in the log")
     print(f"steps: {verdict.steps}; {verdict.drawn} of {verdict.off} OFF steps were drawn again from their numbers")
     if verdict.drawn:
         print(f"laws: within {verdict.rounding:.1e} of a perfectly private stream, all steps together")
@@ -237,6 +240,4 @@ def _as_dict(found: LogAudit, chain: Chain) -> dict[str, Any]:
         **plain_data(verdict),
         "attack": shown(found.attack),
         "naive": shown(found.naive),
-        "other_streams": found.other_streams,
-        "other_queries": found.other_queries,
     }

@@ -110,9 +110,8 @@ def _print(found: PeopleAudit, promise: str) -> None:
     print(f"{first.people} people, {first.hidden} private requests; the server learned from {found.training} others")
     _print_figures("bits about a private request", found.leaks, BITS[promise])
     _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
-    for count, thing in ((found.unknown, "a source"), (found.impossible, "a step")):
-        if count:
-            print(f"{count} sequences end before {thing} that the chain does not have.")
+    if found.cut:
+        print(f"{found.cut} sequences end early, before a source or a step that the chain does not have.")
     which, when = ("bits", "") if promise == "both" else ("after", ", at it and after it")
     ours = [leak for leak in found.leaks if leak.server == first.server]
     words = [f"{_interval(leak.figures[which])} ({leak.client})" for leak in ours]
