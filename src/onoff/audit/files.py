@@ -139,8 +139,11 @@ def _step(row: Sequence[Any], n: int) -> Step:
     step, private, asked, lag, plan, text, request, following, cost, noted, digest, answer, cache, attempts, done = row
     numbers = None if noted is None else tuple((_long(bound), _long(one)) for bound, one in json.loads(noted))
     received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size in json.loads(answer))
-    if not all(version is None or isinstance(version, str) for _, version, _ in received or ()):
-        raise ValueError("a version is no text")
+    for _, version, _ in received or ():
+        if version is not None and not re.fullmatch("[0-9]{1,18} .*", str(version)):
+            raise ValueError(f"the version {short(version)} is not one of an onoff server")
+    if done and (received is None or cache is None):
+        raise ValueError("it is finished, and what was received is not noted")
     query, request, following = source_set(json.loads(text), n), whole(request, n, True), whole(following, n, True)
     made = step, bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan), query
     return Step(*made, request, following, float(cost), numbers, digest, received, cache, whole(attempts), bool(done))
@@ -246,7 +249,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
         if not same or requests.max() >= n or positions.max() >= len(stated.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        encoders[int(context)] = encoder_table(n, len(stated.sets), requests, positions, units)
+        encoders[whole(int(context))] = encoder_table(n, len(stated.sets), requests, positions, units)
     return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
 
 

@@ -36,6 +36,7 @@ UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
+    "what the journal notes as received, and the limits of its cache: queries name versions by them",
     "that statuses, announcements and the moments of requests do not depend on what is asked for",
 )
 

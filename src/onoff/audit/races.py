@@ -59,7 +59,9 @@ class Race:
             weights = _power(self._P, lag - self.lag)[last] * self._walk[:, request]
             (bound, number), numbers = numbers[0] if numbers else (1, 1), numbers[1:]
             total = float(weights.sum()) / 2.0 ** int(np.frexp(weights.max())[1])  # the largest weight has 160 bits
-            right = any(abs(bound / 2**160 - total * factor) <= 2.0**-30 * total for factor in (0.5, 1, 2))
+            right = bound < 2**200 and any(
+                abs(bound / 2**160 - total * factor) <= 2.0**-30 * total for factor in (0.5, 1, 2)
+            )
             if not right or not 0 <= number < bound:
                 return "the source of an earlier step is not drawn below the sum of its weights"
             last = int(np.searchsorted(np.cumsum(weights), number / bound * weights.sum(), side="right"))

@@ -96,7 +96,7 @@ def check_draw(query: Query, numbers: Pairs, row: Units, law: Law) -> Iterator[F
     total = int(row.sum())
     bound, number = numbers[0] if len(numbers) == 1 else (0, 0)
     if bound != total or not 0 <= number < bound:
-        drawn = ", ".join(f"{number} below {bound}" for bound, number in numbers[:3])
+        drawn = ", ".join(f"{number} below {bound}" if bound < 2**63 else "a long one" for bound, number in numbers[:3])
         yield Finding("draw", f"a draw takes one random number below {total}; there are: {drawn or 'none'}")
     elif (due := law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]) != query:
         message = f"the number {number} of {total} lies in the part of {shown(due)}; {shown(query)} was asked for"
@@ -153,7 +153,7 @@ class _Both:
             bound, share = (numbers or ((0, 0),))[0][0], Fraction(weights[request], sum(weights))
             due = f"{float(share):.6g} of {law.denominator} units are the request's in this context"
             near = abs(Fraction(bound, law.denominator) - share) <= COARSE
-            yield REMADE if near else Finding("draw", f"a number below {bound} was drawn; {due}", context=context)
+            yield REMADE if near else Finding("draw", f"the number has another bound; {due}", context=context)
             return
         off = self._fault(step.plan) or check_encoder(law, units, weights, context)
         if isinstance(off, Finding):

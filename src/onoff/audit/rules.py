@@ -62,6 +62,8 @@ def check_step(chain: Chain, step: Step, due: Due, before: Step | None, sensitiv
         yield Finding("sensitive", "the set lacks a sensitive source", query=step.query)
     if step.request is not None and step.request not in step.query:
         yield Finding("wanted", f"wanted {names[step.request]!r}, which is not in the set", query=step.query)
+    if before is not None and not before.finished:
+        yield Finding("pending", f"drawn while step {before.step} was pending: what was drawn must be finished")
     if before is None or before.request is None or step.request is None:
         return
     if before.lag and before.next is not None and before.next != step.request:
@@ -80,12 +82,18 @@ class PlanRule:
 
     def __init__(self) -> None:
         self._used: dict[str, tuple[int, float, int]] = {}  # lag, cost, first step
+        self._at: dict[int, list[str]] = {}  # the plans of a lag, in the order of their first use
 
     def check(self, step: Step, lag: int, law: Law | None) -> Finding | None:
         """Find what is wrong with the plan that an OFF step names, if anything."""
         name = PlanName.parse(step.plan)
         if name is None or not 0 < name.lag <= lag:
             return Finding("plan", f"used {step.plan!r} at lag {lag}, which it does not serve")
+        plans = self._at.setdefault(lag, [])
+        if step.plan in plans[:-1]:
+            return Finding("plan", f"went back to {step.plan!r} at lag {lag}; {plans[-1]!r} had taken its place")
+        if step.plan not in plans:
+            plans.append(step.plan)
         cost = step.cost if law is None else float(law.cost)
         for other, (its_lag, its_cost, first) in self._used.items():
             if its_lag <= lag and its_cost < cost * (1 - 1e-9) and other != step.plan:
@@ -105,20 +113,15 @@ class Held:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[str, int]] | None = {}
+        self._held: dict[int, tuple[str, int]] = {}
 
-    def rounds(self, query: Query) -> tuple[int, ...] | None:
-        """The rounds that a query must name, 0 for none; None if an answer before it is not on record."""
-        if self._held is None:
-            return None
+    def rounds(self, query: Query) -> tuple[int, ...]:
+        """The rounds that a query must name, 0 for none."""
         return tuple(int(self._held[x][0].split()[0]) if x in self._held else 0 for x in query)
 
     def answer(self, step: Step) -> None:
         """Take in the answer of a step, if it has come."""
-        if not step.finished:
-            return
-        if self._held is None or step.received is None or step.cache is None:
-            self._held = None
+        if step.received is None or step.cache is None:
             return
         known = {**self._held, **{source: (version, size) for source, version, size in step.received}}
         whole = {x: (version, size) for x, (version, size) in known.items() if version is not None}
@@ -153,7 +156,7 @@ class Seen:
             if line.sources != order:
                 what = "another order" if sorted(line.sources) == list(step.query) else shown(line.sources)
                 yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {shown(order)}")
-            elif due is not None and line.held != due:
+            elif line.held != due:
                 yield Finding("versions", f"names the rounds {line.held} (line {line.number}); {due} are held")
         if len(lines) > step.attempts:
             yield Finding("log", f"came {len(lines)} times; the journal counts {step.attempts}")
