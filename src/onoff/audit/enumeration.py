@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -28,24 +29,20 @@ MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to unit
 CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
 LABELS = 10_000  # (hidden, context, request) of one public state
 STATES = 4_000  # public states at one step, each of which prepares a law
+TOO_MANY = "too many streams: take fewer steps, or a smaller chain"
 Hidden = tuple[int | None, ...]
-Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
-Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
+Label = tuple[Hidden, int]  # what is hidden so far, and the context
 Keep = Callable[[Hidden, int, bool, int], Hidden | None]
+After = Callable[[Step, Query], Sequence[tuple[Step, Joint | int]]]  # steps that may follow, with the units of each
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units.
-
-    `stated` is the sum of roundings, and `charged` of charges, that the client has stated since the last ON step.
-    """
+    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units."""
 
     step: Step
-    labels: Labels
+    labels: list[Label]
     mass: Joint
-    stated: float = 0.0
-    charged: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +51,16 @@ class Part:
 
     node: Node
     query: Query
-    following: Step | None
-    labels: Labels
+    following: Step
+    labels: list[Label]
     mass: Joint
 
-    def with_labels(self, labels: Labels) -> Joint:
-        """The mass of these labels, in this order."""
-        mass = np.zeros((len(self.mass), len(labels), self.mass.shape[2]), dtype=object)
-        mass[:, [labels.index(label) for label in self.labels]] = self.mass
+    def by(self, names: Sequence[object], name: Callable[[Label], object] = tuple) -> Joint:
+        """[view, name, y]: the mass of the labels of each name, in the order of `names`."""
+        index = {one: i for i, one in enumerate(names)}
+        mass = np.zeros((len(self.mass), len(names), self.mass.shape[2]), dtype=object)
+        for i, label in enumerate(self.labels):
+            mass[:, index[name(label)]] += self.mass[:, i]
         return mass
 
 
@@ -69,18 +68,19 @@ class Walk:
     """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
 
     def __init__(self, chain: Chain, client: Client, start: Floats, keep: Keep) -> None:
-        self._keep, self._client, self._P = keep, client, in_units(chain.P)
-        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}  # with the step, so that its id stays
+        self._keep, self._client, self._n = keep, client, chain.n
+        P = in_units(chain.P)
+        self._kernel = cache(lambda step, context: kernel(P, step, context))
         self.first = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
 
-    def ask(self, nodes: Iterable[Node], t: int, after: Callable[[Step, Query], Next]) -> list[Part]:
+    def ask(self, nodes: Iterable[Node], t: int, after: After) -> list[Part]:
         """Let everybody ask at step t; `after` says which steps may follow a query."""
         return [part for node in nodes for part in self._parts(node, t, after)]
 
-    def _parts(self, node: Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[Part]:
+    def _parts(self, node: Node, t: int, after: After) -> Iterator[Part]:
         step = node.step
-        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * len(self._P) > LABELS:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
+        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * self._n > LABELS:
+            raise TooLarge(TOO_MANY)
         alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
         rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
         if isinstance(self._client, Past) and step.lag:
@@ -89,41 +89,31 @@ class Walk:
         for i, query in enumerate(step.sets):
             asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
             for following, chance in after(step, query) if asking else ():
-                index: dict[tuple[Hidden, int], int] = {}
-                mass = np.zeros((len(node.mass), len(asking), len(self._P)), dtype=object)
+                index: dict[Label, int] = {}
+                mass = np.zeros((len(node.mass), len(asking), self._n), dtype=object)
                 for label, x, row in asking:
                     hidden, context = node.labels[label]
                     kept = self._keep(hidden, x, step.lag == 0, t)
-                    moved = 0 if following is None or following.comes is None else int(following.comes[context, x])
+                    moved = 0 if following.comes is None else int(following.comes[context, x])
                     if kept is not None and moved != NOWHERE:
                         at = index.setdefault((kept, moved), len(index))
                         mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-                mass = mass[:, : len(index)] if chance is None else mass[:, : len(index)] * chance >> BITS
-                yield Part(node, query, following, list(index), mass)
+                units: Joint = mass[:, : len(index)] * chance
+                yield Part(node, query, following, list(index), units >> BITS)
 
     def gather(self, parts: Sequence[Part]) -> list[Node]:
         """The nodes of the next step: views that lead to the same public step go on together."""
-        groups: dict[int, list[Part]] = {}
+        groups: dict[Step, list[Part]] = {}
         for part in parts:
-            groups.setdefault(id(part.following), []).append(part)
+            groups.setdefault(part.following, []).append(part)
         nodes = []
-        for group in groups.values():
-            before, following = group[0].node, group[0].following
-            assert following is not None
+        for following, group in groups.items():
             labels = list(dict.fromkeys(label for part in group for label in part.labels))
-            mass = np.concatenate([part.with_labels(labels) for part in group])
-            since = before.stated + before.step.rounding, before.charged + before.step.charge
-            since = since if following.lag > 1 else (0.0, 0.0)
-            nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))], *since))
+            mass = np.concatenate([part.by(labels) for part in group])
+            nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))]))
         if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
+            raise TooLarge(TOO_MANY)
         return [node for node in nodes if len(node.mass)]
-
-    def _kernel(self, step: Step, context: int) -> Joint:
-        key = id(step), context
-        if key not in self._kernels:
-            self._kernels[key] = step, kernel(self._P, step, context)
-        return self._kernels[key][1]
 
 
 def in_units(rows: Floats) -> Joint:
