@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clientstreams import statuses, stream
+from clientstreams import bits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
 from onoff.audit.attack import RecordedRule, Seen, attack, naive_steps
@@ -110,7 +110,8 @@ def test_beliefs_follow_a_wrong_record_and_show_what_it_tells():
     first, second = sorted(lines[1].encoders)[:2]
     swapped = {**lines[1].encoders, first: lines[1].encoders[second], second: lines[1].encoders[first]}
     wrong = {1: replace(lines[1], encoders=swapped)}
-    before, own, after = attack(FOUR, "past", from_record(FOUR, (1,), "10", queries, wrong), (1,)).beliefs.bits(0)
+    found = attack(FOUR, "past", from_record(FOUR, (1,), "10", queries, wrong), (1,))
+    before, own, after = bits(found.beliefs, 0)
     assert (before, own) == (0, 0)
     assert after > 1e-5
 

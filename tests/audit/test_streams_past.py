@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from everydaykit import Faithful, World, information
 from everydayoracle import query_laws, stream_law, told_before
 from onoff import Chain, OnoffError
-from onoff.audit import enumeration, streams
+from onoff.audit import enumeration
 from onoff.audit.clients import Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
+from onoff.model import misfit as model
 from onoff.testing import dense
 from oracles import random_chain
 from sampling import examples
@@ -388,13 +389,13 @@ def test_a_bound_that_is_none_is_seen_and_so_is_an_engine_that_leaks(monkeypatch
     near = misfit(USED, towards(USED, FAR, 1e-6), "10", engine=Forgetful(Everyday.start(USED)))
     assert not near.holds
     assert near.steps[1].bits > near.misfit.bits[1]
-    exact = streams.row_misfit
+    exact = model.row_misfit
     for wrong in (
         lambda true, used: np.zeros(3),
         lambda true, used: exact(true, used) / 2,
         lambda true, used: np.abs(true.P.T - used.P.T).max(axis=1) / 4,
     ):
-        monkeypatch.setattr(streams, "row_misfit", wrong)
+        monkeypatch.setattr(model, "row_misfit", wrong)
         assert not misfit(USED, FAR, "10").holds
 
 

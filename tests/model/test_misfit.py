@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from clikit import call
 from onoff import Chain, OnoffError, plan
-from onoff.audit import streams as module
+from onoff.audit import streams
 from onoff.audit.bayes import lags_of
 from onoff.audit.clients import Announced, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
 from onoff.logs import region
+from onoff.model import misfit as module
 from onoff.model.misfit import aligned, check, misfit
 from onoff.testing import dense
 from sampling import examples
@@ -91,7 +92,7 @@ def test_what_a_stream_tells_under_the_true_chain_is_within_the_bound(pair, stat
 def test_a_guess_is_right_more_often_by_the_distance_at_most(seed, monkeypatch):
     rng, joints = np.random.default_rng(seed), []
     used, other = (Chain(rng.dirichlet(np.ones(3), 3)) for _ in range(2))
-    monkeypatch.setattr(module, "total_variation", lambda joint: joints.append(joint) or 0)
+    monkeypatch.setattr(streams, "total_variation", lambda joint: joints.append(joint) or 0)
     found = audited(towards(used, other, 0.3), used, "1001")
     total = joints[-1].sum()  # a row for each stream of queries, a column for all that is hidden
     without, guess = joints[-1].sum(axis=0).max() / total, joints[-1].max(axis=1).sum() / total

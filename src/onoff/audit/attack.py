@@ -15,8 +15,8 @@ is bounded and allowed for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,7 +151,8 @@ def attack(
     """
     rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        beliefs = infer(Requests.of_chain(chain, start), private.tolist(), _views(seen, rules), sensitive, advance)
+        requests = Requests.of_chain(chain, start)
+        beliefs = infer(requests, private.tolist(), lambda t: _view(seen[t], rules[t]), sensitive, advance)
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
@@ -195,17 +196,11 @@ def _known(promise: str, seen: Sequence[Seen]) -> list[Step | RecordedRule | Non
     return rules
 
 
-def _views(seen: Sequence[Seen], rules: Sequence[Step | RecordedRule | None]) -> Callable[[int], View]:
-    def view(t: int) -> View:
-        rule, query = rules[t], seen[t].query
-        if rule is None:
-            return NOTHING
-        if query is None:
-            found = rule.view(())
-            return View(NOTHING.chances, found.contexts, found.comes)
-        return rule.view(query)
-
-    return view
+def _view(step: Seen, rule: Step | RecordedRule | None) -> View:
+    if rule is None:
+        return NOTHING
+    view = rule.view(step.query or ())
+    return view if step.query is not None else replace(view, chances=NOTHING.chances)
 
 
 def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:

@@ -11,7 +11,9 @@ queries as observations, and forward-backward over it is exact. With w = X_{t-1}
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,30 +50,20 @@ class Requests:
 
 
 def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """The law of the first request: uniform if asked for or if `stationary_start` is False, else stationary."""
-    law = np.full(chain.n, 1 / chain.n) if uniform or not stationary_start(chain) else chain.stationary()
+    """The law of the first request: stationary; uniform if asked for, or if that is not unique or leaves sources out.
+
+    Otherwise nothing would be said of streams that start with some source.
+    """
+    law = np.ones(chain.n)
+    with suppress(NotUnique):
+        law = law if uniform or not chain.stationary().all() else chain.stationary()
     scaled: Floats = law / law.sum()
     return scaled
 
 
-def stationary_start(chain: Chain) -> bool:
-    """True if streams can start in the stationary law: it is unique, and every source has a chance in it.
-
-    Otherwise nothing would be said of streams that start with some source.
-    """
-    try:
-        return bool(chain.stationary().all())
-    except NotUnique:
-        return False
-
-
 def lags_of(statuses: Sequence[bool]) -> list[int]:
     """For every step, how many steps ago privacy was last ON: 0 while ON."""
-    lags, lag = [], 0
-    for private in statuses:
-        lag = 0 if private else lag + 1
-        lags.append(lag)
-    return lags
+    return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +109,6 @@ class Beliefs:
     def hidden(self, rows: Floats, t: int) -> Floats:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
         return hidden_part(rows[t], self.private[t], self.sensitive)
-
-    def bits(self, t: int) -> tuple[float, float, float]:
-        """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on.
-
-        Each is the divergence of a belief from the one before. With the promise `past` the last two are promised to
-        be 0, with the promise `both` all three.
-        """
-        prior, before, at, after = (self.hidden(rows, t) for rows in (self.prior, self.before, self.at, self.after))
-        return divergence(before, prior), divergence(at, before), divergence(after, before)
 
 
 def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:

@@ -27,7 +27,7 @@ import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
 from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law, encoder_table
-from onoff.audit.rows import NOWHERE
+from onoff.audit.rows import NOWHERE, home
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
 
@@ -285,11 +285,10 @@ class Past:
         comes = np.full((before.contexts, self.n), NOWHERE, dtype=np.intp)
         private = before.lag == 0
         for context, request in product(range(before.contexts), range(self.n)):
-            numbers, at = (state.joined, request) if private or request in self.sensitive else (state.place, context)
-            stated = numbers[at] if at < len(numbers) else NOWHERE
+            origin = -1 - request if private or request in self.sensitive else context
             with suppress(OnoffError):
                 comes[context, request] = state.context(request, None if private else context, private)
-            if comes[context, request] != stated:
+            if comes[context, request] != home(origin, state.place, state.joined):
                 self._note(Finding("context", "a client is in another context than the engine states"))
         return comes
 

@@ -6,7 +6,7 @@ missing from the sum 1 is the whole error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -33,7 +33,9 @@ TOO_MANY = "too many streams: take fewer steps, or a smaller chain"
 Hidden = tuple[int | None, ...]
 Label = tuple[Hidden, int]  # what is hidden so far, and the context
 Keep = Callable[[Hidden, int, bool, int], Hidden | None]
-After = Callable[[Step, Query], Sequence[tuple[Step, Joint | int]]]  # steps that may follow, with the units of each
+After = Callable[
+    [Step, Query, int], Sequence[tuple[Step, Joint | int]]
+]  # steps that may follow, with the units of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,56 +66,63 @@ class Part:
         return mass
 
 
-class Walk:
-    """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
+def walk(
+    chain: Chain, client: Client, start: Floats, steps: int, keep: Keep, after: After
+) -> Iterator[tuple[list[Node], list[Part]]]:
+    """Let everybody ask, step by step: the nodes of each step, and the parts into which its queries divide them.
 
-    def __init__(self, chain: Chain, client: Client, start: Floats, keep: Keep) -> None:
-        self._keep, self._client, self._n = keep, client, chain.n
-        P = in_units(chain.P)
-        self._kernel = cache(lambda step, context: kernel(P, step, context))
-        self.first = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+    `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out; `after(step, query, t)` says
+    which steps may follow a query of step t.
+    """
+    P = in_units(chain.P)
+    kernel_of = cache(lambda step, context: kernel(P, step, context))
+    nodes = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+    for t in range(steps):
+        parts = [part for node in nodes for part in _parts(client, kernel_of, node, t, keep, after)]
+        yield nodes, parts
+        nodes = _gather(parts) if t + 1 < steps else []
 
-    def ask(self, nodes: Iterable[Node], t: int, after: After) -> list[Part]:
-        """Let everybody ask at step t; `after` says which steps may follow a query."""
-        return [part for node in nodes for part in self._parts(node, t, after)]
 
-    def _parts(self, node: Node, t: int, after: After) -> Iterator[Part]:
-        step = node.step
-        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * self._n > LABELS:
-            raise TooLarge(TOO_MANY)
-        alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
-        rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
-        if isinstance(self._client, Past) and step.lag:
-            for label, x in alive:
-                self._client.check_draw(step, node.labels[label][1], x)
-        for i, query in enumerate(step.sets):
-            asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
-            for following, chance in after(step, query) if asking else ():
-                index: dict[Label, int] = {}
-                mass = np.zeros((len(node.mass), len(asking), self._n), dtype=object)
-                for label, x, row in asking:
-                    hidden, context = node.labels[label]
-                    kept = self._keep(hidden, x, step.lag == 0, t)
-                    moved = 0 if following.comes is None else int(following.comes[context, x])
-                    if kept is not None and moved != NOWHERE:
-                        at = index.setdefault((kept, moved), len(index))
-                        mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-                units: Joint = mass[:, : len(index)] * chance
-                yield Part(node, query, following, list(index), units >> BITS)
+def _parts(
+    client: Client, kernel_of: Callable[[Step, int], Joint], node: Node, t: int, keep: Keep, after: After
+) -> Iterator[Part]:
+    step, n = node.step, node.mass.shape[2]
+    if node.mass.size * len(step.sets) > CELLS or len(node.labels) * n > LABELS:
+        raise TooLarge(TOO_MANY)
+    alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
+    rows = [kernel_of(step, node.labels[label][1])[:, x] for label, x in alive]
+    if isinstance(client, Past) and step.lag:
+        for label, x in alive:
+            client.check_draw(step, node.labels[label][1], x)
+    for i, query in enumerate(step.sets):
+        asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
+        for following, chance in after(step, query, t) if asking else ():
+            index: dict[Label, int] = {}
+            mass = np.zeros((len(node.mass), len(asking), n), dtype=object)
+            for label, x, row in asking:
+                hidden, context = node.labels[label]
+                kept = keep(hidden, x, step.lag == 0, t)
+                moved = 0 if following.comes is None else int(following.comes[context, x])
+                if kept is not None and moved != NOWHERE:
+                    at = index.setdefault((kept, moved), len(index))
+                    mass[:, at] += node.mass[:, label, x, None] * row >> BITS
+            units: Joint = mass[:, : len(index)] * chance
+            yield Part(node, query, following, list(index), units >> BITS)
 
-    def gather(self, parts: Sequence[Part]) -> list[Node]:
-        """The nodes of the next step: views that lead to the same public step go on together."""
-        groups: dict[Step, list[Part]] = {}
-        for part in parts:
-            groups.setdefault(part.following, []).append(part)
-        nodes = []
-        for following, group in groups.items():
-            labels = list(dict.fromkeys(label for part in group for label in part.labels))
-            mass = np.concatenate([part.by(labels) for part in group])
-            nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))]))
-        if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
-            raise TooLarge(TOO_MANY)
-        return [node for node in nodes if len(node.mass)]
+
+def _gather(parts: Sequence[Part]) -> list[Node]:
+    """The nodes of the next step: views that lead to the same public step go on together."""
+    groups: dict[Step, list[Part]] = {}
+    for part in parts:
+        groups.setdefault(part.following, []).append(part)
+    nodes = []
+    for following, group in groups.items():
+        labels = list(dict.fromkeys(label for part in group for label in part.labels))
+        mass = np.concatenate([part.by(labels) for part in group])
+        nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))]))
+    if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
+        raise TooLarge(TOO_MANY)
+    return [node for node in nodes if len(node.mass)]
 
 
 def in_units(rows: Floats) -> Joint:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
-from math import log, log1p, log2
+from math import log2
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,13 @@ import numpy as np
 
 from onoff.audit.bayes import divergence, hidden_part, lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
-from onoff.audit.enumeration import BITS, MISSING, ONE, Hidden, Node, Part, Walk, in_units, kernel
+from onoff.audit.enumeration import BITS, MISSING, ONE, Hidden, Node, Part, in_units, kernel, walk
 from onoff.audit.law import Finding
 from onoff.audit.measures import Joint, information, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
-from onoff.model.misfit import aligned, check, misfit
+from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
 from onoff.model.powers import times
 from onoff.types import Floats, Progress, Query, silent
 
@@ -64,23 +64,6 @@ class Told:
     distance: float | None = None
     stated: float | None = None
     before: float | None = None
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """Bounds after every step for a client whose requests follow another chain than its own.
-
-    `distances` is d_t, the total variation between the law of what is hidden and asked (`past`: since the last ON step)
-    and one that keeps the promise, for streams that start as said; `anywhere` is d_t wherever they start. `allowed` is
-    the most that the `distance` of a step may be, and `bits` the most that it may tell. `guess` is the most that
-    queries made at or after a hidden request add to the chance of guessing it.
-    """
-
-    distances: tuple[float, ...]
-    anywhere: tuple[float, ...]
-    allowed: tuple[float, ...]
-    bits: tuple[float, ...]
-    guess: float
 
 
 @dataclass(frozen=True)
@@ -184,13 +167,10 @@ class _Setting:
     @property
     def values(self) -> list[float]:
         """log2 of how many values there are of what is hidden, after every step (`past`: since the last ON step)."""
-        one, found = log2(self.chain.n), [log2(self.chain.n)]
-        for private in self.statuses:
-            if self.promise == "both":
-                found.append(found[-1] + one * private)
-            else:
-                found.append(one if private else found[-1] + log2(len(self.sensitive) + 1))
-        return found[1:]
+        one, closed = log2(self.chain.n), log2(len(self.sensitive) + 1)
+        if self.promise == "both":
+            return [one * (1 + count) for count in accumulate(self.statuses)]
+        return [one + lag * closed for lag in lags_of(self.statuses)]
 
     def steps(self) -> list[Step]:
         """The steps of a client whose public state does not depend on queries."""
@@ -241,8 +221,13 @@ def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Seq
             if told.distance is not None and told.stated is not None
         )
     else:
-        found = replace(found, misfit=_misfit(setting, steps))
-        holds = _within(setting, found)
+        stated = [told.stated or 0.0 for told in steps]
+        rules = both, bool(setting.sensitive)
+        bounds = stream_misfit(
+            setting.chain, setting.used, *rules, setting.statuses, setting.start, stated, setting.values
+        )
+        found = replace(found, misfit=bounds)
+        holds = _within(setting, found, bounds)
     return replace(found, holds=holds and not findings) if client.promises else found
 
 
@@ -260,20 +245,16 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
             return (*hidden, request) if private else hidden
         return (request,) if private else (*hidden, request if request in setting.sensitive else None)
 
-    def after(step: Step, query: Query) -> list[tuple[Step, int]]:
-        private = (*statuses, True)[len(steps) + 1]
-        return [(client.on() if private else client.off(step, query), ONE)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, int]]:
+        return [(client.on() if (*statuses, True)[t + 1] else client.off(step, query), ONE)]
 
-    walk = Walk(setting.chain, client, setting.start, keep)
-    nodes = walk.first
     stated = list(setting.stated()) if both and client.promises else [None] * len(statuses)
-    for t, private in enumerate(statuses):
-        parts = walk.ask(nodes, t, after)
+    streams = walk(setting.chain, client, setting.start, len(statuses), keep, after)
+    for t, (nodes, parts) in enumerate(streams):
         if ONE - sum(int(part.mass.sum()) for part in parts) > MISSING * ONE:
             findings.append(LOST)
-        told = Told(t + 1, private, 0.0, stated=stated[t])
+        told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
         steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, nodes, parts, setting.sensitive))
-        nodes = walk.gather(parts) if t + 1 < len(statuses) else []
     return _judged(setting, EXACT, steps, findings)
 
 
@@ -314,20 +295,6 @@ def _hidden_values(parts: Sequence[Part]) -> list[Hidden]:
 # The certified bound
 
 
-def information_bound(distance: Fraction, values: float) -> float:
-    """h(d) + d log2 |hidden| bits, rounded up: the most that a stream within d of an independent one tells.
-
-    `values` is log2 |hidden|.
-    """
-    if distance == 0:
-        return 0.0
-    if distance > Fraction(1, 2):
-        return values
-    d = up(distance)
-    bits = d * log2(1 / d) - (1 - d) * log1p(-d) / log(2) + d * values  # no term is negative: nothing cancels
-    return min(values, bits * (1 + 2.0**-48))  # more than a dozen roundings lose
-
-
 def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
     """A certified upper bound at every t, from the encoders of every context of the lags that occur.
 
@@ -364,11 +331,11 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
     sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
     fixed, worst = sums * ONE // sums.sum(), 0
     for last in range(n):
-        walk = (np.arange(n) == last).astype(int).astype(object) * ONE
+        now = (np.arange(n) == last).astype(int).astype(object) * ONE
         for _ in range(step.lag):
-            walk = (walk[:, None] * P).sum(axis=0) >> BITS
-        joint = (walk[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
-        ideal = fixed[:, None] * ((walk[:, None] * P).sum(axis=0) >> BITS) >> BITS
+            now = (now[:, None] * P).sum(axis=0) >> BITS
+        joint = (now[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
+        ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
         worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
     return Fraction(int(worst), 2 * ONE)
 
@@ -414,50 +381,8 @@ def _check_stream(setting: _Setting, rng: np.random.Generator, distances: Floats
 # Requests that follow another chain
 
 
-def _misfit(setting: _Setting, found: Sequence[Told]) -> Misfit:
-    """The bounds for requests that follow the setting's chain, of a client made for the chain `used`.
-
-    Promise `both`: D_s of a step (`onoff.model.misfit`), after the last private request, adds up over the stream with
-    the stated roundings: d_t = sum of (D_s + r_s). Promise `past`: with eps(x) the total variation of the rows of x in
-    both chains, d_t = sum of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the
-    r_s sum to. What is hidden and asked *before* t is within e_t of exactly private: d_t if there are sensitive
-    sources, else d_{t-1} (and 0 with the promise `both`). A query then is off by d_t + e_t on average, and tells
-    h(d_t) + h(e_t) + (d_t + e_t) log2 |hidden| bits at most. docs/explanation/misfit.md has the proofs.
-    """
-    true, used, both = setting.chain, setting.used, setting.promise == "both"
-    law = last = setting.start
-    mean = worst = now = Fraction(0)
-    columns: list[tuple[float, float, float, float]] = []
-    for private, lag, told, values in zip(
-        setting.statuses, lags_of(setting.statuses), found, setting.values, strict=True
-    ):
-        last = law if both and private else last
-        if private and not both:
-            mean = worst = Fraction(0)
-        apart = misfit(true, used, lag) if both else row_misfit(true, used) * (not private)
-        mean += Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
-        worst += Fraction(float(apart.max()))
-        rounding, earlier = Fraction(told.stated or 0.0), Fraction(0) if both or private else now
-        now = mean + rounding
-        earlier = now if setting.sensitive else earlier
-        bits = min(values, information_bound(now, values) + information_bound(earlier, values))
-        columns.append((up(now), up(worst + rounding), up(2 * now if both else now + earlier), bits))
-        last, law = last if both else law, times(law, true.P)
-    distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
-    ends = [d for d, on in zip(anywhere, (*setting.statuses[1:], True), strict=True) if on]  # of OFF periods
-    return Misfit(distances, anywhere, allowed, most, min(1.0, anywhere[-1] if both else 2 * sum(ends)))
-
-
-def row_misfit(true: Chain, used: Chain) -> Floats:
-    """eps(x), rounded up."""
-    apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
-    return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)
-
-
-def _within(setting: _Setting, found: StreamAudit) -> bool:
+def _within(setting: _Setting, found: StreamAudit, bounds: Misfit) -> bool:
     """True if what was found exactly is within the bounds and so, of the promise `both`, is what the encoders do."""
-    bounds = found.misfit
-    assert bounds is not None
     inside = all(
         told.bits <= bits + MISSING and (told.distance or 0.0) <= most + MISSING
         for told, bits, most in zip(found.steps, bounds.bits, bounds.allowed, strict=True)
@@ -496,15 +421,11 @@ def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
             return hidden
         return (request,) if private else None
 
-    def after(step: Step, query: Query) -> list[tuple[Step, Joint]]:
-        return [(client.on(), on), (client.off(step, query), ONE - on)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, Joint | int]]:
+        return [(client.on(), on), (client.off(step, query), ONE - on)] if t + 1 < steps else [(client.on(), ONE)]
 
-    walk = Walk(setting.chain, client, setting.start, keep)
-    nodes, prior = walk.first, setting.start
-    for t in range(steps - 1):
-        nodes = walk.gather(walk.ask(nodes, t, after))
-        prior = times(prior, setting.chain.P) if t + 1 < target else prior
-    parts = walk.ask(nodes, steps - 1, lambda step, query: [(client.on(), ONE)])
+    *_, (_, parts) = walk(setting.chain, client, setting.start, steps, keep, after)
+    prior = times(setting.start, setting.chain.power(target - 1))
     told = np.concatenate([part.by([((x,), 0) for x in range(n)]) for part in parts]).sum(axis=2)
     law = told[told.any(axis=1)].astype(np.float64) / float(ONE)  # [view, request], with the request made ON
     frequency, guess = float(law.sum()), float(prior.max())

@@ -174,13 +174,10 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
 
 
 def _first_request(chain: Chain, uniform: bool) -> str:
-    from onoff.audit.bayes import stationary_start
+    from onoff.audit.bayes import start_law
 
-    if uniform:
-        return "the first request may be anything, all alike"
-    if stationary_start(chain):
-        return "the first request follows the stationary law"
-    return "the first request may be anything, all alike: the stationary law excludes sources, or there are several"
+    alike = len(set(start_law(chain, uniform).tolist())) == 1
+    return "the first request may be anything, all alike" if alike else "the first request follows the stationary law"
 
 
 def bits(value: float) -> str:
