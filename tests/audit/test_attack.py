@@ -10,7 +10,7 @@ import pytest
 from clientstreams import bits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
-from onoff.audit.attack import RecordedRule, Seen, attack, naive_steps
+from onoff.audit.attack import Seen, attack, naive_steps, recorded_view
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.files import law_line
 from onoff.everyday import Everyday
@@ -51,7 +51,7 @@ def from_record(chain, sensitive, text, queries, lines):
     seen, before = [], None
     for t, private in enumerate(statuses(text)):
         line = lines.get(t)
-        before = None if private or line is None else RecordedRule.of_line(line, queries[t], before, sensitive)
+        before = None if private or line is None else recorded_view(line, queries[t], before, sensitive)
         seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
     return seen
 

@@ -34,56 +34,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedRule:
-    """The column of one query in a recorded law of the promise `past`: chances[c, i] of its member query[i]."""
-
-    query: Query
-    chances: Floats
-    place: NDArray[np.intp]
-    joined: NDArray[np.intp]
-    sensitive: list[int]
-    before: int  # contexts at the step before; 0 if it was ON
-    silent = False
-
-    @classmethod
-    def of_line(
-        cls, line: LawLine, query: Query, before: RecordedRule | None, sensitive: Sequence[int]
-    ) -> RecordedRule:
-        """Take what the query needs from a line of the record; `before` is the rule of the step before, if OFF."""
-        chances = np.zeros((1 + max((0, *line.place, *line.joined)), len(query)))
-        index = line.law.index.get(query)
-        if index is not None:
-            for context, units in line.encoders.items():
-                if context < len(chances):
-                    chances[context] = (units[:, index] / np.maximum(units.sum(axis=1), 1))[list(query)]
-            chances[:, np.isin(query, list(sensitive))] = line.law.masses[index] / line.law.denominator
-        place, joined = (np.array(homes, dtype=np.intp) for homes in (line.place, line.joined))
-        return cls(query, chances, place, joined, list(sensitive), 0 if before is None else len(before.chances))
-
-    def view(self, query: Query) -> View:
-        n = len(self.joined)
-        chances = np.zeros((len(self.chances), n, 1))
-        if query == self.query:
-            chances[:, list(query), 0] = self.chances
-        if not self.before:
-            return View(chances, len(chances), self.joined[None])
-        comes = np.full((self.before, n), NOWHERE)
-        known = self.place[: self.before]
-        comes[: len(known)] = known[:, None]
-        comes[:, self.sensitive] = self.joined[self.sensitive]
-        return View(chances, len(chances), comes)
-
-
-@dataclass(frozen=True, eq=False)
 class Seen:
     """A step as the server knows it: if it was ON, its set (None if the log lacks it) and the client's rule there.
 
-    A step without a rule says nothing, nor do those after it up to the next ON step.
+    The rule is a step of the client, or what its set says by a recorded law (`recorded_view`). A step without a rule
+    says nothing, nor do those after it up to the next ON step.
     """
 
     private: bool
     query: Query | None
-    rule: Step | RecordedRule | None
+    rule: Step | View | None
 
 
 @dataclass(frozen=True)
@@ -172,8 +132,27 @@ def attack(
         allowed=(2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats,
         false_alarms=false_alarms,
         off=int(off.sum()),
-        missed=sum(rule is None or rule.silent for rule, asked in zip(rules, off, strict=True) if asked),
+        missed=sum(_is_unknown(rule) for rule, asked in zip(rules, off, strict=True) if asked),
     )
+
+
+def recorded_view(line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
+    """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
+    n, closed, joined = len(line.joined), list(sensitive), np.array(line.joined, dtype=np.intp)
+    chances = np.zeros((1 + max((0, *line.place, *line.joined)), n, 1))
+    index = line.law.index.get(query)
+    if index is not None:
+        for context, units in line.encoders.items():
+            if context < len(chances):
+                chances[context, :, 0] = units[:, index] / np.maximum(units.sum(axis=1), 1)
+        chances[:, closed] = line.law.masses[index] / line.law.denominator
+    if before is None:
+        return View(chances, len(chances), joined[None])
+    comes = np.full((before.contexts, n), NOWHERE)
+    known = np.array(line.place[: before.contexts], dtype=np.intp)
+    comes[: len(known)] = known[:, None]
+    comes[:, closed] = joined[closed]
+    return View(chances, len(chances), comes)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:
@@ -184,7 +163,7 @@ def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[S
     return [Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in steps]
 
 
-def _known(promise: str, seen: Sequence[Seen]) -> list[Step | RecordedRule | None]:
+def _known(promise: str, seen: Sequence[Seen]) -> list[Step | View | None]:
     """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
     if not seen or not seen[0].private:
         raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")
@@ -196,11 +175,15 @@ def _known(promise: str, seen: Sequence[Seen]) -> list[Step | RecordedRule | Non
     return rules
 
 
-def _view(step: Seen, rule: Step | RecordedRule | None) -> View:
+def _view(step: Seen, rule: Step | View | None) -> View:
     if rule is None:
         return NOTHING
-    view = rule.view(step.query or ())
+    view = rule if isinstance(rule, View) else rule.view(step.query or ())
     return view if step.query is not None else replace(view, chances=NOTHING.chances)
+
+
+def _is_unknown(rule: Step | View | None) -> bool:
+    return rule is None or (isinstance(rule, Step) and rule.silent)
 
 
 def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:

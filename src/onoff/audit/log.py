@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import attack as bayesian
-from onoff.audit.attack import Attack, RecordedRule, Seen
+from onoff.audit.attack import Attack, Seen, recorded_view
+from onoff.audit.bayes import View
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding, law_digest
@@ -164,7 +165,7 @@ class _Laws:
         self.remade = exhibits.record is None
         self.unmade = not self.remade and exhibits.engine is None
         self.unlike: dict[int, str] = {}
-        self.rules: dict[int, RecordedRule] = {}
+        self.rules: dict[int, View] = {}
 
     def __iter__(self) -> Iterator[LawLine]:
         if self._journal.promise == "both":
@@ -174,7 +175,7 @@ class _Laws:
             step = self._journal.steps[line.step] if line.step < len(self._journal.steps) else None
             if self._kept and step is not None:
                 before = self.rules.get(line.step - 1)
-                self.rules[line.step] = RecordedRule.of_line(line, step.query, before, self._journal.sensitive)
+                self.rules[line.step] = recorded_view(line, step.query, before, self._journal.sensitive)
             yield line
 
     def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
