@@ -210,25 +210,21 @@ def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -
 
 def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
     """Hold what was found against what the client states, or against the misfit if requests follow another chain."""
-    client, both = setting.client, setting.promise == "both"
-    findings = tuple(dict.fromkeys((*getattr(client, "findings", ()), *findings)))
-    found = StreamAudit(client.name, setting.promise, setting.statuses, method, tuple(steps), None, findings)
+    client, both, bounds = setting.client, setting.promise == "both", None
     if setting.chain is setting.used:
-        factor, slack = 1 if method == BOUND else 2, MISSING if both else SLACK
-        holds = all(
-            told.distance <= factor * told.stated + slack
-            for told in steps
-            if told.distance is not None and told.stated is not None
-        )
+        factor, slack = 1 if method == BOUND else 2, 0.0 if both else SLACK
+        limits = [(told.distance, factor * told.stated + slack) for told in steps if told.stated is not None]
     else:
-        stated = [told.stated or 0.0 for told in steps]
-        rules = both, bool(setting.sensitive)
-        bounds = stream_misfit(
-            setting.chain, setting.used, *rules, setting.statuses, setting.start, stated, setting.values
-        )
-        found = replace(found, misfit=bounds)
-        holds = _within(setting, found, bounds)
-    return replace(found, holds=holds and not findings) if client.promises else found
+        known = setting.statuses, setting.start, [told.stated or 0.0 for told in steps], setting.values
+        bounds = stream_misfit(setting.chain, setting.used, both, bool(setting.sensitive), *known)
+        limits = [(told.bits, most) for told, most in zip(steps, bounds.bits, strict=True) if method == EXACT]
+        limits += [(told.distance, most) for told, most in zip(steps, bounds.allowed, strict=True) if method == EXACT]
+        if both and client.promises:  # what the encoders do is within the bound, too
+            limits.append((float(_encoder_distances(setting)[-1]), bounds.anywhere[-1]))
+    findings = tuple(dict.fromkeys((*getattr(client, "findings", ()), *findings)))
+    holds = not findings and all(found is None or found <= most + MISSING for found, most in limits)
+    found = StreamAudit(client.name, setting.promise, setting.statuses, method, tuple(steps), None, findings, bounds)
+    return replace(found, holds=holds) if client.promises else found
 
 
 # All streams, one by one
@@ -376,21 +372,6 @@ def _check_stream(setting: _Setting, rng: np.random.Generator, distances: Floats
             pasts.move(step.law.index[query], tables, homes)
         before, request = request, int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
     return []
-
-
-# Requests that follow another chain
-
-
-def _within(setting: _Setting, found: StreamAudit, bounds: Misfit) -> bool:
-    """True if what was found exactly is within the bounds and so, of the promise `both`, is what the encoders do."""
-    inside = all(
-        told.bits <= bits + MISSING and (told.distance or 0.0) <= most + MISSING
-        for told, bits, most in zip(found.steps, bounds.bits, bounds.allowed, strict=True)
-    )
-    if setting.promise == "both" and setting.client.promises:
-        far = _encoder_distances(setting)
-        inside = (inside or found.method != EXACT) and far[-1] <= bounds.anywhere[-1] + MISSING
-    return inside
 
 
 # Privacy that is switched because of the request
