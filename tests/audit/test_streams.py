@@ -19,9 +19,10 @@ from onoff.apps.cli.audit.streams import at_most
 from onoff.audit import enumeration, streams
 from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
-from onoff.audit.measures import information, total_variation
-from onoff.audit.streams import audit_streams, information_bound, parse_statuses, step_distance
+from onoff.audit.enumeration import information, step_distance, total_variation
+from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
+from onoff.model.misfit import information_bound
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain

@@ -2,8 +2,8 @@
 
 Promise `both`, hidden are the requests made ON up to t and all requests after t, X_B. Shown is I(X_B; Q_1..Q_t); by the
 Markov property the future counts only through X_{t+1}. Promise `past`, hidden up to t are G_t: requests made ON, and of
-each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}), and beside it what
-nobody promises: the bits that the queries *before* a hidden request tell about it.
+each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that
+the queries *before* a hidden request tell nothing about it (`onoff.audit.people` measures that).
 
 Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
 
@@ -22,15 +22,14 @@ from fractions import Fraction
 from itertools import accumulate
 from math import log2
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.bayes import divergence, hidden_part, lags_of, start_law
+from onoff.audit.bayes import divergence, lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
-from onoff.audit.enumeration import BITS, MISSING, ONE, Hidden, Node, Part, in_units, kernel, walk
+from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, information, step_distance, total_variation, walk
 from onoff.audit.law import Finding
-from onoff.audit.measures import Joint, information, total_variation
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
@@ -54,8 +53,7 @@ class Told:
     `bits` is what the module says. `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or
     between the law of the query and the stated one, on average over pasts (`past`). `stated` is the most that the
     client's stated roundings sum to, of the stream or (`past`) since the last ON step; 2 `stated` is the most that
-    `distance` may be. `before` is what the queries before this step tell about its own hidden part; None where it has
-    none, is not enumerated, or for the promise `both`.
+    `distance` may be.
     """
 
     step: int
@@ -63,7 +61,6 @@ class Told:
     bits: float
     distance: float | None = None
     stated: float | None = None
-    before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -250,7 +247,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
         if ONE - sum(int(part.mass.sum()) for part in parts) > MISSING * ONE:
             findings.append(LOST)
         told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
-        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, nodes, parts, setting.sensitive))
+        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, nodes, parts))
     return _judged(setting, EXACT, steps, findings)
 
 
@@ -261,7 +258,7 @@ def _told_by_stream(told: Told, parts: Sequence[Part]) -> Told:
     return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
-def _told_by_query(told: Told, nodes: Sequence[Node], parts: Sequence[Part], sensitive: Sequence[int]) -> Told:
+def _told_by_query(told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
     """Promise `past`, from table[query; hidden] after every past: the law of the query given what is hidden."""
     bits, distance, by_node = 0.0, Fraction(0), dict[Node, list[Part]]()
     for part in parts:
@@ -275,13 +272,9 @@ def _told_by_query(told: Told, nodes: Sequence[Node], parts: Sequence[Part], sen
         if law is not None:
             due = np.array(law.masses, dtype=object)[:, None] * tables.sum(axis=1, keepdims=True)
             distance += Fraction(np.abs(tables * law.denominator - due).sum(), 2 * law.denominator * ONE)
-    told = replace(told, bits=bits)
-    if told.private or sensitive:
-        rows = [hidden_part(row, told.private, sensitive) for node in nodes for row in node.mass.sum(axis=1)]
-        told = replace(told, before=information(np.array(rows, dtype=object)))
     if nodes[0].step.law is None:
-        return told
-    return replace(told, distance=float(distance), stated=max(node.step.since for node in nodes))
+        return replace(told, bits=bits)
+    return replace(told, bits=bits, distance=float(distance), stated=max(node.step.since for node in nodes))
 
 
 def _hidden_values(parts: Sequence[Part]) -> list[Hidden]:
@@ -314,26 +307,6 @@ def _encoder_distances(setting: _Setting, advance: Callable[[], None] = lambda: 
             found[step.lag] = step_distance(setting.chain, step)
         advance()
     return list(accumulate(found[lag] for lag in lags_of(setting.statuses)))
-
-
-def step_distance(chain: Chain, step: Step) -> Fraction:
-    """The most, over `last`, of the total variation between the laws of (next, query) and of (next) x (one fixed law).
-
-    The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
-    are rounded down, so what is missing from their sums bounds their error; it is added.
-    """
-    n, P = chain.n, in_units(chain.P)
-    some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
-    sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
-    fixed, worst = sums * ONE // sums.sum(), 0
-    for last in range(n):
-        now = (np.arange(n) == last).astype(int).astype(object) * ONE
-        for _ in range(step.lag):
-            now = (now[:, None] * P).sum(axis=0) >> BITS
-        joint = (now[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
-        ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
-        worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
-    return Fraction(int(worst), 2 * ONE)
 
 
 def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
@@ -402,7 +375,7 @@ def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
             return hidden
         return (request,) if private else None
 
-    def after(step: Step, query: Query, t: int) -> list[tuple[Step, Joint | int]]:
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, Any]]:
         return [(client.on(), on), (client.off(step, query), ONE - on)] if t + 1 < steps else [(client.on(), ONE)]
 
     *_, (_, parts) = walk(setting.chain, client, setting.start, steps, keep, after)

@@ -206,7 +206,6 @@ def _print_told(found: Sequence[StreamAudit]) -> None:
     print_table(title, ["t", "status", *(["bound"] if misfit else []), *names], rows)
     for one in found:
         print(f"{one.client}: {'; '.join(_verdict(one))}")
-    _print_before(found)
 
 
 def _cell(found: StreamAudit, told: Told) -> str:
@@ -231,18 +230,6 @@ def _verdict(found: StreamAudit) -> Iterator[str]:
         yield f"total variation {worst.distance:.1e} at t = {worst.step}, {worst.stated:.1e} is stated"
     for finding in found.findings[:5]:
         yield f"FAULT {finding.rule}: {finding.message}"
-
-
-def _print_before(found: Sequence[StreamAudit]) -> None:
-    """What nobody promises, at every step that hides something."""
-    rows = []
-    for told in zip(*(one.steps for one in found), strict=True):
-        if any(one.before is not None for one in told):
-            cells = ["" if one.before is None else bits(one.before) for one in told]
-            rows.append([str(told[0].step), "ON" if told[0].private else "OFF", *cells])
-    if rows:
-        title = "not promised: bits that the queries before t tell about what is hidden of t"
-        print_table(title, ["t", "status", *(one.client for one in found)], rows)
 
 
 def _print_switched(found: Sequence[StreamAudit]) -> None:
