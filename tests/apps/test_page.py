@@ -551,13 +551,12 @@ def readable(page, names):
         )
         assert [label for label, _ in labels] == [*names[:12], *["a-source…"] * 12]
         assert all(title.startswith(f"{name}: ") for name, (_, title) in zip(names, labels, strict=True))
-        eventually(lambda: aligned(page))
-
-
-def aligned(page):
-    """The names at the head of the table stand above their squares."""
-    names, squares = (page.locator(part).evaluate_all(CENTRES) for part in NAMES_AND_SQUARES)
-    return names == pytest.approx(squares, abs=2)
+        for _ in range(50):  # the table follows the width a moment later
+            names_at, squares_at = (page.locator(part).evaluate_all(CENTRES) for part in NAMES_AND_SQUARES)
+            if names_at == pytest.approx(squares_at, abs=2):
+                break
+            page.wait_for_timeout(100)
+        assert names_at == pytest.approx(squares_at, abs=2), width
 
 
 APART = """[...document.querySelector(".bars").querySelectorAll("g text")].map((text) => text.getBoundingClientRect().x)

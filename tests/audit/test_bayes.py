@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onoff
-from clientstreams import statuses, stream
+from clientstreams import bits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, log2_evidence
@@ -145,7 +145,7 @@ def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_h
         assert (client.findings, found.silent) == ([], ())
         for t in range(len(private)):
             assert found.after[t] == pytest.approx(law_at(paths, t, chain.n), abs=1e-12)
-            assert max(found.bits(t)[1:]) < 1e-25
+            assert max(bits(found, t)[1:]) < 1e-25
         assert np.abs(found.some_at - found.some_before).max() < 1e-14
 
 
@@ -153,7 +153,8 @@ def test_what_queries_before_a_private_request_tell_is_not_nothing():
     chain = random_chain("dense", 3, 1)
     client = Past(Everyday.start(chain), 3)
     _, steps, queries = stream(client, chain, statuses("10001"), np.random.default_rng(1))
-    before, own, later = infer(Requests.of_chain(chain), statuses("10001"), seen(steps, queries).__getitem__).bits(4)
+    found = infer(Requests.of_chain(chain), statuses("10001"), seen(steps, queries).__getitem__)
+    before, own, later = bits(found, 4)
     assert before > 1e-3
     assert max(own, later) < 1e-30
 

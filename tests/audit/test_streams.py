@@ -19,9 +19,10 @@ from onoff.apps.cli.audit.streams import at_most
 from onoff.audit import enumeration, streams
 from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
-from onoff.audit.measures import information, total_variation
-from onoff.audit.streams import audit_streams, information_bound, parse_statuses, step_distance
+from onoff.audit.enumeration import information, step_distance, total_variation
+from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.everyday import Everyday
+from onoff.model.misfit import information_bound
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
@@ -163,7 +164,6 @@ def test_decoys_leak_their_closed_form():
     chain = Chain.symmetric(4, 0.25)  # independent requests: each query narrows its own to k + 1
     found = audited(chain, "101", Decoys(4, 1))
     assert bits_of(found) == pytest.approx([1, 1, 2])
-    assert found.whole.guess == pytest.approx(found.whole.prior_guess * 4)
     with pytest.raises(OnoffError, match="a smaller chain"):
         audited(Chain.symmetric(14, 1 / 14), "101", Decoys(14, 6))
 
@@ -294,7 +294,6 @@ def test_a_chain_that_is_not_the_true_one_is_audited_beside_its_bound():
     found = audited(THREE, "1001", ours(THREE), true=true)
     assert found.holds
     assert 1e-6 < found.steps[-1].bits < found.misfit.bits[-1]
-    assert found.whole.prior_guess <= found.whole.guess <= found.whole.prior_guess + found.misfit.distances[-1]
     with pytest.raises(OnoffError, match="no table"):
         audited(THREE, "10", Announced(3, [plan(THREE, 1, "race")]), true=true)
 
@@ -434,7 +433,7 @@ def test_the_command_shows_what_switching_by_the_request_tells_and_bounds_under_
     words = READER, "--statuses", "11", "--on-for", "health,science"
     found = {one["client"]: one for one in json.loads(run(files, *words, "--json").stdout)}
     assert found["optimal"]["switched"][0]["bits"] >= found["everything"]["switched"][0]["bits"] > 2
-    assert found["optimal"]["by_chance"][0]["bits"] == 0
+    assert found["optimal"]["by_chance"][0]["bits"] < 1e-20
     assert "for them only" in " ".join(run(files, *words).stdout.split())
     Chain(0.95 * THREE.P + 0.05 / 3, THREE.names).save(files / "true.json")
     done = run(files, "chain.json", "--statuses", "1001", "--true-chain", "true.json", "--scheme", "optimal")

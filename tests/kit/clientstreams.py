@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onoff.audit.bayes import start_law
+from onoff.audit.bayes import divergence, start_law
 
 
 def statuses(text):
@@ -20,3 +20,10 @@ def stream(client, chain, private, rng, start=None):
         queries.append(step.draw(contexts[-1], path[t], path[t + 1], rng))
         steps.append(step)
     return path, steps, queries
+
+
+def bits(beliefs, t):
+    """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on."""
+    rows = beliefs.prior, beliefs.before, beliefs.at, beliefs.after
+    prior, before, at, after = (beliefs.hidden(row, t) for row in rows)
+    return divergence(before, prior), divergence(at, before), divergence(after, before)

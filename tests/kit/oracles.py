@@ -161,6 +161,6 @@ def dependence(law, statuses):
 
 
 def from_fractions(joint):
-    """A joint law in fractions as integer weights, as `onoff.audit.measures` takes them."""
+    """A joint law in fractions as integer weights, as `onoff.audit.enumeration` takes them."""
     unit = lcm(*(p.denominator for row in joint for p in row))
     return np.array([[int(p * unit) for p in row] for row in joint], dtype=object)

@@ -15,15 +15,15 @@ is bounded and allowed for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.bayes import NOTHING, Beliefs, Requests, View, divergence, hidden_part, infer
-from onoff.audit.clients import Naive
+from onoff.audit.clients import Naive, Step
 from onoff.audit.rows import NOWHERE
 from onoff.errors import OnoffError
 from onoff.types import Bar, Floats, Mask, Query, quiet
@@ -33,70 +33,17 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 
-class Rule(Protocol):
-    """How a client asked at one step: a step of `onoff.audit.clients`, or a recorded law (`RecordedRule`)."""
-
-    @property
-    def silent(self) -> bool:
-        """True if its chances are not known: a race has none."""
-        ...
-
-    def view(self, query: Query) -> View: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Seen:
     """A step as the server knows it: if it was ON, its set (None if the log lacks it) and the client's rule there.
 
-    A step without a rule says nothing, nor do those after it up to the next ON step.
+    The rule is a step of the client, or what its set says by a recorded law (`recorded_view`). A step without a rule
+    says nothing, nor do those after it up to the next ON step.
     """
 
     private: bool
     query: Query | None
-    rule: Rule | None
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedRule:
-    """The column of one query in a recorded law of the promise `past`: chances[c, i] of its member query[i]."""
-
-    query: Query
-    chances: Floats
-    place: NDArray[np.intp]
-    joined: NDArray[np.intp]
-    sensitive: tuple[int, ...]
-    contexts_before: int  # 0 if the step before was ON
-    silent: bool = False
-
-    @classmethod
-    def of_line(
-        cls, line: LawLine, query: Query, before: RecordedRule | None, sensitive: Sequence[int]
-    ) -> RecordedRule:
-        """Take what the query needs from a line of the record; `before` is the rule of the step before, if OFF."""
-        contexts = 1 + max((0, *line.place, *line.joined))
-        chances = np.zeros((contexts, len(query)))
-        index = line.law.index.get(query)
-        if index is not None:
-            for context, units in line.encoders.items():
-                if context < contexts:
-                    chances[context] = (units[:, index] / np.maximum(units.sum(axis=1), 1))[list(query)]
-            closed = np.isin(query, list(sensitive))
-            chances[:, closed] = line.law.masses[index] / line.law.denominator
-        places = np.array(line.place, dtype=np.intp), np.array(line.joined, dtype=np.intp)
-        return cls(query, chances, *places, tuple(sensitive), 0 if before is None else len(before.chances))
-
-    def view(self, query: Query) -> View:
-        n = len(self.joined)
-        chances = np.zeros((len(self.chances), n, 1))
-        if query == self.query:
-            chances[:, list(query), 0] = self.chances
-        if not self.contexts_before:
-            return View(chances, len(chances), self.joined[None])
-        comes = np.full((self.contexts_before, n), NOWHERE)
-        known = self.place[: self.contexts_before]
-        comes[: len(known)] = known[:, None]
-        comes[:, list(self.sensitive)] = self.joined[list(self.sensitive)]
-        return View(chances, len(chances), comes)
+    rule: Step | View | None
 
 
 @dataclass(frozen=True)
@@ -119,9 +66,9 @@ class Attack:
     """What a server believes of one log, and what speaks for a leak.
 
     `private` is about requests made ON, `sensitive` about which sensitive source was asked for at the others (None if
-    there is none), `open` about all of the others' requests, of which nothing is promised. `variation` is V and
-    `moved` is W of the module; `allowed` is the most that either may be. Of the OFF steps in the log `missed` ones have
-    no known rule.
+    there is none), `open` about all of the others' requests, of which nothing is promised. `moved` is the larger of V
+    and W of the module, and `allowed` the most that it may be. Of the OFF steps in the log `missed` ones have no known
+    rule.
     """
 
     promise: str
@@ -129,7 +76,6 @@ class Attack:
     private: Gain
     sensitive: Gain | None
     open: Gain
-    variation: float
     moved: float
     allowed: float
     false_alarms: float
@@ -139,17 +85,12 @@ class Attack:
     @property
     def succeeded(self) -> bool:
         """True if the server knows more than it may. False alarms: at most `false_alarms`."""
-        return max(self.variation, self.moved) > self.allowed
+        return self.moved > self.allowed
 
     @property
     def conclusive(self) -> bool:
         """True if the allowance leaves room for a failure: no belief can change by more than 1."""
         return self.allowed < 1
-
-    @property
-    def blind(self) -> bool:
-        """True if no OFF step of the log could be attacked."""
-        return 0 < self.off == self.missed
 
 
 def attack(
@@ -168,46 +109,61 @@ def attack(
 
     `truth` are the requests of all steps, where they are known.
     """
-    rules = _known(promise, seen)
+    rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        requests, private = Requests.of_chain(chain, start), [step.private for step in seen]
-        beliefs = infer(requests, private, _views(seen, rules), sensitive, advance)
+        requests = Requests.of_chain(chain, start)
+        beliefs = infer(requests, private.tolist(), lambda t: _view(seen[t], rules[t]), sensitive, advance)
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
-    on = np.array(beliefs.private)
+    off, closed = there & ~private, beliefs.sensitive
     reference = beliefs.prior if promise == "both" else beliefs.before
-    hidden = np.flatnonzero(there & (on | bool(beliefs.sensitive)))
-    moves = [_variation(beliefs.hidden(reference, t), beliefs.hidden(beliefs.after, t)) for t in hidden.tolist()]
-    moved = np.abs(beliefs.some_at - beliefs.some_before).mean() if beliefs.sensitive else 0.0
+    hidden = np.flatnonzero(there & (private | bool(closed)))
+    moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
+    moved = np.abs(beliefs.some_at - beliefs.some_before).mean()  # 0 if there are no sensitive sources
     # Every factor of M and N is off by less than (n + 8) 2^-53 of itself, and so are the sums of products of them.
     floats = 8 * len(seen) * (chain.n + 8) * 2.0**-53
-    allowed = (2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats
     return Attack(
         promise=promise,
         beliefs=beliefs,
-        private=_gain(beliefs, reference, there & on, known),
-        sensitive=_gain(beliefs, reference, there & ~on, known, beliefs.sensitive) if beliefs.sensitive else None,
-        open=_gain(beliefs, reference, there & ~on, known),
-        variation=float(np.mean(moves)) if moves else 0.0,
-        moved=float(moved),
-        allowed=allowed,
+        private=_gain(beliefs, reference, there & private, known),
+        sensitive=_gain(beliefs, reference, off, known, closed) if closed else None,
+        open=_gain(beliefs, reference, off, known),
+        moved=float(max(np.mean(moves) if moves else 0.0, moved)),
+        allowed=(2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats,
         false_alarms=false_alarms,
-        off=int((there & ~on).sum()),
-        missed=sum(rule is None or rule.silent for rule, off in zip(rules, there & ~on, strict=True) if off),
+        off=int(off.sum()),
+        missed=sum(_is_unknown(rule) for rule, asked in zip(rules, off, strict=True) if asked),
     )
+
+
+def recorded_view(line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
+    """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
+    n, closed, joined = len(line.joined), list(sensitive), np.array(line.joined, dtype=np.intp)
+    chances = np.zeros((1 + max((0, *line.place, *line.joined)), n, 1))
+    index = line.law.index.get(query)
+    if index is not None:
+        for context, units in line.encoders.items():
+            if context < len(chances):
+                chances[context, :, 0] = units[:, index] / np.maximum(units.sum(axis=1), 1)
+        chances[:, closed] = line.law.masses[index] / line.law.denominator
+    if before is None:
+        return View(chances, len(chances), joined[None])
+    comes = np.full((before.contexts, n), NOWHERE)
+    known = np.array(line.place[: before.contexts], dtype=np.intp)
+    comes[: len(known)] = known[:, None]
+    comes[:, closed] = joined[closed]
+    return View(chances, len(chances), comes)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:
     """What a server sees of a client that asks openly for the same requests whenever privacy is OFF."""
-    client = Naive(n)
-    full, on = tuple(range(n)), client.on()
-    off = client.off(on, full)
-    return [
-        Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in zip(private, truth, strict=True)
-    ]
+    client, full = Naive(n), tuple(range(n))
+    on, off = client.on(), client.off(client.on(), full)
+    steps = zip(private, truth, strict=True)
+    return [Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in steps]
 
 
-def _known(promise: str, seen: Sequence[Seen]) -> list[Rule | None]:
+def _known(promise: str, seen: Sequence[Seen]) -> list[Step | View | None]:
     """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
     if not seen or not seen[0].private:
         raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")
@@ -219,17 +175,15 @@ def _known(promise: str, seen: Sequence[Seen]) -> list[Rule | None]:
     return rules
 
 
-def _views(seen: Sequence[Seen], rules: Sequence[Rule | None]) -> Callable[[int], View]:
-    def view(t: int) -> View:
-        rule, query = rules[t], seen[t].query
-        if rule is None:
-            return NOTHING
-        if query is None:
-            found = rule.view(())
-            return View(NOTHING.chances, found.contexts, found.comes)
-        return rule.view(query)
+def _view(step: Seen, rule: Step | View | None) -> View:
+    if rule is None:
+        return NOTHING
+    view = rule if isinstance(rule, View) else rule.view(step.query or ())
+    return view if step.query is not None else replace(view, chances=NOTHING.chances)
 
-    return view
+
+def _is_unknown(rule: Step | View | None) -> bool:
+    return rule is None or (isinstance(rule, Step) and rule.silent)
 
 
 def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:
@@ -264,7 +218,3 @@ def _gain(
     values = of(np.eye(reference.shape[1])[truth[which]]).argmax(axis=1)
     guessed = (float((rows.argmax(axis=1) == values).mean()) for rows in (earlier, after))
     return Gain(len(bits), float(np.mean(bits)), max(bits), *guessed)
-
-
-def _variation(one: Floats, other: Floats) -> float:
-    return float(np.abs(one - other).sum() / 2)

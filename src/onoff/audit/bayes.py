@@ -11,13 +11,14 @@ queries as observations, and forward-backward over it is exact. With w = X_{t-1}
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.measures import LN2, phi
 from onoff.errors import NotUnique
 from onoff.model.powers import times
 from onoff.types import Floats
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
+LN2 = float(np.log(2.0))
+NEAR = 0.01  # below this, phi is a series
 Contexts = NDArray[np.intp]
 
 
@@ -48,30 +51,20 @@ class Requests:
 
 
 def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """The law of the first request: uniform if asked for or if `stationary_start` is False, else stationary."""
-    law = np.full(chain.n, 1 / chain.n) if uniform or not stationary_start(chain) else chain.stationary()
+    """The law of the first request: stationary; uniform if asked for, or if that is not unique or leaves sources out.
+
+    Otherwise nothing would be said of streams that start with some source.
+    """
+    law = np.ones(chain.n)
+    with suppress(NotUnique):
+        law = law if uniform or not chain.stationary().all() else chain.stationary()
     scaled: Floats = law / law.sum()
     return scaled
 
 
-def stationary_start(chain: Chain) -> bool:
-    """True if streams can start in the stationary law: it is unique, and every source has a chance in it.
-
-    Otherwise nothing would be said of streams that start with some source.
-    """
-    try:
-        return bool(chain.stationary().all())
-    except NotUnique:
-        return False
-
-
 def lags_of(statuses: Sequence[bool]) -> list[int]:
     """For every step, how many steps ago privacy was last ON: 0 while ON."""
-    lags, lag = [], 0
-    for private in statuses:
-        lag = 0 if private else lag + 1
-        lags.append(lag)
-    return lags
+    return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +111,6 @@ class Beliefs:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
         return hidden_part(rows[t], self.private[t], self.sensitive)
 
-    def bits(self, t: int) -> tuple[float, float, float]:
-        """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on.
-
-        Each is the divergence of a belief from the one before. With the promise `past` the last two are promised to
-        be 0, with the promise `both` all three.
-        """
-        prior, before, at, after = (self.hidden(rows, t) for rows in (self.prior, self.before, self.at, self.after))
-        return divergence(before, prior), divergence(at, before), divergence(after, before)
-
 
 def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
     """The law of what is hidden of a step, from the law of its request."""
@@ -139,6 +123,18 @@ def divergence(belief: Floats, before: Floats) -> float:
     """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
     used = before > 0
     return float(np.sum(before[used] * phi(belief[used] / before[used] - 1)) / LN2)
+
+
+def phi(r: Floats) -> Floats:
+    """(1 + r) ln(1 + r) - r = r^2 / 2 - r^3 / 6 + r^4 / 12 - ..., which is never negative, without cancellation."""
+    near = np.abs(r) < NEAR
+    small, large = np.where(near, r, 0.0), np.where(near, 1.0, np.maximum(r, -1.0))
+    series = np.zeros_like(r)
+    for k in range(12, 1, -1):
+        series = 1 / (k * (k - 1)) - small * series
+    with np.errstate(divide="ignore", invalid="ignore"):
+        direct = np.where(large > -1, (1 + large) * np.log1p(large) - large, 1.0)
+    return np.where(near, series * small**2, direct)
 
 
 def infer(

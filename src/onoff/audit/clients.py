@@ -6,9 +6,11 @@ request X_{t+1}. The context is all that a client remembers of earlier requests.
     how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `Step.encoder`
     what it remembers  the context at this step, given context and request of the step before     `Step.comes`
 
-and both follow from the statuses and the queries so far. Promise `both`: the context is the last request made ON, and
-asking depends on X_{t+1}. Promise `past`: the engine numbers its contexts and says how they move. Clients of ours ask
-for the full set while ON, all in one context. Plans and engines are exhibits: objects that are looked at, not believed.
+and both follow from the statuses and the queries so far: `on()` is an ON step, for which nothing earlier matters, and
+`off(before, query)` the OFF step after the step `before` with this query. Promise `both`: the context is the last
+request made ON, and asking depends on X_{t+1}. Promise `past`: the engine numbers its contexts and says how they move.
+Clients of ours ask for the full set while ON, all in one context. Plans and engines are exhibits: objects that are
+looked at, not believed. A client that `promises` states a rounding at every step.
 """
 
 from __future__ import annotations
@@ -17,20 +19,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from itertools import combinations, product
+from itertools import accumulate, combinations, product
 from math import comb
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
-from onoff.audit.law import Finding, Law, check_columns, check_law, encoder_table
-from onoff.audit.rows import NOWHERE
+from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law, encoder_table
+from onoff.audit.rows import NOWHERE, home
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
-KEPT = 2**28  # bytes of encoders of the promise `past` that are kept
+KEPT = 2**28  # bytes of encoders that are kept
 AnyPlan = TypeVar("AnyPlan", bound=Any)
 
 
@@ -44,8 +46,9 @@ class Step:
 
     encoder(context, next)[x, i] are the units of the request x on sets[i]: the client asks for sets[i] with probability
     units / (sum of the row x). It is None for an impossible context, and does not depend on `next` unless `announced`.
-    `law` and `rounding` are what the client states: the law of the query in every context, up to a total variation.
-    `charge` is the part of `rounding` that unequal contexts cost which were merged just before this step.
+    chances(i) is p(sets[i] | context, request, next), if there is a faster way than by the encoders. `law` and
+    `rounding` are what the client states: the law of the query in every context, up to a total variation. `since` is
+    the sum of the roundings since the last ON step, of the promise `past`.
     """
 
     lag: int
@@ -54,21 +57,23 @@ class Step:
     contexts: int = 1
     comes: Contexts | None = None
     announced: bool = False
-    law: Law | None = None
+    chances: Callable[[int], Floats] | None = None
     rounding: float = 0.0
-    charge: float = 0.0
+    law: Law | None = None
+    since: float = 0.0
     exhibit: Any = None
 
     @property
     def silent(self) -> bool:
         """True if its chances are not known, and queries say nothing."""
-        return False
+        return not self.sets
 
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
-        if query not in self.sets:
-            return View(np.zeros((1, 1, 1)), self.contexts, self.comes)
-        return View(self._chances(self.sets.index(query)), self.contexts, self.comes)
+        chances = NOTHING.chances if self.silent else np.zeros((1, 1, 1))
+        if query in self.sets:
+            chances = (self.chances or self._column)(self.sets.index(query))
+        return View(chances, self.contexts, self.comes)
 
     def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:
         """Draw a query as a client in this context does."""
@@ -78,41 +83,23 @@ class Step:
             raise OnoffError("a request that happens is given no query")
         return self.sets[int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))]
 
-    def _chances(self, index: int) -> Floats:
+    def _column(self, index: int) -> Floats:
         tables = [self.encoder(context, 0) for context in range(self.contexts)]
         n = next((len(units) for units in tables if units is not None), 1)
         rows = [np.zeros(n) if u is None else u[:, index] / np.maximum(u.sum(axis=1), 1) for u in tables]
         return np.array(rows)[:, :, None]
 
 
-class Client(Protocol):
-    """A client as the server knows it; one that `promises` states a rounding at every step."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def promises(self) -> bool: ...
-    def on(self) -> Step:
-        """Return an ON step: nothing earlier matters for it. It is the same object every time."""
-        ...
-
-    def off(self, before: Step, query: Query) -> Step:
-        """Return the OFF step that follows the step `before` with this query."""
-        ...
-
-
-def _full_set(n: int) -> Step:
-    units = np.ones((n, 1), dtype=np.int64)
-    return Step(0, (tuple(range(n)),), lambda context, following: units)
+# Clients that remember nothing: how they ask depends on the status and the request alone
 
 
 class _Forgetful:
-    """A client that remembers nothing: how it asks depends on the status and the request alone."""
+    name: str
+    promises = False
 
     def __init__(self, n: int, sets: tuple[Query, ...], units: Units, on: Step | None = None) -> None:
         self.n = n
-        encoder = lambda context, following: units  # noqa: E731
-        self._step = cache(lambda lag: on if on is not None and lag == 0 else Step(lag, sets, encoder))
+        self._step = cache(lambda lag: on if on and lag == 0 else Step(lag, sets, lambda context, following: units))
 
     def on(self) -> Step:
         return self._step(0)
@@ -133,18 +120,18 @@ class Everything(_Forgetful):
 class Naive(_Forgetful):
     """Asks for everything while ON (and when the request is sensitive), and openly otherwise: time-sharing."""
 
-    name, promises = "naive", False
+    name = "naive"
 
     def __init__(self, n: int, sensitive: Iterable[int] = ()) -> None:
         units = np.eye(n, n + 1, dtype=np.int64)
         units[sorted(sensitive)] = np.eye(1, n + 1, n, dtype=np.int64)
-        super().__init__(n, (*((x,) for x in range(n)), tuple(range(n))), units, _full_set(n))
+        super().__init__(n, (*((x,) for x in range(n)), tuple(range(n))), units, Everything(n).on())
 
 
 class Decoys(_Forgetful):
     """Asks for the wanted source and `count` others, drawn uniformly and afresh at every step, ON or OFF."""
 
-    name, promises = "decoys", False
+    name = "decoys"
 
     def __init__(self, n: int, count: int) -> None:
         if not 0 < count < n:
@@ -155,6 +142,9 @@ class Decoys(_Forgetful):
         units = np.zeros((n, len(sets)), dtype=np.int64)
         units[np.array(sets), np.arange(len(sets))[:, None]] = 1
         super().__init__(n, sets, units)
+
+
+# The promise `both`
 
 
 def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
@@ -168,6 +158,11 @@ def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
     return min(fitting, key=lambda plan: (plan.at_most, -plan.lag))
 
 
+def has_table(plan: Any) -> bool:
+    """True if the plan has encoders. A plan without, such as a race, can only be drawn from."""
+    return callable(getattr(plan, "encoder", None))
+
+
 class Announced:
     """The promise `both`: draws from plans, which are exhibits; the context is the last request made ON.
 
@@ -179,8 +174,7 @@ class Announced:
 
     def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
         self.n, self.plans, self.name = n, plans, name
-        self._on, self._stay = _full_set(n), np.broadcast_to(np.arange(n)[:, None], (n, n))
-        self._steps: dict[tuple[int, int], Step] = {}
+        self._on, self.step = Everything(n).on(), cache(self._step)
         sets = max([1, *(len(plan.sets) for plan in plans if has_table(plan))])
         self._columns = lru_cache(maxsize=max(1, KEPT // (16 * n**2 * (2 * n + sets))))(_columns)
 
@@ -190,40 +184,23 @@ class Announced:
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
         return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
 
-    def step(self, lag: int, plan: Any) -> Step:
-        """Return the step at a lag with this plan; None if it is not known."""
-        if (lag, id(plan)) not in self._steps:
-            comes = np.arange(self.n)[None] if lag == 1 else self._stay
-            encoder, sets = partial(_units, plan, lag), plan.sets if has_table(plan) else ()
-            stated = 0.0 if plan is None else plan.rounding_at(lag)
-            found = _PlanStep(lag, sets, encoder, self.n, comes, True, None, stated, exhibit=(plan, self._columns))
-            self._steps[lag, id(plan)] = found
-        return self._steps[lag, id(plan)]
+    def _step(self, lag: int, plan: Any) -> Step:
+        """The step at a lag with this plan."""
+        comes = np.arange(self.n)[None] if lag == 1 else np.broadcast_to(np.arange(self.n)[:, None], (self.n, self.n))
+        sets, rounding = plan.sets if has_table(plan) else (), plan.rounding_at(lag)
+        chances = partial(self._chances, plan, lag)
+        return Step(lag, sets, partial(_units, plan, lag), self.n, comes, True, chances, rounding)
 
-
-class _PlanStep(Step):
-    """A step with a plan; one without a table says nothing."""
-
-    @property
-    def silent(self) -> bool:
-        return not self.sets
-
-    def view(self, query: Query) -> View:
-        return View(NOTHING.chances, self.contexts, self.comes) if self.silent else super().view(query)
-
-    def _chances(self, index: int) -> Floats:
-        plan, columns = self.exhibit
-        n = self.contexts
-        cube: Floats = columns(plan, self.lag, n)[:, [index]].toarray().reshape(n, n, n)
+    def _chances(self, plan: Any, lag: int, index: int) -> Floats:
+        cube: Floats = self._columns(plan, lag, self.n)[:, [index]].toarray().reshape(self.n, self.n, self.n)
         return cube.transpose(0, 2, 1)
 
 
 def _units(plan: Any, lag: int, last: int, following: int) -> Units | None:
-    try:
+    with suppress(ContextError):
         units: Units = plan.encoder(last, following, lag).toarray()
-    except ContextError:
-        return None
-    return units
+        return units
+    return None
 
 
 def _columns(plan: Any, lag: int, n: int) -> Any:
@@ -235,26 +212,22 @@ def _columns(plan: Any, lag: int, n: int) -> Any:
 
     blocks = []
     for last, following in product(range(n), repeat=2):
-        try:
+        units = None
+        with suppress(PlanError):  # the law is not realisable there
             units = _units(plan, lag, last, following)
-        except PlanError:  # the law is not realisable there
-            units = None
-        if units is None:
-            units = np.zeros((n, len(plan.sets)), dtype=np.int64)
+        units = np.zeros((n, len(plan.sets)), dtype=np.int64) if units is None else units
         blocks.append(csr_array(units / np.maximum(units.sum(axis=1, keepdims=True), 1)))
     return vstack(blocks, format="csc")
 
 
-def has_table(plan: Any) -> bool:
-    """True if the plan has encoders. A plan without, such as a race, can only be drawn from."""
-    return callable(getattr(plan, "encoder", None))
+# The promise `past`
 
 
 class Past:
     """The promise `past`: an engine as an exhibit. Law and encoders are read from what it prepares, and checked.
 
     `start` is the engine's state after an ON step, with `prepare()`, `advance(step, query)`, `context(request, context,
-    private)`, `place`, `joined` and `charge`; its steps have `as_dict()`. Whatever is wrong is in `findings`.
+    private)`, `place` and `joined`; its steps have `as_dict()` and `draw`. Whatever is wrong is in `findings`.
     """
 
     name, promises = "past", True
@@ -262,79 +235,86 @@ class Past:
     def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
         self.n, self.sensitive = n, tuple(sorted(sensitive))
         self.findings: list[Finding] = []
-        self._start, self._on = start, _full_set(n)
-        self._steps: dict[tuple[int, Query], tuple[Step, Step]] = {}  # with the step before, so that its id stays
+        self._start, self._on = start, Everything(n).on()
+        self._steps: dict[tuple[Step, Query], Step] = {}
         self._left = KEPT
-        self._drawn: dict[tuple[int, int, int], Step] = {}
+        self.check_draw = cache(self._check_draw)
 
     def on(self) -> Step:
         return self._on
 
     def off(self, before: Step, query: Query) -> Step:
-        key = id(before), query if before.lag else ()
+        key = before, query if before.lag else ()
         if key in self._steps:
-            return self._steps[key][1]
+            return self._steps[key]
         state = before.exhibit[0].advance(before.exhibit[1], query) if before.lag else self._start
-        ready = state.prepare()
-        data = ready.as_dict()
+        found = self._step(before, state, state.prepare())
+        size = 8 * self.n * len(found.sets) * found.contexts
+        if size <= self._left:
+            self._left -= size
+            self._steps[key] = found
+        return found
+
+    def _step(self, before: Step, state: Any, ready: Any) -> Step:
+        data, closed = ready.as_dict(), list(self.sensitive)
+        rounding = float(data["rounding"])
+        if rounding > COARSE:
+            self._note(Finding("coarse", f"a rounding of {rounding:.1e} is stated: too much for one step"))
         law = Law(tuple(map(tuple, data["sets"])), tuple(map(int, data["masses"])))
         tables = {int(c): encoder_table(self.n, len(law.sets), *parts) for c, parts in data["encoders"].items()}
-        comes = self._contexts(state, before)
         self._note(check_law(law, self.n, self.sensitive))
         for context, units in tables.items():
             self._note(check_columns(law, units, np.asarray(units.any(axis=1)), (context,)))
-            units[list(self.sensitive)] = law.units  # a sensitive request draws from the law itself
+            units[closed] = law.units  # a sensitive request draws from the law itself
         empty = np.zeros((self.n, len(law.sets)), dtype=np.int64)
-        empty[list(self.sensitive)] = law.units
-        contexts = 1 + max(0, comes.max(initial=0), *tables, *state.place, *state.joined)
-        found = Step(
-            before.lag + 1, law.sets, lambda context, following: tables.get(context, empty), contexts, comes, False,
-            law, float(data["rounding"]), float(state.charge), (state, ready),
-        )  # fmt: skip
-        size = 8 * empty.size * (1 + len(tables))
-        if size <= self._left:
-            self._left -= size
-            self._steps[key] = before, found
-        return found
-
-    def check_draw(self, step: Step, context: int, request: int) -> None:
-        """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
-        units = step.encoder(context, 0)
-        assert units is not None
-        row, end = units[request].tolist(), 0
-        key = id(step), context, request
-        for query, mass in zip(step.sets, row, strict=True) if key not in self._drawn else ():
-            for number in {end, end + mass - 1} if mass else ():
-                asked: list[int] = []
-
-                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
-                    asked.append(bound)
-                    return min(number, bound - 1)
-
-                try:
-                    found = tuple(step.exhibit[1].draw(request, context, inject))
-                except OnoffError as error:
-                    self._note(Finding("draw", f"`draw` fails: {error}"))
-                    return
-                if asked != [sum(row)] or found != query:
-                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
-                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
-            end += mass
-        self._drawn[key] = step  # with the step, so that its id stays
+        empty[closed] = law.units
+        return Step(
+            before.lag + 1,
+            law.sets,
+            lambda context, following: tables.get(context, empty),
+            contexts=1 + max(0, *tables, *state.place, *state.joined),
+            comes=self._contexts(state, before),
+            rounding=rounding,
+            law=law,
+            since=before.since + rounding,
+            exhibit=(state, ready),
+        )
 
     def _contexts(self, state: Any, before: Step) -> Contexts:
         """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
         comes = np.full((before.contexts, self.n), NOWHERE, dtype=np.intp)
         private = before.lag == 0
         for context, request in product(range(before.contexts), range(self.n)):
-            numbers, at = (state.joined, request) if private or request in self.sensitive else (state.place, context)
-            stated = numbers[at] if at < len(numbers) else NOWHERE
+            origin = -1 - request if private or request in self.sensitive else context
             with suppress(OnoffError):
                 comes[context, request] = state.context(request, None if private else context, private)
-            if comes[context, request] != stated:
+            if comes[context, request] != home(origin, state.place, state.joined):
                 self._note(Finding("context", "a client is in another context than the engine states"))
         return comes
+
+    def _check_draw(self, step: Step, context: int, request: int) -> None:
+        """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
+        units = step.encoder(context, 0)
+        assert units is not None
+        row = units[request].tolist()
+        for query, mass, end in zip(step.sets, row, accumulate(row), strict=True):
+            for number in {end - mass, end - 1} if mass else ():
+                asked: list[int] = []
+
+                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
+                    asked.append(bound)
+                    return min(number, bound - 1)
+
+                found = None
+                with suppress(OnoffError):
+                    found = tuple(step.exhibit[1].draw(request, context, inject))
+                if asked != [sum(row)] or found != query:
+                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
+                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
 
     def _note(self, finding: Finding | None) -> None:
         if finding is not None and finding not in self.findings:
             self.findings.append(finding)
+
+
+Client = _Forgetful | Announced | Past

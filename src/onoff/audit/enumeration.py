@@ -1,21 +1,25 @@
-"""All streams of a client, walked through in its own state machine.
+"""All streams of a client, walked through in its own state machine, and what a view tells about a secret.
 
 Kept is Pr[queries, hidden, context, request] in integers, units of 2^-512. Every operation rounds down, so what is
-missing from the sum 1 is the whole error.
+missing from the sum 1 is the whole error. A joint law is an array of such integers, a row for each view and a column
+for each secret; its sum stands for 1. Sums and differences are exact: where a view is nearly independent of the secret,
+all that matters happens far below the rounding of floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onoff.audit.bayes import LN2, phi
 from onoff.audit.clients import Client, Past, Step, TooLarge
-from onoff.audit.measures import Joint
 from onoff.audit.rows import NOWHERE
 from onoff.types import Floats, Query
 
@@ -28,24 +32,24 @@ MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to unit
 CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
 LABELS = 10_000  # (hidden, context, request) of one public state
 STATES = 4_000  # public states at one step, each of which prepares a law
+TOO_MANY = "too many streams: take fewer steps, or a smaller chain"
+BLOCK = 1 << 16  # pairs that are looked at together: bounds the memory
+Joint = NDArray[Any]  # of Python integers
 Hidden = tuple[int | None, ...]
-Labels = list[tuple[Hidden, int]]  # what is hidden so far, and the context
-Next = list[tuple[Step | None, Joint | None]]  # steps that may follow, each with the chance of its status
+Label = tuple[Hidden, int]  # what is hidden so far, and the context
 Keep = Callable[[Hidden, int, bool, int], Hidden | None]
+After = Callable[
+    [Step, Query, int], Sequence[tuple[Step, Joint | int]]
+]  # steps that may follow, with the units of each
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units.
-
-    `stated` is the sum of roundings, and `charged` of charges, that the client has stated since the last ON step.
-    """
+    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units."""
 
     step: Step
-    labels: Labels
+    labels: list[Label]
     mass: Joint
-    stated: float = 0.0
-    charged: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,76 +58,76 @@ class Part:
 
     node: Node
     query: Query
-    following: Step | None
-    labels: Labels
+    following: Step
+    labels: list[Label]
     mass: Joint
 
-    def with_labels(self, labels: Labels) -> Joint:
-        """The mass of these labels, in this order."""
-        mass = np.zeros((len(self.mass), len(labels), self.mass.shape[2]), dtype=object)
-        mass[:, [labels.index(label) for label in self.labels]] = self.mass
+    def by(self, names: Sequence[object], name: Callable[[Label], object] = tuple) -> Joint:
+        """[view, name, y]: the mass of the labels of each name, in the order of `names`."""
+        index = {one: i for i, one in enumerate(names)}
+        mass = np.zeros((len(self.mass), len(names), self.mass.shape[2]), dtype=object)
+        for i, label in enumerate(self.labels):
+            mass[:, index[name(label)]] += self.mass[:, i]
         return mass
 
 
-class Walk:
-    """All streams of a client. `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out."""
+def walk(
+    chain: Chain, client: Client, start: Floats, steps: int, keep: Keep, after: After
+) -> Iterator[tuple[list[Node], list[Part]]]:
+    """Let everybody ask, step by step: the nodes of each step, and the parts into which its queries divide them.
 
-    def __init__(self, chain: Chain, client: Client, start: Floats, keep: Keep) -> None:
-        self._keep, self._client, self._P = keep, client, in_units(chain.P)
-        self._kernels: dict[tuple[int, int], tuple[Step, Joint]] = {}  # with the step, so that its id stays
-        self.first = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+    `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out; `after(step, query, t)` says
+    which steps may follow a query of step t.
+    """
+    P = in_units(chain.P)
+    kernel_of = cache(lambda step, context: kernel(P, step, context))
+    nodes = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+    for t in range(steps):
+        parts = [part for node in nodes for part in _parts(client, kernel_of, node, t, keep, after)]
+        yield nodes, parts
+        nodes = _gather(parts) if t + 1 < steps else []
 
-    def ask(self, nodes: Iterable[Node], t: int, after: Callable[[Step, Query], Next]) -> list[Part]:
-        """Let everybody ask at step t; `after` says which steps may follow a query."""
-        return [part for node in nodes for part in self._parts(node, t, after)]
 
-    def _parts(self, node: Node, t: int, after: Callable[[Step, Query], Next]) -> Iterator[Part]:
-        step = node.step
-        if node.mass.size * len(step.sets) > CELLS or len(node.labels) * len(self._P) > LABELS:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
-        alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
-        rows = [self._kernel(step, node.labels[label][1])[:, x] for label, x in alive]
-        if isinstance(self._client, Past) and step.lag:
-            for label, x in alive:
-                self._client.check_draw(step, node.labels[label][1], x)
-        for i, query in enumerate(step.sets):
-            asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
-            for following, chance in after(step, query) if asking else ():
-                index: dict[tuple[Hidden, int], int] = {}
-                mass = np.zeros((len(node.mass), len(asking), len(self._P)), dtype=object)
-                for label, x, row in asking:
-                    hidden, context = node.labels[label]
-                    kept = self._keep(hidden, x, step.lag == 0, t)
-                    moved = 0 if following is None or following.comes is None else int(following.comes[context, x])
-                    if kept is not None and moved != NOWHERE:
-                        at = index.setdefault((kept, moved), len(index))
-                        mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-                mass = mass[:, : len(index)] if chance is None else mass[:, : len(index)] * chance >> BITS
-                yield Part(node, query, following, list(index), mass)
+def _parts(
+    client: Client, kernel_of: Callable[[Step, int], Joint], node: Node, t: int, keep: Keep, after: After
+) -> Iterator[Part]:
+    step, n = node.step, node.mass.shape[2]
+    if node.mass.size * len(step.sets) > CELLS or len(node.labels) * n > LABELS:
+        raise TooLarge(TOO_MANY)
+    alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
+    rows = [kernel_of(step, node.labels[label][1])[:, x] for label, x in alive]
+    if isinstance(client, Past) and step.lag:
+        for label, x in alive:
+            client.check_draw(step, node.labels[label][1], x)
+    for i, query in enumerate(step.sets):
+        asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
+        for following, chance in after(step, query, t) if asking else ():
+            index: dict[Label, int] = {}
+            mass = np.zeros((len(node.mass), len(asking), n), dtype=object)
+            for label, x, row in asking:
+                hidden, context = node.labels[label]
+                kept = keep(hidden, x, step.lag == 0, t)
+                moved = 0 if following.comes is None else int(following.comes[context, x])
+                if kept is not None and moved != NOWHERE:
+                    at = index.setdefault((kept, moved), len(index))
+                    mass[:, at] += node.mass[:, label, x, None] * row >> BITS
+            units: Joint = mass[:, : len(index)] * chance
+            yield Part(node, query, following, list(index), units >> BITS)
 
-    def gather(self, parts: Sequence[Part]) -> list[Node]:
-        """The nodes of the next step: views that lead to the same public step go on together."""
-        groups: dict[int, list[Part]] = {}
-        for part in parts:
-            groups.setdefault(id(part.following), []).append(part)
-        nodes = []
-        for group in groups.values():
-            before, following = group[0].node, group[0].following
-            assert following is not None
-            labels = list(dict.fromkeys(label for part in group for label in part.labels))
-            mass = np.concatenate([part.with_labels(labels) for part in group])
-            since = before.stated + before.step.rounding, before.charged + before.step.charge
-            since = since if following.lag > 1 else (0.0, 0.0)
-            nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))], *since))
-        if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
-            raise TooLarge("too many streams: take fewer steps, or a smaller chain")
-        return [node for node in nodes if len(node.mass)]
 
-    def _kernel(self, step: Step, context: int) -> Joint:
-        key = id(step), context
-        if key not in self._kernels:
-            self._kernels[key] = step, kernel(self._P, step, context)
-        return self._kernels[key][1]
+def _gather(parts: Sequence[Part]) -> list[Node]:
+    """The nodes of the next step: views that lead to the same public step go on together."""
+    groups: dict[Step, list[Part]] = {}
+    for part in parts:
+        groups.setdefault(part.following, []).append(part)
+    nodes = []
+    for following, group in groups.items():
+        labels = list(dict.fromkeys(label for part in group for label in part.labels))
+        mass = np.concatenate([part.by(labels) for part in group])
+        nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))]))
+    if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
+        raise TooLarge(TOO_MANY)
+    return [node for node in nodes if len(node.mass)]
 
 
 def in_units(rows: Floats) -> Joint:
@@ -146,3 +150,51 @@ def kernel(P: Joint, step: Step, context: int) -> Joint:
             row = units[x, used].astype(object)
             result[used, x, y] = P[x, y] * row // row.sum() if len(used) else 0
     return result
+
+
+def step_distance(chain: Chain, step: Step) -> Fraction:
+    """The most, over `last`, of the total variation between the laws of (next, query) and of (next) x (one fixed law).
+
+    The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
+    are rounded down, so what is missing from their sums bounds their error; it is added.
+    """
+    n, P = chain.n, in_units(chain.P)
+    some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
+    sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
+    fixed, worst = sums * ONE // sums.sum(), 0
+    for last in range(n):
+        now = (np.arange(n) == last).astype(int).astype(object) * ONE
+        for _ in range(step.lag):
+            now = (now[:, None] * P).sum(axis=0) >> BITS
+        joint = (now[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
+        ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
+        worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
+    return Fraction(int(worst), 2 * ONE)
+
+
+def information(joint: Joint) -> float:
+    """I(secret; view) = sum of p(s) p(v) phi(r) / ln 2 bits, where r = p(s, v) / (p(s) p(v)) - 1.
+
+    The terms -r of phi sum to 0. Nothing cancels: an information of 1e-30 bits is as accurate as one of 1 bit.
+    """
+    square, result = int(joint.sum()) ** 2, 0.0
+    for independent, excess in _blocks(joint):
+        used = independent > 0
+        weights, ratios = independent[used] / square, excess[used] / independent[used]
+        result += float(np.sum(weights.astype(np.float64) * phi(ratios.astype(np.float64))))
+    return result / LN2
+
+
+def total_variation(joint: Joint) -> Fraction:
+    """The total variation between the joint law and the product of its marginals."""
+    return Fraction(sum(np.abs(excess).sum() for _, excess in _blocks(joint)), 2 * joint.sum() ** 2)
+
+
+def _blocks(joint: Joint) -> Iterator[tuple[Joint, Joint]]:
+    """For blocks of rows: p(v) p(s), and p(v, s) minus that, both times total^2."""
+    secrets, total = joint.sum(axis=0), joint.sum()
+    rows = max(1, BLOCK // joint.shape[1])
+    for first in range(0, len(joint), rows):
+        block = joint[first : first + rows]
+        independent = block.sum(axis=1)[:, None] * secrets
+        yield independent, block * total - independent

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import attack as bayesian
-from onoff.audit.attack import Attack, RecordedRule, Seen
+from onoff.audit.attack import Attack, Seen, recorded_view
+from onoff.audit.bayes import View
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
 from onoff.audit.law import Finding, law_digest
@@ -22,7 +23,7 @@ from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
-from onoff.types import Progress, silent
+from onoff.types import Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -164,7 +165,7 @@ def audit_log(
     wide = noted.promise == "past"
     work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
     attacked = work <= MOST_WORK if attacked is None else attacked
-    laws = _Laws(chain, noted, exhibits, attacked)
+    laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
         found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
     again = len(stream) - len({line.step for line in stream})
@@ -204,22 +205,22 @@ class _Laws:
     `unlike` are steps for which the installed code makes another law than is on record.
     """
 
-    def __init__(self, chain: Chain, journal: Journal, exhibits: Exhibits, kept: bool) -> None:
-        self._chain, self._journal, self._exhibits, self._kept = chain, journal, exhibits, kept
+    def __init__(self, chain: Chain, journal: Journal, exhibits: Exhibits, attacked: Mapping[int, Query]) -> None:
+        self._chain, self._journal, self._exhibits, self._attacked = chain, journal, exhibits, attacked
         self.remade = exhibits.record is None
         self.unmade = not self.remade and exhibits.engine is None
         self.unlike: dict[int, str] = {}
-        self.rules: dict[int, RecordedRule] = {}
+        self.rules: dict[int, View] = {}
 
     def __iter__(self) -> Iterator[LawLine]:
         if self._journal.promise == "both":
             return
         made = remade_laws(self._chain, self._journal, self._exhibits.engine)
         for line in made if self._exhibits.record is None else self._recorded(self._exhibits.record, made):
-            step = self._journal.steps[line.step] if line.step < len(self._journal.steps) else None
-            if self._kept and step is not None:
+            query = self._attacked.get(line.step)
+            if query is not None:
                 before = self.rules.get(line.step - 1)
-                self.rules[line.step] = RecordedRule.of_line(line, step.query, before, self._journal.sensitive)
+                self.rules[line.step] = recorded_view(line, query, before, self._journal.sensitive)
             yield line
 
     def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
@@ -253,9 +254,14 @@ def _content(line: LawLine) -> Any:
     return law_digest(line.law, line.encoders), place, line.joined
 
 
+def _sets(lines: Sequence[Line]) -> dict[int, Query]:
+    """The set of every step that the server saw; of those of one step the first."""
+    return {line.step: tuple(sorted(line.sources)) for line in reversed(lines)}
+
+
 def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:
     """The steps up to the last one in the log, as the server knows them."""
-    sets = {line.step: tuple(sorted(line.sources)) for line in reversed(stream)}
+    sets = _sets(stream)
     both = journal.promise == "both"
     client = Announced(chain.n, [plan for plan in exhibits.plans.values() if has_table(plan)])
 
@@ -305,7 +311,7 @@ def _attack_alone(
     streams = dict.fromkeys(line.stream for line in log.lines)
     if len(streams) > 1:
         raise OnoffError(f"there are {len(streams)} streams in this log: give the journal of the one that is meant")
-    sets = {line.step: tuple(sorted(line.sources)) for line in reversed(log.lines)}
+    sets = _sets(log.lines)
     if len(statuses) <= max(sets):
         raise OnoffError(f"there are {len(statuses)} statuses, but the log has a step {max(sets)}: give all of them")
     client = Announced(chain.n, list(exhibits.plans.values()))

@@ -2,8 +2,8 @@
 
 Promise `both`, hidden are the requests made ON up to t and all requests after t, X_B. Shown is I(X_B; Q_1..Q_t); by the
 Markov property the future counts only through X_{t+1}. Promise `past`, hidden up to t are G_t: requests made ON, and of
-each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}), and beside it what
-nobody promises: the bits that the queries *before* a hidden request tell about it.
+each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that
+the queries *before* a hidden request tell nothing about it (`onoff.audit.people` measures that).
 
 Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
 
@@ -16,79 +16,59 @@ client that promises nothing has no bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import log, log1p, log2
+from itertools import accumulate
+from math import log2
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.bayes import lags_of, start_law
+from onoff.audit.bayes import divergence, lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
-from onoff.audit.enumeration import BITS, MISSING, ONE, Hidden, Next, Node, Part, Walk, in_units, kernel
-from onoff.audit.law import COARSE, Finding, Law
-from onoff.audit.measures import Joint, Measures, information, measures, total_variation
+from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, information, step_distance, total_variation, walk
+from onoff.audit.law import Finding
 from onoff.audit.rows import NOWHERE, Pasts
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
-from onoff.model.misfit import aligned, check, misfit
+from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
 from onoff.model.powers import times
-from onoff.types import Floats, Progress, Query, Units, silent
+from onoff.types import Floats, Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
+SLACK = 2.0**-50  # rows of the chain sum to 1 up to so much, as floats do
 SAMPLED = 100  # streams of an engine, each of which prepares all its steps
 EXACT, BOUND, STATED = "exact", "bound", "bound as stated, not checked"
+LOST = Finding("query", "a request that happens is given no query, or leads to no context")
 
 
 @dataclass(frozen=True)
 class Told:
     """One step of all streams; steps count from 1.
 
-    `bits` is what the module says. `before` is what the queries before this step tell about its own hidden part; None
-    where it has none, is not enumerated, or for the promise `both`. `messages` is the mean size of the query.
-    `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or the largest, over pasts, between
-    the law of the query and the stated one (`past`), of which `average` is the mean. `stated` is the mean sum of the
-    client's stated roundings, of the stream or (`past`) since the last ON step, `stated_most` the largest; 2 `stated`
-    is the most that `average` may be.
+    `bits` is what the module says. `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or
+    between the law of the query and the stated one, on average over pasts (`past`). `stated` is the most that the
+    client's stated roundings sum to, of the stream or (`past`) since the last ON step; 2 `stated` is the most that
+    `distance` may be.
     """
 
     step: int
     private: bool
     bits: float
-    before: float | None = None
-    messages: float | None = None
     distance: float | None = None
-    average: float | None = None
     stated: float | None = None
-    stated_most: float | None = None
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """Bounds after every step for a client whose requests follow another chain than its own.
-
-    `distances` is d_t, the total variation between the law of what is hidden and asked (`past`: since the last ON step)
-    and one that keeps the promise, for streams that start as said; `anywhere` is d_t wherever they start. `allowed` is
-    the most that the `average` of a step may be, and `bits` the most that it may tell. `guess` is the most that queries
-    made at or after a hidden request add to the chance of guessing it.
-    """
-
-    distances: tuple[float, ...]
-    anywhere: tuple[float, ...]
-    allowed: tuple[float, ...]
-    bits: tuple[float, ...]
-    guess: float
 
 
 @dataclass(frozen=True)
 class Switched:
     """What statuses and queries tell about the request of `step`, if it was made ON, which has the chance `frequency`.
 
-    `bits`, to 12 decimals, is the mean divergence of the server's belief from the law of the request; `guess` the
-    chance to guess the request, `prior_guess` without statuses and queries.
+    `bits` is the mean divergence of the server's belief from the law of the request; `guess` the chance to guess the
+    request, `prior_guess` without statuses and queries.
     """
 
     step: int
@@ -102,9 +82,8 @@ class Switched:
 class StreamAudit:
     """What the streams of a client tell, by `method`; `holds` is None for a client that promises nothing.
 
-    `whole` measures X_B at the end (promise `both`, enumerated). `misfit` bounds what is found if requests follow
-    another chain. Of a user who switches because of the request there are `switched` and, of one who goes ON as often
-    by chance, `by_chance` instead of `steps`.
+    `misfit` bounds what is found if requests follow another chain. Of a user who switches because of the request there
+    are `switched` and, of one who goes ON as often by chance, `by_chance` instead of `steps`.
     """
 
     client: str
@@ -114,7 +93,6 @@ class StreamAudit:
     steps: tuple[Told, ...]
     holds: bool | None
     findings: tuple[Finding, ...] = ()
-    whole: Measures | None = None
     misfit: Misfit | None = None
     switched: tuple[Switched, ...] = ()
     by_chance: tuple[Switched, ...] = ()
@@ -164,245 +142,146 @@ def audit_streams(
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
         if true is not None and not has_table(plan):
-            raise OnoffError(
-                "a race has no table that could be enumerated: choose another scheme; its bound is the same"
-            )
-    follows = chain
-    if true is not None:
-        follows = aligned(true, chain)
-        check(follows, chain)
-    setting = _Setting(follows, private, client, promise, hidden, start_law(follows, uniform), true is None)
-    if on_for:
-        return _switching(setting, set(on_for))
-    found = _strongest(setting, streams, seed, progress)
-    if true is None:
-        return found
-    bounds = _misfit(setting, chain, found)
-    inside = _within(found, bounds)
-    if promise == "both" and client.promises:  # what the encoders do at each step is within the bound, too
-        inside &= (_by_bound(setting, lambda: None).steps[-1].distance or 0.0) <= bounds.anywhere[-1] + MISSING
-    return replace(found, misfit=bounds, holds=inside if client.promises else None)
+            raise OnoffError("a race has no table to enumerate: choose another scheme; its bound is the same")
+    follows = chain if true is None else aligned(true, chain)
+    check(follows, chain)
+    setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
+    return _switching(setting, set(on_for)) if on_for else _strongest(setting, streams, seed, progress)
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A client with these statuses, on streams of the chain that start with this law."""
+    """A client that is made for the chain `used`, with these statuses, on streams of `chain` that start like this."""
 
     chain: Chain
+    used: Chain
     statuses: tuple[bool, ...]
     client: Client
     promise: str
     sensitive: tuple[int, ...]
     start: Floats
-    is_own: bool  # the chain is the client's own
 
-    def found(self, method: str, steps: Sequence[Told], holds: bool, findings: Sequence[Finding] = ()) -> StreamAudit:
-        findings = tuple(dict.fromkeys((*getattr(self.client, "findings", ()), *findings)))
-        kept = (holds and not findings) if self.client.promises else None
-        return StreamAudit(self.client.name, self.promise, self.statuses, method, tuple(steps), kept, findings)
-
+    @property
     def values(self) -> list[float]:
         """log2 of how many values there are of what is hidden, after every step (`past`: since the last ON step)."""
-        one, found = log2(self.chain.n), [log2(self.chain.n)]
-        for private in self.statuses:
-            if self.promise == "both":
-                found.append(found[-1] + one * private)
-            else:
-                found.append(one if private else found[-1] + log2(len(self.sensitive) + 1))
-        return found[1:]
+        one, closed = log2(self.chain.n), log2(len(self.sensitive) + 1)
+        if self.promise == "both":
+            return [one * (1 + count) for count in accumulate(self.statuses)]
+        return [one + lag * closed for lag in lags_of(self.statuses)]
 
-    def hides(self, t: int) -> bool:
-        """True if something is hidden of step t itself."""
-        return self.statuses[t] or bool(self.sensitive)
+    def steps(self) -> list[Step]:
+        """The steps of a client whose public state does not depend on queries."""
+        steps: list[Step] = []
+        for private in self.statuses:
+            steps.append(self.client.on() if private else self.client.off(steps[-1], ()))
+        return steps
+
+    def stated(self) -> Iterator[float]:
+        """The sum of the roundings that such a client states along a stream, for the chain as its floats say.
+
+        Here every row is divided by its exact sum, 1 up to s: a walk of `lag` steps changes its weight by a factor
+        within ((1 - s) / (1 + s))^lag, and a row by half of that at most.
+        """
+        slack = max(abs(1 - sum(map(Fraction, row), Fraction(0))) for row in self.chain.P.tolist())
+        total = Fraction(0)
+        for step in self.steps():
+            total += Fraction(step.rounding) + (((1 + slack) / (1 - slack)) ** step.lag - 1) / 2
+            yield up(total)
 
 
 def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -> StreamAudit:
     """The audit by the strongest method that fits."""
     client, by_plan = setting.client, setting.client.promises and setting.promise == "both"
     try:
-        if not by_plan or all(step.sets for step in _steps(setting)):
+        if not by_plan or all(step.sets for step in setting.steps()):
             return _by_enumeration(setting)
     except TooLarge:
-        if not client.promises or not (by_plan or setting.is_own):
+        if not client.promises or not (by_plan or setting.chain is setting.used):
             raise
     if by_plan:
-        with progress(f"checking {client.name}")(len(set(lags_of(setting.statuses)))) as advance:
+        with progress(f"checking {client.name}")(len(setting.statuses)) as advance:
             return _by_bound(setting, advance)
     with progress(f"sampling {client.name}")(streams) as advance:
         return _by_sampling(setting, streams, seed, advance)
 
 
+def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
+    """Hold what was found against what the client states, or against the misfit if requests follow another chain."""
+    client, both, bounds = setting.client, setting.promise == "both", None
+    if setting.chain is setting.used:
+        factor, slack = 1 if method == BOUND else 2, 0.0 if both else SLACK
+        limits = [(told.distance, factor * told.stated + slack) for told in steps if told.stated is not None]
+    else:
+        known = setting.statuses, setting.start, [told.stated or 0.0 for told in steps], setting.values
+        bounds = stream_misfit(setting.chain, setting.used, both, bool(setting.sensitive), *known)
+        limits = [(told.bits, most) for told, most in zip(steps, bounds.bits, strict=True) if method == EXACT]
+        limits += [(told.distance, most) for told, most in zip(steps, bounds.allowed, strict=True) if method == EXACT]
+        if both and client.promises:  # what the encoders do is within the bound, too
+            limits.append((float(_encoder_distances(setting)[-1]), bounds.anywhere[-1]))
+    findings = tuple(dict.fromkeys((*getattr(client, "findings", ()), *findings)))
+    holds = not findings and all(found is None or found <= most + MISSING for found, most in limits)
+    found = StreamAudit(client.name, setting.promise, setting.statuses, method, tuple(steps), None, findings, bounds)
+    return replace(found, holds=holds) if client.promises else found
+
+
+# All streams, one by one
+
+
 def _by_enumeration(setting: _Setting) -> StreamAudit:
     """Every step exactly. Raises `TooLarge` if there are too many streams."""
-    both, last = setting.promise == "both", len(setting.statuses) - 1
-    tell = _BothSteps(setting) if both else _PastSteps(setting)
+    both, statuses, client = setting.promise == "both", setting.statuses, setting.client
     steps: list[Told] = []
+    findings: list[Finding] = []
 
     def keep(hidden: Hidden, request: int, private: bool, t: int) -> Hidden:  # noqa: ARG001
         if both:
             return (*hidden, request) if private else hidden
         return (request,) if private else (*hidden, request if request in setting.sensitive else None)
 
-    def after(step: Step, query: Query) -> Next:
-        if len(steps) == last:
-            return [(None, None)]
-        return [(setting.client.on() if setting.statuses[len(steps) + 1] else setting.client.off(step, query), None)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, int]]:
+        return [(client.on() if (*statuses, True)[t + 1] else client.off(step, query), ONE)]
 
-    walk = Walk(setting.chain, setting.client, setting.start, keep)
-    nodes = walk.first
-    for t, private in enumerate(setting.statuses):
-        parts = walk.ask(nodes, t, after)
-        if float(1 - sum(map(_share, parts))) > MISSING:
-            tell.findings.append(Finding("query", "a request that happens is given no query, or leads to no context"))
-        messages = float(sum(len(part.query) * _share(part) for part in parts))
-        steps.append(tell.step(Told(t + 1, private, 0.0, messages=messages), nodes, parts))
-        nodes = walk.gather(parts) if t < last else []
-    found = setting.found(EXACT, steps, tell.holds, tell.findings)
-    return replace(found, whole=measures(tell.joint)) if isinstance(tell, _BothSteps) else found
+    stated = list(setting.stated()) if both and client.promises else [None] * len(statuses)
+    streams = walk(setting.chain, client, setting.start, len(statuses), keep, after)
+    for t, (nodes, parts) in enumerate(streams):
+        if ONE - sum(int(part.mass.sum()) for part in parts) > MISSING * ONE:
+            findings.append(LOST)
+        told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
+        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, nodes, parts))
+    return _judged(setting, EXACT, steps, findings)
 
 
-def _share(part: Part) -> Fraction:
-    return Fraction(int(part.mass.sum()), ONE)
+def _told_by_stream(told: Told, parts: Sequence[Part]) -> Told:
+    """Promise `both`, from joint[queries; X_B]: a row for each stream of queries."""
+    hidden = _hidden_values(parts)
+    joint = np.concatenate([part.by(hidden, itemgetter(0)).reshape(len(part.mass), -1) for part in parts])
+    return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
-class _BothSteps:
-    """Steps of the promise `both`, from joint[queries; X_B]: a row for each stream of queries."""
-
-    def __init__(self, setting: _Setting) -> None:
-        self._setting, self._values, self._stated = setting, setting.values(), _Stated(setting)
-        self.joint: Joint = np.zeros((0, 0))
-        self.holds, self.findings = True, list[Finding]()
-
-    def step(self, told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
-        n, hidden = self._setting.chain.n, sum(self._setting.statuses[: told.step])
-        blocks = [np.zeros((len(part.mass), *[n] * (hidden + 1)), dtype=object) for part in parts]
-        for block, part in zip(blocks, parts, strict=True):
-            for label, (requests, _) in enumerate(part.labels):
-                block[:, *requests] += part.mass[:, label]
-        self.joint = np.concatenate(blocks).reshape(-1, n ** (hidden + 1))
-        bits, distance = information(self.joint), Fraction(total_variation(self.joint))
-        told = replace(told, bits=bits, distance=float(distance), average=float(distance))
-        if not self._setting.client.promises:
-            return told
-        most = self._stated.add(nodes[0].step)
-        self.holds &= bits <= information_bound(most, self._values[told.step - 1]) + MISSING
-        self.holds &= distance <= 2 * most + Fraction(MISSING)
-        return replace(told, stated=float(most), stated_most=float(most))
+def _told_by_query(told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
+    """Promise `past`, from table[query; hidden] after every past: the law of the query given what is hidden."""
+    bits, distance, by_node = 0.0, Fraction(0), dict[Node, list[Part]]()
+    for part in parts:
+        by_node.setdefault(part.node, []).append(part)
+    for node, mine in by_node.items():
+        sets, law, hidden = node.step.sets, node.step.law, _hidden_values(mine)
+        tables = np.zeros((len(node.mass), len(sets), len(hidden)), dtype=object)
+        for part in mine:
+            tables[:, sets.index(part.query)] = part.by(hidden, itemgetter(0)).sum(axis=2)
+        bits += sum(float(Fraction(table.sum(), ONE)) * information(table) for table in tables if table.any())
+        if law is not None:
+            due = np.array(law.masses, dtype=object)[:, None] * tables.sum(axis=1, keepdims=True)
+            distance += Fraction(np.abs(tables * law.denominator - due).sum(), 2 * law.denominator * ONE)
+    if nodes[0].step.law is None:
+        return replace(told, bits=bits)
+    return replace(told, bits=bits, distance=float(distance), stated=max(node.step.since for node in nodes))
 
 
-class _PastSteps:
-    """Steps of the promise `past`: after every past, the law of the query given what is hidden."""
-
-    def __init__(self, setting: _Setting) -> None:
-        self._setting, self._slack = setting, _slack(setting.chain)
-        self.holds, self.findings = True, list[Finding]()
-
-    def step(self, told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
-        laws: dict[tuple[int, int], dict[Hidden, dict[Query, int]]] = {}  # by node and view
-        for part in parts:
-            for view, masses in enumerate(part.mass.sum(axis=2).tolist()):
-                here = laws.setdefault((id(part.node), view), {})
-                for (hidden, _), mass in zip(part.labels, masses, strict=True):
-                    law = here.setdefault(hidden, {})
-                    law[part.query] = law.get(part.query, 0) + mass
-        bits = sum(_share_of(law) * information(_table(law)) for law in laws.values())
-        told = replace(told, bits=float(bits))
-        if self._setting.hides(told.step - 1):
-            rows = [self._by_value(row, told.private) for node in nodes for row in node.mass.sum(axis=1)]
-            told = replace(told, before=information(np.array(rows, dtype=object)))
-        return told if nodes[0].step.law is None else self._compared(told, nodes, laws)
-
-    def _compared(self, told: Told, nodes: Sequence[Node], laws: dict[tuple[int, int], Any]) -> Told:
-        """With the distances of the laws of the query from the stated ones."""
-        by_id = {id(node): node for node in nodes}
-        distance = average = stated = most = weight = 0.0
-        for (node_id, _), here in laws.items():
-            node, share = by_id[node_id], _share_of(here)
-            step, so_far = node.step, node.stated + node.step.rounding
-            apart = [(sum(law.values()), _apart(law, step.law)) for law in here.values() if any(law.values())]
-            furthest = max(far for _, far in apart)
-            if step.rounding > COARSE:
-                self.findings.append(_coarse(step))
-            if node.charged + step.charge == 0:
-                self.holds &= furthest <= Fraction(step.rounding) + self._slack * step.lag + Fraction(MISSING)
-            distance, most, weight = max(distance, float(furthest)), max(most, so_far), weight + share
-            average += share * float(sum(own * far for own, far in apart) / sum(own for own, _ in apart))
-            stated += share * so_far
-        self.holds &= average <= 2 * stated + 2.0**-50
-        return replace(told, distance=distance, average=average / weight, stated=stated / weight, stated_most=most)
-
-    def _by_value(self, row: Joint, private: bool) -> list[int]:
-        """The units of every value of what is hidden of a step, from those of its request."""
-        closed = list(self._setting.sensitive)
-        return list(row) if private else [*row[closed], np.delete(row, closed).sum()]
-
-
-def _table(laws: dict[Hidden, dict[Query, int]]) -> Joint:
-    queries = {query for law in laws.values() for query in law}
-    return np.array([[law.get(query, 0) for law in laws.values()] for query in queries], dtype=object)
-
-
-def _share_of(laws: dict[Hidden, dict[Query, int]]) -> float:
-    return float(Fraction(sum(sum(law.values()) for law in laws.values()), ONE))
-
-
-def _apart(law: dict[Query, int], stated: Law | None) -> Fraction:
-    """The total variation between a law in units and the stated one."""
-    assert stated is not None
-    total, due = sum(law.values()), dict(zip(stated.sets, stated.masses, strict=True))
-    both = sum(abs(law.get(q, 0) * stated.denominator - due.get(q, 0) * total) for q in {*law, *due})
-    return Fraction(both, 2 * total * stated.denominator)
-
-
-def _coarse(step: Step) -> Finding:
-    message = f"a rounding of {step.rounding:.1e} is stated: too much for one step"
-    return Finding("coarse", message, amount=step.rounding)
+def _hidden_values(parts: Sequence[Part]) -> list[Hidden]:
+    return list(dict.fromkeys(hidden for part in parts for hidden, _ in part.labels))
 
 
 # The certified bound
-
-
-def information_bound(distance: Fraction, values: float) -> float:
-    """h(d) + d log2 |hidden| bits, rounded up: the most that a stream within d of an independent one tells.
-
-    `values` is log2 |hidden|.
-    """
-    if distance == 0:
-        return 0.0
-    if distance > Fraction(1, 2):
-        return values
-    d = up(distance)
-    bits = d * log2(1 / d) - (1 - d) * log1p(-d) / log(2) + d * values  # no term is negative: nothing cancels
-    return min(values, bits * (1 + 2.0**-48))  # more than a dozen roundings lose
-
-
-def _slack(chain: Chain) -> Fraction:
-    """How far a row of floats is from the sum 1, at most."""
-    return max(abs(1 - sum(map(Fraction, row), Fraction(0))) for row in chain.P.tolist())
-
-
-class _Stated:
-    """The sum of the roundings that a client states along a stream, for the chain as its floats say.
-
-    Here every row is divided by its exact sum, 1 up to s: a walk of `lag` steps changes its weight by a factor within
-    ((1 - s) / (1 + s))^lag, and a row by half of that at most.
-    """
-
-    def __init__(self, setting: _Setting) -> None:
-        self._slack, self._total = _slack(setting.chain), Fraction(0)
-
-    def add(self, step: Step) -> Fraction:
-        factor = ((1 + self._slack) / (1 - self._slack)) ** step.lag
-        self._total += Fraction(step.rounding) + (factor - 1) / 2
-        return self._total
-
-
-def _steps(setting: _Setting) -> list[Step]:
-    """The steps of a client whose public state does not depend on queries."""
-    steps: list[Step] = []
-    for private in setting.statuses:
-        steps.append(setting.client.on() if private else setting.client.off(steps[-1], ()))
-    return steps
 
 
 def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
@@ -410,163 +289,62 @@ def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
 
     A race has no table: of a stream with races only what is stated bounds what is told.
     """
-    steps, stated, told, holds = _steps(setting), _Stated(setting), [], True
+    checked = all(step.sets for step in setting.steps())
+    stated = list(setting.stated())
+    far = _encoder_distances(setting, advance) if checked else list(map(Fraction, stated))
+    told = []
+    for t, (private, values) in enumerate(zip(setting.statuses, setting.values, strict=True)):
+        distance = float(far[t]) if checked else None
+        told.append(Told(t + 1, private, information_bound(far[t], values), distance, stated[t]))
+    return _judged(setting, BOUND if checked else STATED, told)
+
+
+def _encoder_distances(setting: _Setting, advance: Callable[[], None] = lambda: None) -> list[Fraction]:
+    """d_1 + ... + d_t for every t."""
     found: dict[int, Fraction] = {}
-    checked, distance = all(step.sets for step in steps), Fraction(0)
-    for t, (step, values) in enumerate(zip(steps, setting.values(), strict=True), 1):
-        if checked and step.lag not in found:
+    for step in setting.steps():
+        if step.lag not in found:
             found[step.lag] = step_distance(setting.chain, step)
-            advance()
-        most = stated.add(step)
-        distance = distance + found[step.lag] if checked else most
-        holds &= distance <= most + Fraction(MISSING)
-        one = Told(t, step.lag == 0, information_bound(distance, values), stated=float(most), stated_most=float(most))
-        told.append(replace(one, distance=float(distance), average=float(distance)) if checked else one)
-    return setting.found(BOUND if checked else STATED, told, holds)
-
-
-def step_distance(chain: Chain, step: Step) -> Fraction:
-    """The most, over `last`, of the total variation between the laws of (next, query) and of (next) x (one fixed law).
-
-    The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
-    are rounded down, so what is missing from their sums bounds their error; it is added.
-    """
-    n, P = chain.n, in_units(chain.P)
-    some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
-    sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
-    fixed, worst = sums * ONE // sums.sum(), 0
-    for last in range(n):
-        walk = (np.arange(n) == last).astype(int).astype(object) * ONE
-        for _ in range(step.lag):
-            walk = (walk[:, None] * P).sum(axis=0) >> BITS
-        joint = (walk[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
-        ideal = fixed[:, None] * ((walk[:, None] * P).sum(axis=0) >> BITS) >> BITS
-        worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
-    return Fraction(int(worst), 2 * ONE)
-
-
-# Sampled streams
-
-
-@dataclass(frozen=True, eq=False)
-class _Stream:
-    """Requests, one more than there are steps, and what a client made of them."""
-
-    path: list[int]
-    steps: list[Step]
-    queries: list[Query]
-    contexts: list[int]
-
-
-def _draw(setting: _Setting, rng: np.random.Generator) -> _Stream:
-    client, P = setting.client, setting.chain.P / setting.chain.P.sum(axis=1, keepdims=True)
-    found = _Stream([int(rng.choice(len(P), p=setting.start))], [], [], [])
-    for t, private in enumerate(setting.statuses):
-        step = client.on() if private else client.off(found.steps[-1], found.queries[-1])
-        context = 0 if step.comes is None else int(step.comes[found.contexts[-1], found.path[t - 1]])
-        found.path.append(int(rng.choice(len(P), p=P[found.path[-1]])))
-        found.steps.append(step)
-        found.contexts.append(context)
-        found.queries.append(step.draw(context, found.path[t], found.path[t + 1], rng))
-    return found
+        advance()
+    return list(accumulate(found[lag] for lag in lags_of(setting.statuses)))
 
 
 def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
     """A bound after the pasts of sampled streams of the promise `past`, every law of which is checked."""
-    rng, shape = np.random.default_rng(seed), (streams, len(setting.statuses))
-    sizes, far, stated = (np.zeros(shape) for _ in range(3))
+    rng, far = np.random.default_rng(seed), np.zeros((streams, len(setting.statuses)))
     findings: list[Finding] = []
-    for number in range(streams):
-        stream = _draw(setting, rng)
-        sizes[number] = [len(query) for query in stream.queries]
-        _check_laws(setting, stream, far[number], stated[number], findings)
+    for distances in far:
+        findings += _check_stream(setting, rng, distances)
         advance()
-    told = []
-    for t, (private, values) in enumerate(zip(setting.statuses, setting.values(), strict=True)):
-        most, size = float(far[:, t].max()), float(sizes[:, t].mean())
-        one = Told(t + 1, private, information_bound(Fraction(most), values), None, size, most, float(far[:, t].mean()))
-        told.append(replace(one, stated=float(stated[:, t].mean()), stated_most=float(stated[:, t].max())))
-    return setting.found(BOUND, told, True, findings)
+    columns = zip(setting.statuses, far.max(axis=0).tolist(), setting.values, strict=True)
+    told = [Told(t, on, information_bound(Fraction(d), values), d) for t, (on, d, values) in enumerate(columns, 1)]
+    return _judged(setting, BOUND, told, findings)
 
 
-def _check_laws(setting: _Setting, stream: _Stream, far: Floats, stated: Floats, findings: list[Finding]) -> None:
-    """Check the laws of a stream of the promise `past` against the rows of every hidden past."""
-    assert isinstance(setting.client, Past)
-    for t, step in enumerate(stream.steps):
+def _check_stream(setting: _Setting, rng: np.random.Generator, distances: Floats) -> list[Finding]:
+    """Draw a stream and check its laws against the rows of every hidden past; return what is wrong at the first one."""
+    client, chain, n = setting.client, setting.chain, setting.chain.n
+    assert isinstance(client, Past)
+    closed = np.isin(np.arange(n), setting.sensitive)[:, None]
+    step, context, before, request = client.on(), 0, 0, int(rng.choice(n, p=setting.start))
+    query: Query = ()
+    for t, private in enumerate(setting.statuses):
+        step = client.on() if private else client.off(step, query)
+        context = 0 if step.comes is None else int(step.comes[context, before])
+        query = step.draw(context, request, 0, rng)
         if step.law is None:
-            pasts = Pasts(setting.chain, setting.sensitive)
-            continue
-        setting.client.check_draw(step, stream.contexts[t], stream.path[t])
-        state, at = step.exhibit[0], step.law.index[stream.queries[t]]
-        homes = pasts.homes(state.place, state.joined)
-        tables = {c: _open_rows(step, c, setting.sensitive) for c in {home for _, home in homes} - {NOWHERE}}
-        wrong, far[t] = pasts.check(step.law, tables, homes)
-        stated[t] = step.rounding + (stated[t - 1] if step.lag > 1 else 0.0)
-        findings += [*wrong, *([_coarse(step)] if step.rounding > COARSE else [])]
-        if wrong:
-            return
-        pasts.move(at, tables, homes)
-
-
-def _open_rows(step: Step, context: int, sensitive: Sequence[int]) -> Units:
-    """The encoder of a context without the rows of sensitive requests, which draw from the law itself."""
-    units = step.encoder(context, 0)
-    assert units is not None
-    open_ones = units.copy()
-    open_ones[list(sensitive)] = 0
-    return open_ones
-
-
-# Requests that follow another chain
-
-
-def _misfit(setting: _Setting, used: Chain, found: StreamAudit) -> Misfit:
-    """The bounds for requests that follow the setting's chain, of a client made for the chain `used`.
-
-    Promise `both`: D_s of a step (`onoff.model.misfit`), after the last private request, adds up over the stream with
-    the stated roundings: d_t = sum of (D_s + r_s). Promise `past`: with eps(x) the total variation of the rows of x in
-    both chains, d_t = sum of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the
-    r_s sum to. What is hidden and asked *before* t is within e_t of exactly private: d_t if there are sensitive
-    sources, else d_{t-1} (and 0 with the promise `both`). A query then is off by d_t + e_t on average, and tells
-    h(d_t) + h(e_t) + (d_t + e_t) log2 |hidden| bits at most. docs/explanation/misfit.md has the proofs.
-    """
-    true, both = setting.chain, setting.promise == "both"
-    law = last = setting.start
-    mean = worst = now = Fraction(0)
-    columns: list[tuple[float, float, float, float]] = []
-    steps = zip(setting.statuses, lags_of(setting.statuses), found.steps, setting.values(), strict=True)
-    for private, lag, told, values in steps:
-        last = law if both and private else last
-        if private and not both:
-            mean = worst = Fraction(0)
-        apart = misfit(true, used, lag) if both else row_misfit(true, used) * (not private)
-        mean += Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
-        worst += Fraction(float(apart.max()))
-        rounding, earlier = Fraction(told.stated_most or 0.0), Fraction(0) if both or private else now
-        now = mean + rounding
-        earlier = now if setting.sensitive else earlier
-        bits = min(values, information_bound(now, values) + information_bound(earlier, values))
-        columns.append((up(now), up(worst + rounding), up(2 * now if both else now + earlier), bits))
-        last, law = last if both else law, times(law, true.P)
-    distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
-    ends = [t for t in range(len(anywhere)) if t + 1 == len(anywhere) or setting.statuses[t + 1]]
-    guess = anywhere[-1] if both else 2 * sum(anywhere[t] for t in ends)
-    return Misfit(distances, anywhere, allowed, most, min(1.0, guess))
-
-
-def row_misfit(true: Chain, used: Chain) -> Floats:
-    """eps(x), rounded up."""
-    apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
-    return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)
-
-
-def _within(found: StreamAudit, bounds: Misfit) -> bool:
-    """True if what was found exactly is within the bounds, and nothing else is wrong."""
-    inside = all(
-        told.bits <= bits + MISSING and (told.average or 0.0) <= most + MISSING
-        for told, bits, most in zip(found.steps, bounds.bits, bounds.allowed, strict=True)
-    )
-    return not found.findings and (inside or found.method != EXACT)
+            pasts = Pasts(chain, setting.sensitive)
+        else:
+            client.check_draw(step, context, request)
+            homes = pasts.homes(step.exhibit[0].place, step.exhibit[0].joined)
+            units = {home: step.encoder(home, 0) for _, home in homes if home != NOWHERE}
+            tables = {c: np.where(closed, 0, table) for c, table in units.items() if table is not None}
+            wrong, distances[t] = pasts.check(step.law, tables, homes)
+            if wrong:
+                return wrong
+            pasts.move(step.law.index[query], tables, homes)
+        before, request = request, int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
+    return []
 
 
 # Privacy that is switched because of the request
@@ -583,7 +361,8 @@ def _switching(setting: _Setting, sources: set[int]) -> StreamAudit:
     wanted = np.isin(np.arange(n), list(sources)).astype(np.float64)
     chance = np.full(n, float(times(setting.start, wanted)))
     switched, by_chance = (tuple(_told_of(setting, chances, t) for t in targets) for chances in (wanted, chance))
-    return replace(setting.found(EXACT, (), True), holds=None, switched=switched, by_chance=by_chance)
+    found = StreamAudit(setting.client.name, setting.promise, setting.statuses, EXACT, (), None)
+    return replace(found, switched=switched, by_chance=by_chance)
 
 
 def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
@@ -596,21 +375,15 @@ def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
             return hidden
         return (request,) if private else None
 
-    def after(step: Step, query: Query) -> Next:
-        return [(client.on(), on), (client.off(step, query), ONE - on)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, Any]]:
+        return [(client.on(), on), (client.off(step, query), ONE - on)] if t + 1 < steps else [(client.on(), ONE)]
 
-    walk = Walk(setting.chain, setting.client, setting.start, keep)
-    nodes, prior = walk.first, setting.start
-    for t in range(steps - 1):
-        nodes = walk.gather(walk.ask(nodes, t, after))
-        prior = times(prior, setting.chain.P) if t + 1 < target else prior
-    parts = walk.ask(nodes, steps - 1, lambda step, query: [(None, None)])
-    told = np.concatenate([part.with_labels([((x,), 0) for x in range(n)]) for part in parts]).sum(axis=2)
-    law = told.astype(np.float64) / float(ONE)  # [view, request], with the request made ON
+    *_, (_, parts) = walk(setting.chain, client, setting.start, steps, keep, after)
+    prior = times(setting.start, setting.chain.power(target - 1))
+    told = np.concatenate([part.by([((x,), 0) for x in range(n)]) for part in parts]).sum(axis=2)
+    law = told[told.any(axis=1)].astype(np.float64) / float(ONE)  # [view, request], with the request made ON
     frequency, guess = float(law.sum()), float(prior.max())
     if not frequency:
         return Switched(target, 0.0, 0.0, guess, guess)
-    used, independent = law > 0, law.sum(axis=1, keepdims=True) * prior
-    gained = float((law[used] * np.log2(law[used] / independent[used])).sum()) / frequency
-    most = min(1.0, float(law.max(axis=1).sum()) / frequency)
-    return Switched(target, frequency, max(0.0, round(gained, 12)), guess, most)
+    bits = sum(row.sum() * divergence(row / row.sum(), prior) for row in law) / frequency
+    return Switched(target, frequency, bits, guess, min(1.0, float(law.max(axis=1).sum()) / frequency))

@@ -6,16 +6,22 @@ encoder turns a law of requests into one of queries and never increases a distan
 
     D(i) = sum over k of P^(d+1)[i, k] TV(p, p̂)
 
-on average over the next request. Over a stream these add up.
+on average over the next request. Over a stream these add up (`stream_misfit`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log, log1p, log2
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onoff.errors import OnoffError
+from onoff.model.bounds import up
+from onoff.model.powers import times
 from onoff.types import Floats
 
 if TYPE_CHECKING:
@@ -82,3 +88,84 @@ def check(true: Chain, used: Chain) -> None:
             f"the chain calls it impossible that {request!r} follows {last!r}, but it happens: a client would refuse "
             "such a request; smooth the chain"
         )
+
+
+# Whole streams
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Bounds after every step for a client whose requests follow another chain than its own.
+
+    `distances` is d_t, the total variation between the law of what is hidden and asked (`past`: since the last ON step)
+    and one that keeps the promise, for streams that start as said; `anywhere` is d_t wherever they start. `allowed` is
+    the most that the `distance` of a step may be, and `bits` the most that it may tell. `guess` is the most that
+    queries made at or after a hidden request add to the chance of guessing it.
+    """
+
+    distances: tuple[float, ...]
+    anywhere: tuple[float, ...]
+    allowed: tuple[float, ...]
+    bits: tuple[float, ...]
+    guess: float
+
+
+def information_bound(distance: Fraction, values: float) -> float:
+    """h(d) + d log2 |hidden| bits, rounded up: the most that a stream within d of an independent one tells.
+
+    `values` is log2 |hidden|.
+    """
+    if distance == 0:
+        return 0.0
+    if distance > Fraction(1, 2):
+        return values
+    d = up(distance)
+    bits = d * log2(1 / d) - (1 - d) * log1p(-d) / log(2) + d * values  # no term is negative: nothing cancels
+    return min(values, bits * (1 + 2.0**-48))  # more than a dozen roundings lose
+
+
+def stream_misfit(
+    true: Chain,
+    used: Chain,
+    both: bool,
+    has_sensitive: bool,
+    statuses: Sequence[bool],
+    start: Floats,
+    stated: Sequence[float],
+    values: Sequence[float],
+) -> Misfit:
+    """The bounds for requests that follow the chain `true`, of a client made for the chain `used`.
+
+    Promise `both`: D_s of a step, after the last private request, adds up over the stream with the `stated` roundings:
+    d_t = sum of (D_s + r_s). Promise `past`: with eps(x) the total variation of the rows of x in both chains, d_t = sum
+    of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the r_s sum to. What is
+    hidden and asked *before* t is within e_t of exactly private: d_t if there are sensitive sources, else d_{t-1} (and
+    0 with the promise `both`). A query then is off by d_t + e_t on average, and tells h(d_t) + h(e_t) +
+    (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|. docs/explanation/misfit.md has the proofs.
+    """
+    law = last = start
+    mean = worst = now = Fraction(0)
+    lag, columns = 0, []
+    for private, roundings, size in zip(statuses, stated, values, strict=True):
+        lag = 0 if private else lag + 1
+        last = law if both and private else last
+        if private and not both:
+            mean = worst = Fraction(0)
+        apart = misfit(true, used, lag) if both else row_misfit(true, used) * (not private)
+        mean += Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
+        worst += Fraction(float(apart.max()))
+        earlier = Fraction(0) if both or private else now
+        now = mean + Fraction(roundings)
+        earlier = now if has_sensitive else earlier
+        bits = min(size, information_bound(now, size) + information_bound(earlier, size))
+        columns.append((up(now), up(worst + Fraction(roundings)), up(2 * now if both else now + earlier), bits))
+        last, law = last if both else law, times(law, true.P)
+    distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
+    ends = [d for d, on in zip(anywhere, (*statuses[1:], True), strict=True) if on]  # of OFF periods
+    return Misfit(distances, anywhere, allowed, most, min(1.0, anywhere[-1] if both else 2 * sum(ends)))
+
+
+def row_misfit(true: Chain, used: Chain) -> Floats:
+    """eps(x), rounded up."""
+    apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
+    return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from onoff.apps.page.steps import Made, read_on
-from onoff.audit.attack import RecordedRule
+from onoff.audit.attack import recorded_view
 from onoff.audit.bayes import Beliefs, Requests, View, divergence, infer
 from onoff.audit.clients import Announced, Naive
 from onoff.audit.files import LawLine, law_line
@@ -231,10 +231,10 @@ class PastObserver:
         """The beliefs about our client and about the naive one. Raises `PlanError` if a law is missing."""
         chain, sensitive = self._chain, self._sensitive
         views: list[View] = []
-        rule: RecordedRule | None = None
+        view: View | None = None
         for step, line in zip(made, self._lines(made), strict=True):
-            rule = None if line is None else RecordedRule.of_line(line, step.saw, rule, sensitive)
-            views.append(Naive(chain.n).on().view(step.saw) if rule is None else rule.view(step.saw))
+            view = None if line is None else recorded_view(line, step.saw, view, sensitive)
+            views.append(Naive(chain.n).on().view(step.saw) if view is None else view)
         ours = _infer(chain, self.start[0], made, views, sensitive)
         return ours, _infer(chain, self.start[1], made, _naive_views(chain, made, sensitive), sensitive)
 

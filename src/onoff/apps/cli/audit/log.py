@@ -211,9 +211,11 @@ def _print_attack(ours: Attack, naive: Attack | None) -> None:
     print_table("what a server learns about requests from all queries", headings, rows)
     if ours.missed:
         print(f"{ours.missed} of {ours.off} OFF steps could not be attacked: their chances are not known")
-    moved, most = max(ours.variation, ours.moved), ours.allowed
     words = "BETRAYS private requests" if ours.succeeded else "betrays nothing that is private"
-    print(f"attack: {words}; beliefs moved by {moved:.1e}, {most:.1e} is allowed (false alarms: {ours.false_alarms:g})")
+    print(
+        f"attack: {words}; beliefs moved by {ours.moved:.1e}, {ours.allowed:.1e} is allowed "
+        f"(false alarms: {ours.false_alarms:g})"
+    )
 
 
 def _row(name: str, what: str, gain: Gain) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Context
 from math import ceil
 from pathlib import Path
@@ -174,13 +174,10 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
 
 
 def _first_request(chain: Chain, uniform: bool) -> str:
-    from onoff.audit.bayes import stationary_start
+    from onoff.audit.bayes import start_law
 
-    if uniform:
-        return "the first request may be anything, all alike"
-    if stationary_start(chain):
-        return "the first request follows the stationary law"
-    return "the first request may be anything, all alike: the stationary law excludes sources, or there are several"
+    alike = len(set(start_law(chain, uniform).tolist())) == 1
+    return "the first request may be anything, all alike" if alike else "the first request follows the stationary law"
 
 
 def bits(value: float) -> str:
@@ -198,7 +195,7 @@ def at_most(value: float) -> str:
 
 
 def _print_told(found: Sequence[StreamAudit]) -> None:
-    """Bits at every step for each client, the verdicts, and what is told at the end."""
+    """Bits at every step for each client and the verdicts."""
     misfit = [one.misfit for one in found if one.misfit is not None and one.holds is not None]
     title = ABOUT[found[0].promise] + (", if they follow the true chain" if misfit else "")
     rows = []
@@ -209,13 +206,6 @@ def _print_told(found: Sequence[StreamAudit]) -> None:
     print_table(title, ["t", "status", *(["bound"] if misfit else []), *names], rows)
     for one in found:
         print(f"{one.client}: {'; '.join(_verdict(one))}")
-    _print_column(found, "before", "not promised: bits that the queries before t tell about what is hidden of t", bits)
-    _print_column(found, "messages", "messages", "{:.2f}".format)
-    ends = [(one.client, one.whole) for one in found if one.whole is not None]
-    if ends:
-        rows = [[name, bits(end.information), f"{end.prior_guess:.4f}", f"{end.guess:.4f}"] for name, end in ends]
-        headings = ["client", "bits", "guess without queries", "guess"]
-        print_table("all that is hidden, at the end: bits, and the chance of a best guess", headings, rows)
 
 
 def _cell(found: StreamAudit, told: Told) -> str:
@@ -235,23 +225,11 @@ def _verdict(found: StreamAudit) -> Iterator[str]:
     worst = max(found.steps, key=lambda told: told.distance or 0.0)
     if found.misfit is not None and found.holds is not None:
         most = found.misfit.allowed[worst.step - 1]
-        yield f"total variation {worst.average or 0.0:.1e} at t = {worst.step}, of {most:.1e}"
+        yield f"total variation {worst.distance or 0.0:.1e} at t = {worst.step}, of {most:.1e}"
     elif found.holds is not None and worst.distance is not None and worst.stated is not None:
         yield f"total variation {worst.distance:.1e} at t = {worst.step}, {worst.stated:.1e} is stated"
     for finding in found.findings[:5]:
         yield f"FAULT {finding.rule}: {finding.message}"
-
-
-def _print_column(found: Sequence[StreamAudit], name: str, title: str, shown: Callable[[float], str]) -> None:
-    """A table of one number of every step that has it."""
-    rows = []
-    for told in zip(*(one.steps for one in found), strict=True):
-        numbers = [getattr(one, name) for one in told]
-        if any(number is not None for number in numbers):
-            cells = ["" if number is None else shown(number) for number in numbers]
-            rows.append([str(told[0].step), "ON" if told[0].private else "OFF", *cells])
-    if rows:
-        print_table(title, ["t", "status", *(one.client for one in found)], rows)
 
 
 def _print_switched(found: Sequence[StreamAudit]) -> None:
