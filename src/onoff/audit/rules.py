@@ -117,7 +117,7 @@ class Held:
 
     def rounds(self, query: Query) -> tuple[int, ...]:
         """The rounds that a query must name, 0 for none."""
-        return tuple(int(self._held[x][0].split()[0]) if x in self._held else 0 for x in query)
+        return tuple(_round(self._held[x][0]) if x in self._held else 0 for x in query)
 
     def answer(self, step: Step) -> None:
         """Take in the answer of a step, if it has come."""
@@ -128,6 +128,12 @@ class Held:
         sizes = sorted((size + len(version), x) for x, (version, size) in whole.items())
         totals = accumulate(size for size, _ in sizes)
         self._held = {x: whole[x] for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
+
+
+def _round(version: str) -> int:
+    """The round in a version "ROUND TAG" of our server. That of another server is no number, and no query names it."""
+    number = version.partition(" ")[0]
+    return int(number) if number.isdecimal() else -1
 
 
 class Seen:
