@@ -278,6 +278,11 @@ def test_a_version_that_is_no_round_is_one_that_no_query_names(made):
     assert made.audit().first.rule == "versions"
 
 
+def test_the_audited_journal_is_no_other_journal(made):
+    with pytest.raises(OnoffError, match="is the journal that is audited"):
+        made.audit(others=[made.journal_file])
+
+
 def test_a_draw_beside_a_pending_step_is_found(made):
     """A client that does not like its set leaves the step pending and draws another one."""
     at = partly(made)

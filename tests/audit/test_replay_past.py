@@ -396,7 +396,9 @@ def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_th
     lines = made.record_file.read_text().splitlines()
     made.record_file.write_text("\n".join([*lines[:3], lines[3][:50], *lines[3:]]) + "\n")
     assert made.audit().word == "PASSED"
-    for bad in ({"step": 3, "sources": [1]}, {**json.loads(lines[0]), "version": 1}):
+    fourth = json.loads(lines[3])
+    empty = {**fourth, "law": {**fourth["law"], "masses": [0] * len(fourth["law"]["masses"])}}
+    for bad in ({"step": 3, "sources": [1]}, {**fourth, "version": 1}, empty):
         made.record_file.write_text("\n".join([*lines[:3], json.dumps(bad), *lines[3:]]) + "\n")
         with pytest.raises(Exception, match="line 4 is not one of a record of laws"):
             made.audit()

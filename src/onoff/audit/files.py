@@ -255,8 +255,8 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
 def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
     """The law of a record or of a plan file."""
     law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
-    if not law.sets or len(law.sets) != len(law.masses):
-        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses")
+    if not law.denominator or len(law.sets) != len(law.masses):
+        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses, which sum to {law.denominator}")
     return law
 
 

@@ -159,6 +159,9 @@ def audit_log(
     if journal is None:
         return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms)
     noted, known = read_journal(journal, chain), [read_journal(file, chain) for file in others]
+    for file, other in zip(others, known, strict=True):
+        if other.stream == noted.stream:
+            raise OnoffError(f"{file}: is the journal that is audited; others have streams of their own")
     stream = [line for line in seen.lines if line.stream == noted.stream]
     if not stream:
         raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
