@@ -45,7 +45,8 @@ bench: $(DEVELOPMENT)
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
 docs: $(DEVELOPMENT)
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -B -m mkdocs build --strict --quiet
+	@echo "the documentation is in site/index.html; to search in it: $(BIN)/python -m http.server -d site"
 
 pictures: $(DEVELOPMENT)
 	@$(BIN)/python docs/pictures.py

@@ -25,7 +25,7 @@ from onoff import Chain, Plan, plan
 from onoff.audit.log import Exhibits, audit_log
 from onoff.plans.table import TablePlan
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "kit"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from replaykit import CheapestPlan, Life, drawing
 
 LAGS = (1, 2, 3, 5, 8)

@@ -21,7 +21,8 @@ import numpy as np
 
 from common import show
 from onoff import Chain, Planner, connect, plan
-from onoff.apps.demo import statuses
+from onoff.apps.demo.reader import statuses
+from onoff.client.status import Totals
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
 
@@ -69,7 +70,7 @@ class World:
                         members += len(message.query)
                         if changed := next(published):
                             server.publish(changed)
-                    return client.journal.totals().bytes, members
+                    return Totals.of(client.journal.steps()).bytes, members
 
         first = {source: np.random.default_rng(9).bytes(self.length) for source in self.chain.names}
         with LocalServer(place, first, self.length) as server:

@@ -22,7 +22,7 @@ import numpy as np
 from common import dirichlet, peak_gigabytes, show
 from onoff import Chain, Planner, connect, plan
 from onoff.client.cache import CACHE
-from onoff.client.transport import Answer, Content
+from onoff.client.transports import Answer, Content
 from onoff.plans.store import PlanStore
 
 BODY = b"x" * 4096
@@ -74,7 +74,7 @@ async def announced(chain: Chain, directory: Path, steps: int) -> list[float]:
     return times
 
 
-async def everyday(chain: Chain, directory: Path, steps: int, sensitive: tuple[int, ...] = ()) -> list[float]:
+async def past(chain: Chain, directory: Path, steps: int, sensitive: tuple[int, ...] = ()) -> list[float]:
     """Milliseconds of each OFF step for the promise "past": never ON after the first, or ON at every tenth step."""
     path = [int(x) for x in chain.simulate(steps + 1, np.random.default_rng(1))]
     times = []
@@ -126,7 +126,7 @@ def flat(steps: int) -> None:
     chain, rows = dirichlet(17, 1), []
     with tempfile.TemporaryDirectory() as name:
         before = peak_gigabytes()
-        times = asyncio.run(everyday(chain, Path(name), steps, (0, 1)))
+        times = asyncio.run(past(chain, Path(name), steps, (0, 1)))
         tenth = max(1, steps // 10)
         size = (Path(name) / "journal").stat().st_size / steps
         rows.append([steps, median(times[:tenth]), median(times[-tenth:]), peak_gigabytes() - before, round(size)])
@@ -154,7 +154,7 @@ def main() -> None:
     rows = []
     for place, parent in PLACES.items():
         for n in (8, 30, 100):
-            for promise, run in (("both", announced), ("past", everyday)):
+            for promise, run in (("both", announced), ("past", past)):
                 with tempfile.TemporaryDirectory(dir=parent) as name:
                     directory, chain = Path(name), dirichlet(n, 5)
                     PlanStore(chain, directory).save(plan(chain, 1))

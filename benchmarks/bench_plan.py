@@ -20,7 +20,7 @@ import numpy as np
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "kit"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 from oracles import paper_program
 
 

@@ -27,12 +27,12 @@ from joblib import parallel_config
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
 from onoff.apps.parallel import compute, use_workers
-from onoff.everyday import Everyday
+from onoff.past import PastState
 
-SCHEMES = ("comb", "optimal", "race", "everyday")
+SCHEMES = ("comb", "optimal", "race", "past")
 SIZES = (50, 100, 200, 300, 500, 1000)
 MOST = {"optimal": 300}  # sources beyond which nobody waits for it
-STEPS = 3  # steps of the everyday mode that are prepared; the slowest counts
+STEPS = 3  # steps of the promise `past` that are prepared; the slowest counts
 GRACE = 60  # seconds beyond the time limit before a process is killed: rounds are not interrupted
 HEADINGS = ("cost", "bound", "above, %", "CPU s", "s", "sets", "kB", "load, ms", "first draw", "draw, ms", "MB more")
 NUMBERS = dict.fromkeys(HEADINGS, float("nan"))
@@ -66,8 +66,8 @@ def main() -> None:
 def one(scheme: str, n: int, options: argparse.Namespace) -> dict[str, float | str]:
     """What one row of the table says; `made` is the scheme that was made in the time."""
     chain, small = dirichlet(n, options.concentration, 77), dirichlet(4, 5)
-    if scheme == "everyday":
-        return one_everyday(chain)
+    if scheme == "past":
+        return one_past(chain)
     plan(small, 1, scheme).draw(0, 0, 0)  # load the libraries before any clock runs
     before = peak_gigabytes()
     with parallel_config(backend="sequential"):  # in one process, whose CPU time is all there is
@@ -108,11 +108,11 @@ def draws(made: Plan) -> tuple[float, float]:
     return times[0], median(times[1:])
 
 
-def one_everyday(chain: Chain) -> dict[str, float | str]:
+def one_past(chain: Chain) -> dict[str, float | str]:
     """The first steps after ON: the slowest preparation, and what the step costs whose preparation that was."""
-    Everyday.start(dirichlet(4, 5)).prepare()
+    PastState.start(dirichlet(4, 5)).prepare()
     before, rng = peak_gigabytes(), Random(1)
-    state = Everyday.start(chain)
+    state = PastState.start(chain)
     request = rng.randrange(chain.n)
     context = state.context(request, None, private=True)
     steps = []
@@ -129,7 +129,7 @@ def one_everyday(chain: Chain) -> dict[str, float | str]:
     cpu, seconds, cost, bound, sets = max(steps)
     found = {"cost": cost, "bound": bound, "above, %": 100 * (cost / bound - 1), "CPU s": cpu, "s": seconds}
     memory = 1024 * (peak_gigabytes() - before)
-    return {**NUMBERS, "made": "everyday", **found, "sets": float(sets), "draw, ms": drawn, "MB more": memory}
+    return {**NUMBERS, "made": "past", **found, "sets": float(sets), "draw, ms": drawn, "MB more": memory}
 
 
 def growth(options: argparse.Namespace) -> None:

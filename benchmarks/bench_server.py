@@ -31,10 +31,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from common import show
-from onoff.server.app import Settings, create_app
+from onoff.server.app import Application, Settings
 from onoff.server.run import reserved, serve
 from onoff.server.store import open_store
-from onoff.wire import Catalogue, Query
+from onoff.wire import Catalogue, QueryMessage
 
 SOURCES, LENGTH, SET, CONNECTIONS = 100, 4096, 10, 64
 CHECKS = 13
@@ -66,7 +66,7 @@ async def ready_unasked(_: Request) -> Response:
 
 def application(settings: Settings) -> Starlette:
     """The server, with ready-made bodies beside the query."""
-    app = create_app(settings)
+    app = Application(settings)
     app.router.routes += [Route("/ready", ready, methods=["POST"]), Route("/unasked", ready_unasked)]
     return app
 
@@ -209,7 +209,9 @@ def main() -> None:
         directory = Path(name)
         draw = random.Random(1)
         queries = [
-            Query(CATALOGUE.fingerprint, draw.randbytes(16).hex(), 0, tuple(sorted(draw.sample(range(SOURCES), SET))))
+            QueryMessage(
+                CATALOGUE.fingerprint, draw.randbytes(16).hex(), 0, tuple(sorted(draw.sample(range(SOURCES), SET)))
+            )
             for _ in range(1000)
         ]
         (directory / "queries").write_bytes(b"\n".join(query.encode() for query in queries))

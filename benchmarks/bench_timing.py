@@ -1,7 +1,10 @@
 """Can a server tell by time which of two sources was wanted? The gap from the last byte of an answer to what follows.
 
     play  gap until the next query leaves, while the caller writes each message to a file
+    past  the same, of a client of the promise `past`, which prepares the next step in a thread
+    out   the same, of `onoff play --out`
     get   gap until the connection is closed; a client is opened for every request
+    file  gap until the next connection, of `onoff get -o` in a script: a process for every request
 
 A raw server looks at its clock when the last byte of an answer has left its (small) buffer, and when the next byte, or
 the end of the connection, arrives. All requests are ON, so that both sources are always fetched; which one is wanted
@@ -21,7 +24,9 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,15 +43,25 @@ from scipy.stats import rankdata
 from common import show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
 from onoff.client.connect import Settings
+from onoff.client.play import Delivery, play_file
 from onoff.client.protocol import State
 from onoff.client.timing import SendClock
-from onoff.client.transport import Answer
-from onoff.wire import Catalogue, Frame
+from onoff.client.transports import Answer
+from onoff.types import quiet
+from onoff.wire import MAX_LENGTH, Catalogue, Frame
 
 NAMES = ("first", "second")
 CHAIN = Chain([[0.5, 0.5], [0.5, 0.5]], NAMES)
-PLANNER: Any = SimpleNamespace(store=SimpleNamespace(chain=CHAIN, lengths=None))  # never asked: all requests are ON
-SIZES = {"16": 16, "4K": 2**12, "64K": 2**16, "1M": 2**20, "4M": 2**22, "16M": 2**24}
+PLANNER: Any = SimpleNamespace(store=SimpleNamespace(chain=CHAIN), best=None)  # never asked: all requests are ON
+SIZES = {
+    "16": 16,
+    "4K": 2**12,
+    "64K": 2**16,
+    "1M": 2**20,
+    "4M": 2**22,
+    "16M": 2**24,
+    "64M": 2**26 - 2**12,
+}  # the last is more than our own server takes
 SMALL = 16
 INSIDE = (0.45, 0.55)
 SURE = 0.03  # within this of a half, the first samples are enough
@@ -55,8 +70,13 @@ SURE = 0.03  # within this of a half, the first samples are enough
 def serve(listener: socket.socket, replies: dict[str, bytes], last: str) -> None:
     """Answer requests, one connection after the other; gaps after answers to the path `last` are given at /gaps."""
     gaps: list[float] = []
+    nexts: list[float] = []
+    end: float | None = None
     while True:
         connection, _ = listener.accept()
+        if end is not None:
+            nexts.append(time.perf_counter() - end)
+            end = None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         buffer, sent = b"", None
         while True:
@@ -71,13 +91,14 @@ def serve(listener: socket.socket, replies: dict[str, bytes], last: str) -> None
             while (request := whole_request(buffer)) is not None:
                 buffer = buffer[len(request) :]
                 path = request.split(b" ", 2)[1].decode()
-                if path == "/gaps":
-                    connection.sendall(http(json.dumps(gaps).encode()))
+                if path in ("/gaps", "/nexts"):
+                    connection.sendall(http(json.dumps(gaps if path == "/gaps" else nexts).encode()))
                     gaps.clear()
+                    nexts.clear()
                 else:
                     connection.sendall(replies[path])
                 if path == last:
-                    sent = time.perf_counter()
+                    sent = end = time.perf_counter()
         connection.close()
 
 
@@ -128,10 +149,10 @@ class Server:
             return OnoffTransport(self.url)
         return HttpTransport({name: f"{self.url}/{name}" for name in NAMES})
 
-    def gaps(self) -> list[float]:
-        """The gaps since the last call."""
+    def gaps(self, path: str = "/gaps") -> list[float]:
+        """The gaps since the last call; of /nexts those until the next connection."""
         with socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2]))) as connection:
-            connection.sendall(b"GET /gaps HTTP/1.1\r\n\r\n")
+            connection.sendall(b"GET %s HTTP/1.1\r\n\r\n" % path.encode())
             answer = b""
             while b"]" not in answer:
                 answer += connection.recv(65536)
@@ -173,8 +194,8 @@ def sequence(samples: int) -> list[str]:
     return wanted
 
 
-def settings(server: Server, place: Path) -> Settings:
-    planned: dict[str, Any] = {"plans": PLANNER, "promise": "both", "first_ever": True}
+def settings(server: Server, place: Path, promise: str = "both") -> Settings:
+    planned: dict[str, Any] = {"plans": PLANNER, "promise": promise, "first_ever": True}
     return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).completed()
 
 
@@ -186,12 +207,48 @@ async def played(server: Server, kind: type[Client], wanted: list[str], place: P
     return server.gaps()[: len(wanted)]
 
 
+async def played_past(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
+    """The gaps of `played`, of a client that prepares the next step."""
+    async with kind(settings(server, place, "past")) as client:
+        for source in [*wanted, NAMES[0]]:
+            message = await client.get(source, private=True)
+            (place / "message").write_bytes(message.body)
+    return server.gaps()[: len(wanted)]
+
+
+async def played_out(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
+    """The gaps of `onoff play --out`."""
+    delivery = Delivery(place / "out")
+    items = [(source, True) for source in [*wanted, NAMES[0]]]
+    async with kind(settings(server, place)) as client:
+        await play_file(client, place / "requests", items, delivery, True, quiet)
+    delivery.close()
+    shutil.rmtree(place / "out")
+    return server.gaps()[: len(wanted)]
+
+
+async def got_files(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
+    """The gaps of `onoff get -o` in a script."""
+    del kind  # a process of its own has no rival
+    CHAIN.save(place / "chain.json")
+    (place / "urls.json").write_text(json.dumps({name: f"{server.url}/{name}" for name in NAMES}))
+    where = ["--server", server.url] if server.kind == "own" else ["--urls", str(place / "urls.json")]
+    for source in [*wanted, NAMES[0]]:
+        command = ["get", source, "--on", "-q", "-o", str(place / "message"), "--journal", str(place / "journal")]
+        chain = ["--chain", str(place / "chain.json")]
+        subprocess.run([sys.executable, "-m", "onoff", *command, *chain, *where], check=True)
+    return server.gaps("/nexts")[: len(wanted)]
+
+
 async def got(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
     """The gap between the answer and the end of the connection, of a client for each request."""
     for source in wanted:
         async with kind(settings(server, place)) as client:
             await client.get(source)
     return server.gaps()
+
+
+MODES = {"play": played, "past": played_past, "out": played_out, "get": got, "file": got_files}
 
 
 def area(first: list[float], second: list[float]) -> float:
@@ -212,7 +269,7 @@ def measure(
 ) -> tuple[list[float], list[float]]:
     """Gaps after each of the two sources; the first few requests, which warm everything up, are left out."""
     found: dict[str, list[float]] = {name: [] for name in NAMES}
-    work = played if mode == "play" else got
+    work = MODES[mode]
     with setting(transport, sizes, parent) as (server, place):
         asyncio.run(work(server, kind, sequence(3), place))
         while True:
@@ -231,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default=",".join(SIZES), help="of the larger body")
     parser.add_argument("--transports", default="own,web")
-    parser.add_argument("--modes", default="play,get")
+    parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--pairs", default="large", help="large (and small), same, or both with a comma")
     parser.add_argument("--samples", type=int, default=300, help="of each source, at least")
     parser.add_argument("--most", type=int, default=1000, help="of each source, if the first leave a doubt")
@@ -242,6 +299,8 @@ def main() -> None:
     outside = 0
     for size in given.sizes.split(","):
         for transport in given.transports.split(","):
+            if SIZES[size] > MAX_LENGTH and transport == "own":
+                continue
             for mode in given.modes.split(","):
                 for pair in given.pairs.split(","):
                     sizes = (SIZES[size], SIZES[size] if pair == "same" else SMALL)
@@ -252,7 +311,7 @@ def main() -> None:
                     inside = INSIDE[0] <= auc <= INSIDE[1]
                     outside += not inside
                     rival = "–"
-                    if given.rival and pair == "large":
+                    if given.rival and pair == "large" and mode != "file":
                         slow, quick = measure(
                             transport, mode, sizes, StoresOnlyTheWanted, given.rival, given.rival, given.place
                         )

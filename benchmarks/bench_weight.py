@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common import show
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "kit"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from baseenvironment import PACKAGE, closure, library_files
 from onoff.extras import MODULES
 

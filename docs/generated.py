@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import fields, is_dataclass
+from html import unescape
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -26,7 +27,7 @@ FLOORS = {
     "model": "The chain and what it implies (Sections II to IV of the paper)",
     "schemes": "How to choose sets: laws, bounds and their proofs",
     "plans": "Laws made ready to draw from, and kept in files",
-    "everyday": "The everyday promise, step by step",
+    "past": "The promise `past`, step by step",
     "client": "The client: session, journal, transports",
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
@@ -41,12 +42,12 @@ RESULTS = {
     "status": "onoff.apps.cli.status.status_data",
     "status (of a journal that learns)": "onoff.client.learning.Learned",
     "play": "onoff.apps.cli.read.PlayResult",
-    "urls": "onoff.client.feeds.FoundUrls",
+    "setup": "onoff.client.feeds.FoundUrls",
     "fit": "onoff.logs.fit.Report",
     "costs": "onoff.apps.costs.Costs",
     "costs --day": "onoff.apps.day.Day",
     "plan": "onoff.apps.cli.plan.Plans",
-    "demo": "onoff.apps.demo.running.Demonstration",
+    "demo": "onoff.apps.demo.run.Demonstration",
     "audit streams": "onoff.audit.streams.StreamAudit",
     "audit people": "onoff.audit.people.PeopleAudit",
 }
@@ -130,3 +131,14 @@ def modules() -> str:
                 lines.append(f"| `{name}` | {first} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Set formulas as MathML, which browsers draw without a script. `\\(...\\)` stands in a line, `\\[...\\]` alone."""
+    from latex2mathml.converter import convert
+
+    def formula(found: re.Match[str]) -> str:
+        text = unescape(found[2])
+        return convert(text[2:-2].strip(), display="block" if text.startswith("\\[") else "inline")
+
+    return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', formula, html, flags=re.S)

@@ -17,11 +17,14 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from onoff.apps.demo import Demonstration, demonstrate
-from onoff.apps.figures import reproduce
-from onoff.apps.page.session import LOCKED
+from onoff.apps.cli.study import SEED
+from onoff.apps.demo.run import Demonstration, demonstrate
+from onoff.apps.page.state import LOCKED
+from onoff.apps.plots import reproduce
 
 PICTURES = Path(__file__).parent / "pictures"
+README = Path(__file__).parents[1] / "README.md"
+TABLE = "| client | messages a request | bytes a request | guessed before the request | guessed after everything |"
 ONOFF = Path(sys.executable).with_name("onoff")
 STORY = (  # after the stream with which the page opens
     *(("politics", False), ("politics", True), ("business", False), ("health", False), ("health", False)),
@@ -35,7 +38,9 @@ def main() -> None:
         for file in reproduce(Path(name)):
             if file.suffix == ".png":
                 keep(file.read_bytes(), file.name)
-    keep(guesses(demonstrate(150, 10)), "guesses.png")
+    result = demonstrate(150, SEED)
+    keep(guesses(result), "guesses.png")
+    write_table(result)
     command = [ONOFF, "page", "--no-open", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running, sync_playwright() as playwright:
         try:
@@ -50,17 +55,31 @@ def main() -> None:
             page.mouse.move(0, 0)
             keep(page.screenshot(full_page=True), "page-dark.png")
             page.click("#theme")
-            page.click("#tab-announced")
+            page.click("#tab-both")
             expect(page.locator("#queue")).to_contain_text("waits for the next", timeout=60_000)
             expect(page.locator(".belief")).to_have_count(3, timeout=60_000)
             page.mouse.move(0, 0)
             end = page.locator("section").nth(2).bounding_box()
             clip = {"x": 0, "y": 0, "width": 1280, "height": end["y"] + end["height"] + 18}
-            keep(page.screenshot(clip=clip, full_page=True), "page-announced.png")
+            keep(page.screenshot(clip=clip, full_page=True), "page-both.png")
             keep(opened(browser, url, width=390, height=1900).screenshot(), "page-phone.png")
             browser.close()
         finally:
             running.terminate()
+
+
+def write_table(result: Demonstration) -> None:
+    """Write the table of the README from the run of the picture."""
+    text = README.read_text()
+    begin = text.index(TABLE)
+    end = text.index("\n\n", begin)
+    lines = [TABLE, "|---|---|---|---|---|"]
+    for row in result.switched:
+        name = row.client if row.promise is None else f"onoff, `{row.promise}`"
+        shares = [f"{100 * share:.0f} %" for share in (row.guessed_before, row.guessed)]
+        lines.append(f"| {' | '.join([name, f'{row.messages:.1f}', f'{row.bytes:,.0f}', *shares])} |")
+    README.write_text(text[:begin] + "\n".join(lines) + text[end:])
+    print(f"{README}: its table")
 
 
 def guesses(result: Demonstration) -> bytes:
@@ -70,9 +89,10 @@ def guesses(result: Demonstration) -> bytes:
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(reversed(result.switched)):
-        ours, before, after = row.promise is not None, 100 * row.guessed_before, 100 * row.guessed
+        before, after = 100 * row.guessed_before, 100 * row.guessed
+        leaks = row.guessed > row.guessed_before + 1e-9
         axes.barh(place + 0.19, before, 0.36, color="#b9c4d0")
-        axes.barh(place - 0.19, after, 0.36, color="#0072b2" if ours else "#d55e00")
+        axes.barh(place - 0.19, after, 0.36, color="#d55e00" if leaks else "#0072b2")
         axes.text(after + 1, place - 0.19, f"{after:.0f} %", va="center", fontsize=9)
     axes.axvline(100 * result.by_habits, color="0.3", linestyle="--", linewidth=1)
     axes.text(100 * result.by_habits + 0.6, len(result.switched) - 0.45, "habits alone", fontsize=8, color="0.3")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
-import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,10 @@ from pathlib import Path
 # Tests run beside each other. A second thread for products of matrices would wait for the processor, wide awake; with
 # it they take three times the processor's time. Before anything imports NumPy; processes inherit it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Journals and stores sync their files at every step. In memory that costs nothing, and a kill does not ask for a disk.
+if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 2**32:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 import httpx
 import pytest
@@ -49,9 +53,9 @@ sys.modules.setdefault("sniffio", None)
 SLOWEST = (
     "test_fit_spark", "test_page", "test_server_faults", "test_docs", "test_server_load", "test_client_crashes",
     "test_planning", "test_fit", "test_replay_past", "test_base", "test_streams", "test_client",
-    "test_replay_both", "test_streams_past", "test_page_world", "test_proxy_programs",
+    "test_replay_both", "test_streams_past", "test_page_session", "test_proxy_programs",
     "test_client_hostile", "test_planner", "test_words", "test_costs", "test_audit_plan", "test_replay_log",
-    "test_cli", "test_plan_command", "test_page_app", "test_everyday_streams", "test_fit_person",
+    "test_cli", "test_plan_command", "test_page_app", "test_past_streams", "test_fit_person",
     "test_server_streams", "test_public", "test_past", "test_race",
 )  # fmt: skip
 
@@ -85,16 +89,6 @@ def pytest_runtest_makereport():
 def _a_cache_of_their_own(tmp_path_factory):
     """Witnesses of journals and verified plans are kept in the user's cache: not in the one of who runs the tests."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture
-def in_memory(tmp_path):
-    """For many journals: `kill -9` does not ask for a disk, and a slow one takes longer than a client's delay."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-    else:
-        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="onoff-test-") as name:
-            yield Path(name)
 
 
 def pytest_configure(config):

@@ -3,21 +3,25 @@
 TYPE_CHECKING = False  # as type checkers know it: this comes before everything, and imports nothing
 
 if TYPE_CHECKING:
-    from onoff import errors
-    from onoff.client.client import Client
-    from onoff.client.connect import Settings, connect
-    from onoff.client.message import Message
-    from onoff.client.sync import connect_sync
-    from onoff.client.transport.own import OnoffTransport
-    from onoff.client.transport.web import HttpTransport
-    from onoff.errors import OnoffError
-    from onoff.logs.fit import Fit, fit
-    from onoff.logs.follow import follows
-    from onoff.model.bounds import Bounds, bounds
-    from onoff.model.chain import Chain
-    from onoff.model.posterior import Posterior
-    from onoff.plans.plan import Plan, plan
-    from onoff.plans.planner import Planner
+    from onoff import errors as errors
+    from onoff.client.client import Client as Client
+    from onoff.client.client import Message as Message
+    from onoff.client.connect import Settings as Settings
+    from onoff.client.connect import connect as connect
+    from onoff.client.sync import connect_sync as connect_sync
+    from onoff.client.transports.onoff import OnoffTransport as OnoffTransport
+    from onoff.client.transports.web import HttpTransport as HttpTransport
+    from onoff.errors import OnoffError as OnoffError
+    from onoff.logs.fit import Fit as Fit
+    from onoff.logs.fit import fit as fit
+    from onoff.logs.follow import follows as follows
+    from onoff.model.bounds import Bounds as Bounds
+    from onoff.model.bounds import bounds as bounds
+    from onoff.model.chain import Chain as Chain
+    from onoff.model.posterior import Posterior as Posterior
+    from onoff.plans.plan import Plan as Plan
+    from onoff.plans.plan import plan as plan
+    from onoff.plans.planner import Planner as Planner
 
 __version__: str
 
@@ -28,10 +32,10 @@ _HOME = {
     "Chain": "model.chain",
     "Client": "client.client",
     "Fit": "logs.fit",
-    "HttpTransport": "client.transport.web",
-    "Message": "client.message",
+    "HttpTransport": "client.transports.web",
+    "Message": "client.client",
     "OnoffError": "errors",
-    "OnoffTransport": "client.transport.own",
+    "OnoffTransport": "client.transports.onoff",
     "Plan": "plans.plan",
     "Planner": "plans.planner",
     "Posterior": "model.posterior",
@@ -44,27 +48,7 @@ _HOME = {
     "plan": "plans.plan",
 }
 
-__all__ = [
-    "Bounds",
-    "Chain",
-    "Client",
-    "Fit",
-    "HttpTransport",
-    "Message",
-    "OnoffError",
-    "OnoffTransport",
-    "Plan",
-    "Planner",
-    "Posterior",
-    "Settings",
-    "bounds",
-    "connect",
-    "connect_sync",
-    "errors",
-    "fit",
-    "follows",
-    "plan",
-]
+__all__ = ["errors", *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:

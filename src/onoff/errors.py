@@ -2,41 +2,36 @@
 
     OnoffError
     ├── ChainError         a matrix, its names or its file is not a Markov chain
-    │   └── NotUnique      the chain has no unique stationary distribution
-    ├── ContextError       a context or request that the chain calls impossible
-    ├── PlanError          a plan cannot be made as asked, or fails its own checks
+    │   └── NotUnique          the chain has no unique stationary distribution
+    ├── ContextError       the chain gives a context, or a request in it, probability zero
+    ├── PlanError          a plan cannot be made as asked, does not fit, or its file fails its own checks
+    ├── LogError           a log of requests cannot be read as asked, or says too little to fit a chain
     ├── MissingExtra       a library is needed that an extra of the package brings; also an ImportError
-    ├── ClusterError       the processes or the Dask cluster that should compute cannot be used, or are lost
-    ├── SessionError       something that the rules of the client forbid
-    │   ├── PendingRequest     another request while one is pending
+    ├── ClusterError       the processes or the Dask cluster cannot be used, or are lost; what was finished is kept
+    ├── SessionError       the rules of the client forbid the call, such as one on a client that is not open
+    │   ├── PendingRequest     another request was made while one is pending
     │   ├── NothingPending     a pending request was to be finished, and there is none
-    │   ├── Announced          another request than the one that was announced
-    │   └── NotOpen            a client was used before it was opened or after it was closed; also a RuntimeError
-    ├── JournalError       the client's state is damaged, foreign, restored or cannot be written
-    │   └── JournalLocked      another process is using it
+    │   └── Announced          another request was made than the one that was announced
+    ├── JournalError       the journal is damaged, foreign, restored or cannot be written; no new query was sent
+    │   └── JournalLocked      another client uses the journal
     ├── TransportError     the server could not be asked
     │   ├── Unavailable        no whole answer arrived; the same query may be sent again
-    │   └── RefusedByServer    sending it again would not help
-    │       └── StaleStep          the stream has gone on without this journal, which was restored or copied
-    ├── LogError           a log of requests cannot be read or says too little
-    ├── SourceError        the server has no message for the wanted source
-    ├── WireError          bytes between client and server that do not follow the format
-    │   ├── CatalogueError     not a catalogue: its names, its message length or its document
-    │   ├── CatalogueMismatch  a query or publication made for another catalogue
-    │   ├── QueryError         not a query: empty, repeated, unsorted or unknown sources, or not canonical
-    │   ├── PublicationError   not a publication: an unknown source, or a message that is too long
-    │   └── AnswerError        an answer with a broken frame
-    └── StoreError         a store of messages that cannot be used: it is damaged or holds another catalogue
-        └── StoreUnavailable   it cannot be reached now; the same call may succeed later
+    │   └── RefusedByServer    the server refuses the query; sending it again does not help as long as that is so
+    │       └── StaleStep          the server knows another query for this step: the journal was restored or copied
+    ├── SourceError        the server has no message for the wanted source; the step is finished
+    ├── WireError          bytes between client and server do not follow the format
+    │   ├── CatalogueError     the names, the message length or the document are not a catalogue
+    │   ├── CatalogueMismatch  a query or publication was made for another catalogue
+    │   └── AnswerError        an answer has another length, or a broken frame
+    └── StoreError         the store of messages is damaged or holds another catalogue
+        └── StoreUnavailable   the store cannot be reached now; what it acknowledged is kept
 
 An error carries the offending data as attributes, so that a program need not read the message. `facts` say what is
-wrong, and `advice` what to do, where that depends on who reads it; `str` is both. The advice is for Python, unless a
-command or a page puts its own in the place.
+wrong, and `advice` what to do, where that depends on the reader; `str` is both. The advice is for Python, unless a
+command or a page sets its own.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 # Exit codes of the command line, one for each thing that a script would do next.
 FOUND = 1  # a check or an audit found that something is wrong
@@ -53,103 +48,88 @@ AFRESH = "move it away: a new journal starts with two full-set requests, which i
 
 
 class OnoffError(Exception):
-    """Base of all errors raised on purpose by onoff. `exit_code` is what a command ends with."""
+    """Base of all errors that onoff raises on purpose. `exit_code` is what a command ends with.
+
+    `data` sets attributes that the class declares: the error survives pickling, on its way from another process.
+    """
 
     exit_code = USAGE
-    _advice: str | None = None
+    advice: str | None = None  # what to do about it; None: what `python_advice` says
+
+    def __init__(self, message: str = "", **data: object) -> None:
+        super().__init__(message)
+        for name, value in data.items():
+            getattr(type(self), name)  # AttributeError: the class declares no such data
+            setattr(self, name, value)
 
     @property
     def facts(self) -> str:
         """What is wrong, without advice."""
         return super().__str__()
 
-    @property
-    def advice(self) -> str:
-        """What to do about it; empty if the facts say it."""
-        return self.python_advice() if self._advice is None else self._advice
-
-    @advice.setter
-    def advice(self, words: str) -> None:
-        self._advice = words
-
     def python_advice(self) -> str:
-        """What to do about it in Python."""
+        """What to do about it in Python; empty if the facts say it."""
         return ""
 
     def __str__(self) -> str:
-        if not self.advice:
-            return self.facts
-        return f"{self.facts}{'' if self.facts.endswith(('.', '?', '!')) else '.'} {self.advice}"
+        advice = self.python_advice() if self.advice is None else self.advice
+        stop = "." if advice and not self.facts.endswith((".", "?", "!")) else ""
+        return f"{self.facts}{stop} {advice}".rstrip()
 
 
 class ChainError(OnoffError, ValueError):
     """The input is not a Markov chain. `row` and `value` name the offender where there is one."""
 
-    def __init__(self, message: str, *, row: int | None = None, value: object = None) -> None:
-        super().__init__(message)
-        self.row = row
-        self.value = value
+    row: int | None = None
+    value: object = None
 
 
 class NotUnique(ChainError):
     """The stationary distribution is not unique. `classes` holds one source of each closed class."""
 
-    def __init__(self, message: str, *, classes: tuple[int, ...]) -> None:
-        super().__init__(message)
-        self.classes = classes
+    classes: tuple[int, ...] = ()
 
 
 class ContextError(OnoffError, ValueError):
     """The context (last, next), or a request in it, has probability zero under the chain.
 
-    All three are sources. The everyday promise knows no `last` and `next`: both are None.
+    All three are sources. The promise `past` knows no `last` and `next`: both are None.
     """
 
-    def __init__(
-        self, message: str, *, last: int | None = None, next: int | None = None, request: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.last = last
-        self.next = next
-        self.request = request
+    last: int | None = None
+    next: int | None = None
+    request: int | None = None
 
 
 class PlanError(OnoffError, ValueError):
     """A plan cannot be made as asked, does not fit, or its file fails its own checks."""
 
 
+class LogError(OnoffError, ValueError):
+    """A log of requests cannot be read as asked, or says too little to fit a chain."""
+
+
 class MissingExtra(OnoffError, ImportError):
     """A library that the base leaves out is not installed: `extra` names the extra that brings it, `name` a module."""
 
-    def __init__(self, message: str, *, extra: str, name: str) -> None:
-        super().__init__(message, name=name)
-        self.extra = extra
+    extra: str = ""
 
 
 class ClusterError(OnoffError):
     """The processes or the cluster that should compute cannot be used, or are lost. What was finished is kept."""
 
 
-class LogError(OnoffError, ValueError):
-    """A log of requests cannot be read as asked, or says too little to fit a chain."""
-
-
 class SessionError(OnoffError):
-    """The client was asked for something that its rules forbid."""
+    """The rules of the client forbid the call, such as one on a client that is not open."""
 
 
 class PendingRequest(SessionError):
-    """A request for `source` is pending, and another one was made."""
+    """A request for `source` is pending in step `step`, and another one was made."""
 
     exit_code = RULES
-
-    def __init__(self, message: str, *, step: int, source: str) -> None:
-        super().__init__(message)
-        self.step = step
-        self.source = source
-
-    def python_advice(self) -> str:
-        return "Client.resume() finishes it."
+    step: int = 0
+    source: str = ""
+    advice = "Client.resume() finishes it."
 
 
 class NothingPending(SessionError):
@@ -159,11 +139,8 @@ class NothingPending(SessionError):
     """
 
     exit_code = NOTHING_PENDING
-
-    def __init__(self, message: str, *, step: int, last: str | None = None) -> None:
-        super().__init__(message)
-        self.step = step
-        self.last = last
+    step: int = 0
+    last: str | None = None
 
     def python_advice(self) -> str:
         if self.last is None:
@@ -171,53 +148,40 @@ class NothingPending(SessionError):
         return f"The last message, for {self.last!r} in step {self.step - 1}, comes again with resume(last=True)."
 
 
-class NotOpen(SessionError, RuntimeError):
-    """A client was used before it was opened, after it was closed, or in the wrong kind of `with`."""
-
-
 class Announced(SessionError):
-    """Another request than the announced one was made after a query that depends on the announcement.
-
-    `source` is the name of the announced one.
-    """
+    """A query depends on the announcement of `source` (number `announced`), and another request was made."""
 
     exit_code = RULES
-
-    def __init__(self, message: str, *, announced: int, source: str) -> None:
-        super().__init__(message)
-        self.announced = announced
-        self.source = source
-
-    def python_advice(self) -> str:
-        return "Ask for it first."
+    announced: int = 0
+    source: str = ""
+    advice = "Ask for it first."
 
 
 class JournalError(OnoffError):
-    """The journal is damaged, foreign, restored or cannot be written. No new query was sent."""
+    """The journal is damaged, foreign, restored or cannot be written."""
 
     exit_code = JOURNAL
 
 
 class JournalLocked(JournalError):
-    """Another process is using the journal."""
+    """Another process uses the journal."""
 
 
 class TransportError(OnoffError):
     """The server could not be asked.
 
-    `pending` says whether a request is kept for `Client.resume`. If it is False, nothing was asked. It is None if no
-    client took part, or if the facts say what to do.
+    `pending` is True if a request is kept for `Client.resume`, and False if nothing was asked. It is None if no client
+    took part, or if the facts say what to do.
     """
 
     exit_code = UNREACHABLE
     pending: bool | None = None
-    kept: ClassVar[str] = "The request stays pending: Client.resume() finishes it, with the same query."
-    not_asked: ClassVar[str] = "Nothing was asked: ask again later."
 
     def python_advice(self) -> str:
         if self.pending is None:
             return ""
-        return self.kept if self.pending else self.not_asked
+        kept = "The request stays pending: Client.resume() finishes it, with the same query."
+        return kept if self.pending else "Nothing was asked."
 
 
 class Unavailable(TransportError):
@@ -225,14 +189,9 @@ class Unavailable(TransportError):
 
 
 class RefusedByServer(TransportError):
-    """The server refuses the request; sending it again would not help as long as that is so.
-
-    A step that was refused stays pending: `Client.resume` sends the same query again.
-    """
+    """The server refuses the query; sending it again does not help as long as that is so."""
 
     exit_code = REFUSED
-    kept = "The request stays pending: once the server takes it, Client.resume() finishes it, with the same query."
-    not_asked = "Nothing was asked."
 
 
 class StaleStep(RefusedByServer):
@@ -244,24 +203,19 @@ class StaleStep(RefusedByServer):
 class SourceError(OnoffError):
     """The server has no message for the wanted source; the step is finished.
 
-    `status`, `body` and `content_type` are what it said.
+    `status`, `body` and `content_type` are what the server said.
     """
 
     exit_code = NO_MESSAGE
-
-    def __init__(self, message: str, *, status: int, body: bytes, content_type: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = body
-        self.content_type = content_type
+    status: int = 0
+    body: bytes = b""
+    content_type: str | None = None
 
 
 class WireError(OnoffError, ValueError):
     """Bytes that do not follow the wire format. `reason` is a fixed word for each kind of fault."""
 
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    reason: str = "broken"
 
 
 class CatalogueError(WireError):
@@ -270,38 +224,26 @@ class CatalogueError(WireError):
     `problems` has a line for each URL of a list that cannot be used.
     """
 
-    def __init__(self, message: str, *, reason: str = "not-a-catalogue", problems: tuple[str, ...] = ()) -> None:
-        super().__init__(message, reason=reason)
-        self.problems = problems
+    reason = "not-a-catalogue"
+    problems: tuple[str, ...] = ()
 
 
 class CatalogueMismatch(WireError):
     """Made for the catalogue with fingerprint `found`, where `expected` is the one in force."""
 
-    def __init__(self, message: str, *, expected: str, found: str) -> None:
-        super().__init__(message, reason="other-catalogue")
-        self.expected = expected
-        self.found = found
-
-
-class QueryError(WireError):
-    """The bytes are not a query."""
-
-
-class PublicationError(WireError):
-    """The bytes are not a publication."""
+    reason = "other-catalogue"
+    expected: str = ""
+    found: str = ""
 
 
 class AnswerError(WireError):
     """The answer is broken. `faults` has (position, what is wrong) for every broken frame, in order."""
 
-    def __init__(self, message: str, *, reason: str, faults: tuple[tuple[int, str], ...] = ()) -> None:
-        super().__init__(message, reason=reason)
-        self.faults = faults
+    faults: tuple[tuple[int, str], ...] = ()
 
 
 class StoreError(OnoffError):
-    """The store of messages cannot be used."""
+    """The store of messages is damaged or holds another catalogue."""
 
 
 class StoreUnavailable(StoreError):

@@ -21,7 +21,7 @@ MODULES = {
 
 def has(extra: str) -> bool:
     """Whether all modules of the extra are installed. Imports nothing."""
-    return not _missing(extra)
+    return not _find_missing(extra)
 
 
 def need(extra: str, what: str) -> None:
@@ -29,11 +29,11 @@ def need(extra: str, what: str) -> None:
 
     Call it before the work: nobody should wait an hour for a table and learn then that it cannot be written.
     """
-    if missing := _missing(extra):
+    if missing := _find_missing(extra):
         raise MissingExtra(
             f"{what} needs {', '.join(missing)}: pip install 'onoff-privacy[{extra}]'", extra=extra, name=missing[0]
         )
 
 
-def _missing(extra: str) -> list[str]:
+def _find_missing(extra: str) -> list[str]:
     return [name for name in MODULES[extra] if find_spec(name) is None]

@@ -1,6 +1,6 @@
 """Types that every floor speaks of, and the few questions that are asked of values everywhere.
 
-The types of arrays are made when they are first asked for: `onoff --help` must not wait for NumPy.
+Types of arrays are for type checkers alone: `onoff --help` must not wait for NumPy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
     Mask: TypeAlias = NDArray[np.bool_]
     Units: TypeAlias = NDArray[np.int64]  # masses, supplies and flows: whole numbers
+else:
+    Floats = Mask = Units = object
 
 Query: TypeAlias = tuple[int, ...]  # the sources that are asked for, sorted
 Lengths: TypeAlias = tuple[float, ...] | None  # of messages, in the order of the sources; None if all are alike
@@ -25,15 +27,6 @@ RandBelow: TypeAlias = Callable[[int], int]  # a whole number below this one, al
 Advance: TypeAlias = Callable[[], None]  # called when one more part of some work is done
 Bar: TypeAlias = Callable[[int | None], AbstractContextManager[Advance]]  # shows work of so many parts, if known
 Progress: TypeAlias = Callable[[str], Bar]  # shows work with this title
-
-
-def __getattr__(name: str) -> object:
-    if name not in ("Floats", "Mask", "Units"):
-        raise AttributeError(f"module 'onoff.types' has no attribute {name!r}")
-    import numpy as np
-    from numpy.typing import NDArray
-
-    return {"Floats": NDArray[np.float64], "Mask": NDArray[np.bool_], "Units": NDArray[np.int64]}[name]
 
 
 def silent(_: str) -> Bar:

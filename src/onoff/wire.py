@@ -64,12 +64,10 @@ class Catalogue:
         if not 2 <= len(self.names) <= MAX_SOURCES:
             raise CatalogueError(f"a catalogue has 2 to {MAX_SOURCES} sources, not {len(self.names)}")
         for name in self.names:
-            if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or name.strip() != name:
-                raise CatalogueError(
-                    f"{short(name)} is not a name: 1 to {MAX_NAME} characters without blanks around them"
-                )
-            if not name.isprintable():
-                raise CatalogueError(f"{name!r} is not a name: it has a character that cannot be printed")
+            good = isinstance(name, str) and 1 <= len(name) <= MAX_NAME and name.strip() == name and name.isprintable()
+            if not good:
+                what = f"1 to {MAX_NAME} characters that can be printed, without blanks around them"
+                raise CatalogueError(f"{short(name)} is not a name: {what}")
         if len(self.index) != len(self.names):
             twice = next(name for i, name in enumerate(self.names) if self.index[name] != i)
             raise CatalogueError(f"the name {twice!r} occurs twice; every source needs its own")
@@ -103,7 +101,7 @@ class Catalogue:
     def query_limit(self) -> int:
         """No query is longer than this many bytes: the full set with the largest numbers."""
         everything, held = tuple(range(self.n)), (MAX_ROUND,) * self.n
-        return len(Query(self.fingerprint, "0" * STREAM_DIGITS, MAX_STEP, everything, held).encode())
+        return len(QueryMessage(self.fingerprint, "0" * STREAM_DIGITS, MAX_STEP, everything, held).encode())
 
     @cached_property
     def publication_limit(self) -> int:
@@ -114,37 +112,30 @@ class Catalogue:
     def parse(cls, document: bytes) -> Catalogue:
         """The catalogue in a document; only the canonical one is taken, since its bytes are the fingerprint.
 
-        What is long and does not even look like one is not read as JSON: its objects would need many times the memory.
+        Bytes of another shape are not read as JSON: the objects of a long document need many times its memory.
         """
-        if len(document) > LONG and _LIKE_A_CATALOGUE.fullmatch(document) is None:
+        if len(document) > 2**16 and _SHAPE.fullmatch(document) is None:
             raise CatalogueError("not a catalogue, or not in canonical form", reason="not-canonical")
         data = load_json(document, CatalogueError)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}"')
-        if data.get("version") != VERSION:
-            raise CatalogueError(
-                f"version {short(data.get('version'))} of the catalogue is not known here; upgrade onoff"
-            )
+        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+            raise CatalogueError(f'not a catalogue: "format" must be "{FORMAT}", and "version" {VERSION}')
         names = data.get("names")
-        if not isinstance(names, list):
-            raise CatalogueError('the "names" of a catalogue must be a list')
-        catalogue = cls(tuple(names), data.get("length", 0))
+        catalogue = cls(tuple(names) if isinstance(names, list) else (), data.get("length", 0))
         if catalogue.document != document:
             raise CatalogueError("the catalogue is not in canonical form", reason="not-canonical")
         return catalogue
 
 
 # Strings and their number as in a canonical catalogue. Possessive, so that matching needs no memory.
-LONG = 2**16
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_LIKE_A_CATALOGUE = re.compile(
+_SHAPE = re.compile(
     rb'\{"format":"%b","length":[0-9]{1,10},"names":\[%b(?:,%b){1,%d}+\],"version":[0-9]{1,10}\}'
     % (FORMAT.encode(), _STRING, _STRING, MAX_SOURCES - 1)
 )
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryMessage:
     """A set of sources asked for at one step of a stream, against the catalogue with this fingerprint.
 
     `held` are the rounds that the client has of them, 0 where it has none; left out, it has none at all.
@@ -161,15 +152,7 @@ class Query:
             object.__setattr__(self, "held", (0,) * len(self.sources))
 
     def encode(self) -> bytes:
-        return _canonical(
-            {
-                "catalogue": self.catalogue,
-                "held": self.held,
-                "sources": self.sources,
-                "step": self.step,
-                "stream": self.stream,
-            }
-        )
+        return _canonical(vars(self))
 
 
 @dataclass(frozen=True)
@@ -216,11 +199,11 @@ class Unchanged:
 def decode_answer(
     catalogue: Catalogue, sources: Sequence[int], body: bytes, held: Sequence[int] = ()
 ) -> tuple[Frame | Unchanged, ...]:
-    """The frames of an answer to a query for `sources`, in that order, by a client that holds these rounds of them.
+    """Decode the answer to a query for `sources`, in that order, by a client that holds these rounds of them.
 
     Every frame is checked before anything is returned or raised: the outcome is a function of the whole answer and of
-    the query, never of the one source that somebody wanted. That something is unchanged is what the server says, maybe
-    of what nobody holds: the caller compares it with what it has.
+    the query, never of the one source that somebody wanted. A server may call unchanged what nobody holds: the caller
+    compares the tag with what it has.
     """
     whole = catalogue.frame_length
     pieces = list(_pieces(memoryview(body), whole, len(sources)))
@@ -230,24 +213,20 @@ def decode_answer(
             "unchanged, were asked for",
             reason="wrong-length",
         )
-    frames: list[Frame | Unchanged] = []
-    faults: list[tuple[int, str]] = []
-    for position, source in enumerate(sources):
-        found = _decode_piece(pieces[position], source, held[position] if held else 0, catalogue.length)
-        if isinstance(found, str):
-            faults.append((position, found))
-        else:
-            frames.append(found)
-    if faults:
+    rounds = held or (0,) * len(sources)
+    found = [_decode_frame(*each, catalogue.length) for each in zip(pieces, sources, rounds, strict=True)]
+    frames = tuple(frame for frame in found if not isinstance(frame, str))
+    if len(frames) < len(found):
+        faults = tuple((position, fault) for position, fault in enumerate(found) if isinstance(fault, str))
         shown = ", ".join(f"frame {position}: {fault}" for position, fault in faults[:3])
         raise AnswerError(
-            f"{len(faults)} of {len(sources)} frames are broken ({shown})", reason="broken-frame", faults=tuple(faults)
+            f"{len(faults)} of {len(sources)} frames are broken ({shown})", reason="broken-frame", faults=faults
         )
-    return tuple(frames)
+    return frames
 
 
 def _pieces(view: memoryview, whole: int, count: int) -> Iterator[memoryview]:
-    """The bytes of each frame; the first of them say how many there are. What is no frame counts as a whole one."""
+    """Cut an answer into frames. Bytes that do not start with the UNCHANGED marker are treated as a whole frame."""
     begin = 0
     for _ in range(count):
         size = UNCHANGED_LENGTH if view[begin : begin + len(_UNCHANGED_MAGIC)] == _UNCHANGED_MAGIC else whole
@@ -255,39 +234,28 @@ def _pieces(view: memoryview, whole: int, count: int) -> Iterator[memoryview]:
         begin += size
 
 
-def _decode_piece(data: memoryview, expected: int, held: int, length: int) -> Frame | Unchanged | str:
-    """The frame, or what is wrong with it."""
-    frame = _decode_unchanged(data) if len(data) == UNCHANGED_LENGTH else _decode_frame(data, length)
-    if isinstance(frame, str):
-        return frame
+def _decode_frame(data: memoryview, expected: int, held: int, length: int) -> Frame | Unchanged | str:
+    """Decode a frame, or say what is wrong with it."""
+    digits = _TAG if len(data) == UNCHANGED_LENGTH else _DIGEST
+    content, digest = data[:-digits], data[-digits:]
+    if hashlib.sha256(content).digest()[:digits] != digest:
+        return "checksum does not match"
+    frame: Frame | Unchanged
+    if digits == _TAG:
+        frame = Unchanged(*_UNCHANGED.unpack(content)[1:])
+    else:
+        magic, source, number, used = _HEADER.unpack_from(content)
+        if magic != _MAGIC:
+            return "not a frame of this version"
+        padded = content[_HEADER.size :]
+        if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
+            return "length and padding do not fit together"
+        if number == held != 0:
+            return "is whole, though its round is held"
+        frame = Frame(source, number, bytes(padded[:used]), bytes(digest[:_TAG]))
     if frame.source != expected:
         return f"is of source {frame.source} instead of {expected}"
-    if frame.round > MAX_ROUND:
-        return f"its round is above {MAX_ROUND}"
-    if isinstance(frame, Frame) and frame.round == held != 0:
-        return "is whole, though its round is held"
-    return frame
-
-
-def _decode_unchanged(data: memoryview) -> Unchanged | str:
-    content, digest = data[:-_TAG], data[-_TAG:]
-    if hashlib.sha256(content).digest()[:_TAG] != digest:
-        return "checksum does not match"
-    _, source, number, tag = _UNCHANGED.unpack(content)
-    return Unchanged(source, number, tag)
-
-
-def _decode_frame(data: memoryview, length: int) -> Frame | str:
-    content, digest = data[:-_DIGEST], data[-_DIGEST:]
-    if hashlib.sha256(content).digest() != digest:
-        return "checksum does not match"
-    magic, source, number, used = _HEADER.unpack_from(content)
-    if magic != _MAGIC:
-        return "not a frame of this version"
-    padded = content[_HEADER.size :]
-    if used > length or padded[used:] != bytes(length - used) or (number == 0 and used):
-        return "length and padding do not fit together"
-    return Frame(source, number, bytes(padded[:used]), bytes(digest[:_TAG]))
+    return f"its round is above {MAX_ROUND}" if frame.round > MAX_ROUND else frame
 
 
 def encode_publication(catalogue: Catalogue, messages: Mapping[str, bytes]) -> bytes:
@@ -296,29 +264,16 @@ def encode_publication(catalogue: Catalogue, messages: Mapping[str, bytes]) -> b
     return _canonical({"catalogue": catalogue.fingerprint, "messages": encoded})
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # made once: json.dumps would make one each time
+
+
 def _canonical(data: Mapping[str, object]) -> bytes:
     return _ENCODER.encode(data).encode("ascii")
 
 
 def load_json(body: bytes, error: type[WireError]) -> Any:
-    """JSON that must be valid, without repeated keys. A deep nest or a giant number is broken JSON too."""
+    """Read JSON, or raise `error`. A deep nest or a giant number is broken JSON, too."""
     try:
-        return _DECODER.decode(body.decode("utf-8"))
+        return json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as cause:
         raise error(f"not JSON: {cause}"[:200], reason="broken-json") from None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is repeated")
-    return found
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-# Made once: json.loads and json.dumps would build them anew for every query.
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

@@ -39,7 +39,7 @@ def test_reproduce_writes_and_names_its_files(tmp_path):
     done = call("reproduce", "--out", tmp_path / "deep" / "figures")
     assert done.returncode == 0
     names = [Path(line).name for line in done.stdout.splitlines()]
-    assert len(names) == 8
+    assert len(names) == 6
     assert all((tmp_path / "deep" / "figures" / name).stat().st_size for name in names)
 
 
@@ -54,7 +54,7 @@ def test_an_ascii_terminal_is_enough(chain_file):
         (["costs", "none.csv"], "cannot be read"),
         (["plan"], "CHAIN"),
         (["costs", "CHAIN", "--lags", "three"], "list of lags"),
-        (["costs", "CHAIN", "--plot", "PICTURES.png"], "is a directory"),
+        (["costs", "CHAIN", "--plot", "PICTURES.png"], "is not a file"),
         (["costs", "DEEP"], "cannot be read as JSON"),
         (["costs", "CHAIN", "--plot", "nowhere/costs.png"], "no directory"),
         (["reproduce"], "--out"),
@@ -95,7 +95,17 @@ def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works
     assert Chain.load(whole).P[1].tolist() == [0.5, 0.25, 0.25]
 
 
-@pytest.mark.parametrize("row", ["0.5,0.3,0.1", "9,1,0", "nan,0.5,0.5"])
+def test_a_table_of_counts_becomes_a_chain_with_a_note(tmp_path):
+    """As a spreadsheet writes it: with a byte-order mark, and lines that end in CRLF."""
+    (tmp_path / "counts.csv").write_bytes("\ufeffa,b\r\n30,10\r\n0,5\r\n".encode())
+    done = call("fit", tmp_path / "counts.csv", "-o", tmp_path / "chain.csv", check=True)
+    assert "the whole numbers are taken for counts, and 1 is added to each" in done.stderr
+    assert "is a chain, and each of its rows is divided by its sum" in done.stdout
+    assert Chain.load(tmp_path / "chain.csv") == Chain.from_counts([[30, 10], [0, 5]], ["a", "b"])
+    call("costs", tmp_path / "counts.csv", "--lags", "1", check=True)
+
+
+@pytest.mark.parametrize("row", ["0.5,0.3,0.1", "9.5,1,0", "nan,0.5,0.5"])
 def test_what_rounded_digits_do_not_explain_is_not_normalised(tmp_path, row):
     (tmp_path / "c.csv").write_text(f"a,b,c\n1,0,0\n{row}\n0,0,1\n")
     done = call("fit", tmp_path / "c.csv", "-o", tmp_path / "out.json")

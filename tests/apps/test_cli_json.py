@@ -29,8 +29,8 @@ RUNS = {
     "status": "status --journal both.journal",
     "status (of a journal that learns)": "status --journal learning.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
-    "urls": "urls feeds.txt --force -o found.json",
-    "fit": "fit log.csv --one-user -o fitted.json --bootstrap 0",
+    "setup": "setup feeds.txt --force -o found.json",
+    "fit": "fit log.csv --one-user -o fitted.json",
     "costs": "costs chain.json --lags 1-2 --streams 2",
     "costs --day": "costs chain.json --day --streams 2",
     "plan": "plan chain.json --lags 1-2 --out plans",
@@ -39,7 +39,7 @@ RUNS = {
     "audit people": "audit people people.txt --min-length 3 --lags 1 --users 4",
 }
 # Commands that print no result.
-WITHOUT = {"normalise", "proxy", "serve", "token", "page", "reproduce"}
+WITHOUT = {"proxy", "serve", "token", "page", "reproduce"}
 # Commands whose results are looked at by the tests of their own.
 ELSEWHERE = {"check", "audit plan", "audit log"}
 

@@ -13,7 +13,7 @@ from onoff import Chain, OnoffError, plan
 from onoff.apps import day
 from onoff.apps.costs import Effort, margin, simulate
 from onoff.apps.day import RIGHT_FOR, Habits, compare_day
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from oracles import random_chain
 
 CHAIN = random_chain("dense", 3, 1)
@@ -28,10 +28,10 @@ def ways(found):
 
 
 def test_where_on_and_off_alternate_the_costs_are_those_of_the_first_step():
-    found = compare_day(CHAIN, Habits(**AT_ONCE), announced=True, effort=FEW)
+    found = compare_day(CHAIN, Habits(**AT_ONCE), both=True, effort=FEW)
     assert (found.unit, found.everything, found.recommended) == ("messages", 3, "past")
     way = ways(found)
-    assert way["past"].cost == pytest.approx(5 * (3 + Everyday.start(CHAIN).prepare().cost))
+    assert way["past"].cost == pytest.approx(5 * (3 + PastState.start(CHAIN).prepare().cost))
     assert way["past"].margin < 1e-9
     assert way["both"].cost == pytest.approx(5 * (3 + plan(CHAIN, 1).cost), rel=1e-6)
     assert (way["openly"].cost, way["on"].cost, way["mirror"].cost) == (pytest.approx(10), 30, pytest.approx(72))
@@ -47,7 +47,7 @@ def test_announced_requests_cost_what_the_plans_cost_that_serve_their_lags():
     costs = {lag: plan(CHAIN, lag).cost for lag in day.LAGS}
     served = [costs[max(lag for lag in costs if lag <= step)] for step in range(1, 500)]
     off = sum(habits.on_rate * (1 - habits.on_rate) ** i * cost for i, cost in enumerate(served))
-    found = ways(compare_day(CHAIN, habits, announced=True, effort=FEW))["both"]
+    found = ways(compare_day(CHAIN, habits, both=True, effort=FEW))["both"]
     assert found.cost == pytest.approx(0.2 * 3 + 0.8 * off, rel=1e-3)  # all after the last simulated step cost alike
 
 
@@ -75,7 +75,7 @@ def test_a_day_of_announced_requests_costs_what_a_long_life_costs_on_average():
     Planted: a third more would be seen, and so are runs of another length.
     """
     habits = Habits(requests=1, private=0.2, run=2.0)
-    found = ways(compare_day(CHAIN, habits, announced=True, lengths=LENGTHS, effort=FEW))["both"]
+    found = ways(compare_day(CHAIN, habits, both=True, lengths=LENGTHS, effort=FEW))["both"]
     plans = [plan(CHAIN, lag) for lag in day.LAGS if lag <= 21]
     parts = simulated_days(habits, plans, 6_000, random.Random(4)).reshape(20, 300).mean(axis=1)
     allowed = 4.5 * parts.std(ddof=1) / np.sqrt(20)
@@ -86,10 +86,10 @@ def test_a_day_of_announced_requests_costs_what_a_long_life_costs_on_average():
 
 
 def test_a_race_has_no_cost_in_bytes(monkeypatch):
-    monkeypatch.setattr(day, "plan", lambda chain, lag, **_: plan(chain, lag, "race"))
-    assert ways(compare_day(CHAIN, Habits(**AT_ONCE), announced=True, effort=FEW))["both"].cost > 15
+    monkeypatch.setattr("onoff.apps.costs.plan", lambda chain, lag, *_, **__: plan(chain, lag, "race"))
+    assert ways(compare_day(CHAIN, Habits(**AT_ONCE), both=True, effort=FEW))["both"].cost > 15
     with pytest.raises(OnoffError, match="leave --lengths out"):
-        compare_day(CHAIN, Habits(**AT_ONCE), announced=True, lengths=LENGTHS, effort=FEW)
+        compare_day(CHAIN, Habits(**AT_ONCE), both=True, lengths=LENGTHS, effort=FEW)
 
 
 def test_sensitive_sources_cost_what_the_late_steps_of_long_streams_cost():

@@ -53,12 +53,12 @@ def test_a_worker_is_killed_and_no_result_is_lost(cluster):
     cluster.ready(2)
     found = {}
     with use_workers(dask=cluster.address):
-        for index, result in compute(slowly, [(CHAIN, lag, "paper") for lag in range(1, 25)]):
+        for index, result in compute(slowly, [(CHAIN, lag, "paper") for lag in range(1, 15)]):
             assert index not in found
             found[index] = result
             if len(found) == 5:
                 cluster.kill_workers(1)
-    assert found == {lag - 1: plan(CHAIN, lag, "paper") for lag in range(1, 25)}
+    assert found == {lag - 1: plan(CHAIN, lag, "paper") for lag in range(1, 15)}
 
 
 @needs_dask
@@ -87,3 +87,25 @@ def test_a_cluster_without_workers_is_an_error_soon(cluster, monkeypatch):
     cluster.kill_workers(9)
     with pytest.raises(ClusterError, match="no worker"), use_workers(dask=cluster.address):
         list(compute(os.getpid, [(), ()]))
+
+
+@needs_dask
+def test_if_all_workers_die_a_sentence_says_so(cluster, monkeypatch):
+    """joblib would wait for ever."""
+    monkeypatch.setattr(parallel, "CONNECT", 2.0)
+    cluster.ready(2)
+
+    def lose_all_workers():
+        with use_workers(dask=cluster.address):
+            for _ in compute(slowly, [(CHAIN, lag, "paper") for lag in range(1, 60)]):
+                cluster.kill_workers(9)
+
+    with pytest.raises(ClusterError, match=r"(no worker is left|workers died).*what was finished is kept"):
+        lose_all_workers()
+
+
+@needs_dask
+def test_work_that_kills_its_workers_is_an_error(cluster):
+    cluster.ready(4)
+    with pytest.raises(ClusterError, match="workers died with their work"), use_workers(dask=cluster.address):
+        list(compute(os._exit, [(1,), (1,)]))

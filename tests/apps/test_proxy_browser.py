@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from onoff import Chain
-from onoff.client.journalfile import snapshot
+from onoff.client.status import snapshot
 from proxykit import PlainOrigin, ProxyProcess
 
 CHROMIUM = shutil.which("chromium")

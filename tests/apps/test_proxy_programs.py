@@ -23,7 +23,7 @@ import typer
 from clikit import call
 from onoff import Chain
 from onoff.apps.cli.app import app
-from onoff.client.journalfile import snapshot
+from onoff.client.status import snapshot
 from ports import free_port
 from proxykit import PlainOrigin, ProxyProcess
 
@@ -186,7 +186,7 @@ def test_who_starts_a_second_proxy_is_told_how_to_switch_the_first(origins, tmp_
         elsewhere = call(*proxy.command[1:], "--port", "0", "--off")
     assert "name another --port" in again.stderr
     assert f"`curl -X PUT -d off {proxy.url}/onoff/privacy`" in again.stderr
-    assert "another process is using this journal" in elsewhere.stderr
+    assert "another client is using this journal" in elsewhere.stderr
     assert "`curl -X PUT -d off http://HOST:PORT/onoff/privacy`" in elsewhere.stderr
 
 
@@ -206,7 +206,7 @@ def test_a_start_says_that_a_step_is_pending_and_status_finds_the_journal_of_the
     (tmp_path / "onoff").mkdir()
     nobody = f"http://127.0.0.1:{free_port()}"
     with ProxyProcess(tmp_path, {name: f"{nobody}/{name}" for name in NAMES}, habits()) as proxy:
-        assert httpx.get(f"{proxy.url}/feed1", timeout=180).status_code == 504
+        assert httpx.get(f"{proxy.url}/feed1", timeout=180).headers["onoff-true-status"] == "504"
         assert "is pending since" not in proxy.stderr_file.read_text()
         proxy.stop()
         proxy.start()

@@ -13,7 +13,7 @@ from onoff.audit import attack as module
 from onoff.audit.attack import Seen, attack, naive_steps, recorded_view
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.files import law_line
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from oracles import random_chain
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
@@ -37,7 +37,7 @@ def attacked(client, seed=1, steps=200, **options):
 
 def recorded(chain, sensitive, text, seed):
     """A stream of the promise `past` from its record: what the server saw, and the lines of laws by step."""
-    client = Past(Everyday.start(chain, sensitive), chain.n, sensitive)
+    client = Past(PastState.start(chain, sensitive), chain.n, sensitive)
     path, steps, queries = stream(client, chain, statuses(text), np.random.default_rng(seed))
     lines = {}
     for t, step in enumerate(steps):

@@ -32,7 +32,7 @@ from onoff.audit.people import (
     split_people,
     switch_at_random,
 )
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain
 
@@ -91,7 +91,7 @@ CHAIN = random_chain("dense", 3, 1)
 CLIENTS = {
     "both": lambda: Announced(3, [plan(CHAIN, lag) for lag in (1, 2)]),
     "naive": lambda: Naive(3),
-    "past": lambda: Past(Everyday.start(CHAIN, ()), 3),
+    "past": lambda: Past(PastState.start(CHAIN, ()), 3),
 }
 
 
@@ -197,7 +197,7 @@ def audit(habits, count, steps=9, *, past=False, **options):
     sequences = [[f"s{x}" for x in simulate(habits, steps, rng)] for _ in range(count)]
     parts = split_people(sequences)
     plans = [plan(parts.chain, lag) for lag in (1, 2)]
-    found = audit_people(parts, plans, Everyday.start if past else None, **options)
+    found = audit_people(parts, plans, PastState.start if past else None, **options)
     return {(leak.client, leak.server): leak.figures for leak in found.leaks}
 
 
@@ -219,7 +219,7 @@ def test_nothing_leaks_to_who_knows_no_more_than_the_chain_and_much_to_who_does(
 def test_people_who_follow_a_chain_lose_nothing():
     """For a seed taken at random, an interval misses 0 in about one of twenty runs; what it finds is tiny always."""
     chain = Chain(np.random.default_rng(10).dirichlet(np.ones(4), 4))
-    figures = audit(Requests.of_chain(chain), 800, 10)["both", "second order"]
+    figures = audit(Requests.of_chain(chain), 400, 10)["both", "second order"]
     assert figures["bits"].low <= 1e-9
     assert figures["bits"].high >= -1e-9
     assert abs(figures["bits"].value) < 0.002
@@ -321,7 +321,7 @@ def test_errors_say_what_to_do(people, options, words):
 def test_errors_of_the_front_door_say_what_to_do(tmp_path):
     parts = split_people([["a", "b"] * 4] * 8)
     race = race_plan(parts.chain, 1, draws=2)
-    for words, arguments in {"no table": ([race],), "no plans": (), "give a share": ([], Everyday.start)}.items():
+    for words, arguments in {"no table": ([race],), "no plans": (), "give a share": ([], PastState.start)}.items():
         with pytest.raises(OnoffError, match=words):
             audit_people(parts, *arguments, share=1.0 if words == "give a share" else 0.2)
     (tmp_path / "many").write_text("\n".join(" ".join(f"s{10 * i + j}" for j in range(10)) for i in range(7)))

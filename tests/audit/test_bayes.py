@@ -22,14 +22,14 @@ from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, log2_evidence
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, TooLarge, serving
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from onoff.testing import chains
 from oracles import random_chain
 from sampling import examples
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
 ENDS = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 0, 1]])  # zeros and an absorbing end
-PLAYERS = {"schemes", "plans", "client", "everyday"}
+PLAYERS = {"schemes", "plans", "client", "past"}
 CASES = [
     (random_chain("dense", 3, 1), (), "10010"),
     (random_chain("dense", 3, 1), (1,), "100010"),
@@ -116,7 +116,7 @@ def engine_paths(chain, sensitive, private, queries):
     for on, query in zip(private, queries, strict=True):
         step = None if on else state.prepare()
         states.append((state, step))
-        state = Everyday.start(chain, sensitive) if on else state.advance(step, query)
+        state = PastState.start(chain, sensitive) if on else state.advance(step, query)
     states.append((state, None))
     found = {}
     for path in product(range(chain.n), repeat=len(private)):
@@ -137,7 +137,7 @@ def engine_paths(chain, sensitive, private, queries):
 @pytest.mark.parametrize(("chain", "sensitive", "text"), CASES)
 def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_hidden_request(chain, sensitive, text):
     for seed in range(3):
-        client, private = Past(Everyday.start(chain, sensitive), chain.n, sensitive), statuses(text)
+        client, private = Past(PastState.start(chain, sensitive), chain.n, sensitive), statuses(text)
         start = uniform(chain.n)
         _, steps, queries = stream(client, chain, private, np.random.default_rng(seed), start)
         found = infer(Requests(start, chain.P), private, seen(steps, queries).__getitem__, sensitive)
@@ -151,7 +151,7 @@ def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_h
 
 def test_what_queries_before_a_private_request_tell_is_not_nothing():
     chain = random_chain("dense", 3, 1)
-    client = Past(Everyday.start(chain), 3)
+    client = Past(PastState.start(chain), 3)
     _, steps, queries = stream(client, chain, statuses("10001"), np.random.default_rng(1))
     found = infer(Requests.of_chain(chain), statuses("10001"), seen(steps, queries).__getitem__)
     before, own, later = bits(found, 4)
@@ -172,7 +172,7 @@ def test_only_clients_that_leak_move_beliefs_about_private_requests():
 
 def test_a_query_that_cannot_have_been_drawn_silences_the_stream_until_privacy_is_on():
     chain = random_chain("dense", 4, 2)
-    client, private = Past(Everyday.start(chain, (1,)), 4, (1,)), statuses("1000010")
+    client, private = Past(PastState.start(chain, (1,)), 4, (1,)), statuses("1000010")
     _, steps, queries = stream(client, chain, private, np.random.default_rng(5))
     views = seen(steps, queries)
     views[2] = steps[2].view((1, 9))
@@ -248,7 +248,7 @@ def test_what_a_query_says_is_what_the_encoders_say(chain, lag, more):
 
 def test_while_on_all_but_decoys_ask_for_everything_and_naive_ones_do_so_for_sensitive_sources():
     full = (0, 1, 2)
-    for client in (Everything(3), Naive(3), Announced(3, []), Past(Everyday.start(CHAIN), 3)):
+    for client in (Everything(3), Naive(3), Announced(3, []), Past(PastState.start(CHAIN), 3)):
         assert client.on().sets == (full,)
         assert client.on().view((0, 1)).chances.max() == 0
     assert Decoys(3, 1).on().view(full).chances.max() == 0

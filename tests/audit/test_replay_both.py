@@ -255,12 +255,17 @@ def test_a_rule_that_is_broken_is_found_at_the_first_step(tmp_path, rule):
     assert (found.first.step, found.first.rule) == (expected, rule.split(",")[0]), str(found)
 
 
-def test_one_full_set_after_the_loss_of_a_journal_is_found(tmp_path):
+def test_one_full_set_after_another_stream_is_wrong_if_that_is_this_clients_and_not_certified_if_it_is_anybodys(
+    tmp_path,
+):
     """A journal that is made as if nothing had ever been asked before, where the log shows that something was."""
     lost = life(tmp_path, name="lost", first_ever=True).live(10)
     made = life(tmp_path, first_ever=True, private=0.0, lines=list(lost.lines)).live(10)
-    found = made.audit()
+    found = made.audit(others=[lost.journal_file])
     assert (found.first.step, found.first.rule) == (1, "status")
+    found = made.audit()
+    assert (found.word, found.unchecked[0][0]) == ("NO VERDICT", 1)
+    assert "others asked from this address before" in str(found)
     assert life(tmp_path, name="right", private=0.0, lines=list(lost.lines)).live(10).audit().word == "PASSED"
     assert life(tmp_path, name="alone", first_ever=True, private=0.0).live(10).audit().word == "PASSED"
 
@@ -336,7 +341,7 @@ def test_a_plan_error_turned_into_the_full_set_is_found_at_the_first_one(tmp_pat
     patches = patch.object(TablePlan, "draw", lambda *context: full(honest, *context))
     made.live(60, [patches, patch.object(PlanDigests, "of", unnoted)])
     found = made.audit()
-    assert (found.first.step, found.first.rule) == (made.wrong[0], "law")
+    assert (found.first.step, found.first.rule) == (made.wrong[0], "draw")
 
 
 class Altered:

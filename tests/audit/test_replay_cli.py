@@ -71,7 +71,7 @@ def test_without_plans_or_laws_the_verdict_says_what_was_not_checked(made, words
 def test_without_a_journal_nothing_is_certified_and_the_attack_needs_statuses(made, words, tmp_path):
     if made.promise == "past":
         return
-    statuses = "".join("1" if step.private else "0" for step in made.steps())
+    statuses = "".join("0" if step.lag else "1" for step in made.steps())
     names = "\n".join(made.chain.names[step.request] for step in made.steps())
     (tmp_path / "truth").write_text(names)
     alone = (*words[:5], "--plans", made.directory / "plans", "--statuses", statuses)
@@ -96,6 +96,13 @@ def test_what_is_missing_is_said_in_one_line(words, change, complaint):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert complaint in done.stderr
+
+
+def test_plans_and_laws_are_refused_for_the_other_promise(made, words, tmp_path):
+    other = ("--laws", tmp_path / "laws") if made.promise == "both" else ("--plans", tmp_path)
+    done = call(*words, *other)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{other[0]} is for the promise" in done.stderr
 
 
 def test_a_long_attack_is_left_out_unless_it_is_asked_for(made, words, monkeypatch):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from onoff.client import promises
-from onoff.everyday import Everyday, Step
+from onoff.past import PastState, Step
 from oracles import random_chain
 from replaykit import drawing, life, write_lines
 from sampling import in_turn
@@ -113,7 +113,7 @@ DRAWS = {
     "the smaller of two": (smaller_of_two, "draw"),
     "sometimes openly": (openly, "draw"),
     "never the same": (never_the_same(), "draw"),
-    "without the sensitive source": (lacks_the_sensitive, "sensitive"),
+    "without the sensitive source": (lacks_the_sensitive, "draw"),
 }
 
 
@@ -122,10 +122,10 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
     mistake, rule = DRAWS[name]
     made = life(tmp_path, "past", seed=7)
     patches = [drawing(made, Step, mistake)]
-    if rule == "sensitive":  # such a set is none of the law, and the client's rows could not move on
-        advance = Everyday.advance
+    if mistake is lacks_the_sensitive:  # such a set is none of the law, and the client's rows could not move on
+        advance = PastState.advance
         moved = patch.object(
-            Everyday,
+            PastState,
             "advance",
             lambda self, step, query: advance(self, step, query if query in step.sets else step.sets[-1]),
         )
@@ -137,7 +137,7 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
 
 
 def test_a_reader_who_forgets_that_a_sensitive_request_made_a_new_context_is_found(tmp_path):
-    made, context = life(tmp_path, "past", seed=7), Everyday.context
+    made, context = life(tmp_path, "past", seed=7), PastState.context
 
     def unjoined(self, request, before, private):
         right = context(self, request, before, private)
@@ -147,7 +147,7 @@ def test_a_reader_who_forgets_that_a_sensitive_request_made_a_new_context_is_fou
             made.wrong.append(made.t + 1)
         return self.place[before]
 
-    made.live(60, [patch.object(Everyday, "context", unjoined), patch.object(Step, "check", lambda *_: None)])
+    made.live(60, [patch.object(PastState, "context", unjoined), patch.object(Step, "check", lambda *_: None)])
     found = made.audit()
     # In the wrong context the draw is wrong unless its request is hidden, or has as many units there and the same set.
     open_steps = [step.step for step in made.steps() if step.step in made.wrong and step.request not in made.sensitive]
@@ -222,12 +222,12 @@ LAWS = {
 @pytest.mark.parametrize("name", LAWS)
 def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_path, name):
     mistake, rule = LAWS[name]
-    made, honest = life(tmp_path, "past", seed=2, **SMALL), Everyday.prepare
+    made, honest = life(tmp_path, "past", seed=2, **SMALL), PastState.prepare
 
     def prepare(self):
         return mistake(made, honest, self)
 
-    made.live(40, [patch.object(Everyday, "prepare", prepare)])
+    made.live(40, [patch.object(PastState, "prepare", prepare)])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], rule), str(found)
 
@@ -290,8 +290,8 @@ STATES = {
 @pytest.mark.parametrize("name", STATES)
 def test_rows_and_contexts_that_are_wrong_are_found_at_the_first_law_made_of_them(tmp_path, name):
     mistake, rules = STATES[name]
-    made, honest = life(tmp_path, "past", seed=2, **SMALL), Everyday.advance
-    advance = patch.object(Everyday, "advance", lambda self, *given: mistake(made, honest(self, *given)))
+    made, honest = life(tmp_path, "past", seed=2, **SMALL), PastState.advance
+    advance = patch.object(PastState, "advance", lambda self, *given: mistake(made, honest(self, *given)))
     made.live(40, [advance])
     found = made.audit()
     off = next(step.step for step in made.steps() if step.lag and step.step in made.wrong)
@@ -300,18 +300,18 @@ def test_rows_and_contexts_that_are_wrong_are_found_at_the_first_law_made_of_the
 
 def test_a_law_that_was_chosen_by_the_request_leaves_that_step_unchecked_if_laws_are_made_again(tmp_path):
     """Every single law keeps the promise, so nothing is wrong by itself; but public things give another one."""
-    made, honest = life(tmp_path, "past", seed=4), Everyday.prepare
+    made, honest = life(tmp_path, "past", seed=4), PastState.prepare
 
     def by_request(self):
         if made.path[made.t] not in made.sensitive:
             return honest(self)
-        with patch("onoff.everyday.laws.PEELED_ROWS", 0), patch("onoff.everyday.laws.NEAR", 9.0):
+        with patch("onoff.past.laws.PEELED_ROWS", 0), patch("onoff.past.laws.NEAR", 9.0):
             other = honest(self)
         if other.masses != honest(self).masses:
             made.wrong.append(made.t)
         return other
 
-    made.live(40, [patch.object(Everyday, "prepare", by_request)])
+    made.live(40, [patch.object(PastState, "prepare", by_request)])
     found = made.audit(engine=made.engine())
     assert made.wrong
     assert (found.word, found.unchecked[0][0]) == ("NO VERDICT", made.wrong[0])
@@ -398,7 +398,9 @@ def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_th
     assert made.audit().word == "PASSED"
     fourth = json.loads(lines[3])
     empty = {**fourth, "law": {**fourth["law"], "masses": [0] * len(fourth["law"]["masses"])}}
-    for bad in ({"step": 3, "sources": [1]}, {**fourth, "version": 1}, empty):
+    far = {**fourth, "law": {**fourth["law"], "encoders": {str(10**30): [[0], [0], [1]]}}}
+    away = {**fourth, "place": [10**30]}
+    for bad in ({"step": 3, "sources": [1]}, {**fourth, "version": 1}, empty, far, away):
         made.record_file.write_text("\n".join([*lines[:3], json.dumps(bad), *lines[3:]]) + "\n")
         with pytest.raises(Exception, match="line 4 is not one of a record of laws"):
             made.audit()
@@ -406,7 +408,7 @@ def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_th
 
 def test_without_a_record_laws_of_other_digits_are_not_checked_and_never_wrong(made):
     """The installed code is another version: it makes other laws, from the first OFF step on."""
-    with patch("onoff.everyday.laws.SEED", 7), patch("onoff.everyday.state.PRICE", 0.3):
+    with patch("onoff.schemes.comb.SEED", 7), patch("onoff.past.state.PRICE", 0.3):
         found = made.audit(record=None, engine=made.engine())
     assert found.findings == ()
     assert (found.word, found.drawn < found.off) == ("NO VERDICT", True)

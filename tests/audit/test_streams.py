@@ -21,8 +21,8 @@ from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.enumeration import information, step_distance, total_variation
 from onoff.audit.streams import audit_streams, parse_statuses
-from onoff.everyday import Everyday
 from onoff.model.misfit import information_bound
+from onoff.past import PastState
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
@@ -120,7 +120,7 @@ def test_the_bound_is_above_what_is_enumerated(kind, monkeypatch):
 @given(chains(max_sources=3))
 def test_every_kind_of_chain_is_private(chain):
     assert audited(chain, "1001", ours(chain)).holds
-    assert audited(chain, "1001", Past(Everyday.start(chain), chain.n), promise="past").holds
+    assert audited(chain, "1001", Past(PastState.start(chain), chain.n), promise="past").holds
 
 
 def test_everything_tells_exactly_nothing():
@@ -360,7 +360,7 @@ def test_somebody_who_never_goes_on_is_no_division_by_zero():
 @pytest.mark.parametrize("promise", ["both", "past"])
 @pytest.mark.parametrize("private", [(), (False, True), [False]])
 def test_statuses_that_begin_off_or_are_empty_are_an_error_in_one_sentence(promise, private):
-    client = Everything(3) if promise == "both" else Past(Everyday.start(THREE), 3)
+    client = Everything(3) if promise == "both" else Past(PastState.start(THREE), 3)
     with pytest.raises(OnoffError, match="a client makes its first request ON"):
         audit_streams(THREE, private, client, promise)
 

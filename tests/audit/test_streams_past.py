@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everydaykit import Faithful, World, information
-from everydayoracle import query_laws, stream_law
+from exactstreams import chain_of, query_laws, stream_law
 from onoff import Chain, OnoffError
 from onoff.audit import enumeration
 from onoff.audit.clients import Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
-from onoff.everyday import Everyday
 from onoff.model import misfit as model
+from onoff.past import PastState
 from onoff.testing import dense
 from oracles import random_chain
+from pastkit import Faithful, World, information
 from sampling import examples
-from theoryoracle import chain_of
 
 THREE = random_chain("dense", 3, 1)
 FOUR = random_chain("dense", 4, 2)
@@ -41,7 +40,7 @@ pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sam
 
 
 def audited(chain, sensitive, text, engine=None, **options):
-    client = Past(engine or Everyday.start(chain, sensitive), chain.n, sensitive)
+    client = Past(engine or PastState.start(chain, sensitive), chain.n, sensitive)
     return audit_streams(chain, parse_statuses(text), client, "past", sensitive, **{"uniform": True, **options})
 
 
@@ -94,7 +93,7 @@ def test_mistakes_tell_as_much_as_the_kit_says():
             return state.context(0 if private else request, context, private)
 
     expected = information(World(THREE), (True, False, False), Forgets())
-    assert most_bits(audited(THREE, (), "100", Forgetful(Everyday.start(THREE)))) == pytest.approx(expected, rel=1e-9)
+    assert most_bits(audited(THREE, (), "100", Forgetful(PastState.start(THREE)))) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("sensitive", [(), (1,)])
@@ -304,24 +303,24 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_an_engine_with_a_planted_mistake_is_found(name, monkeypatch):
     chain, sensitive, text, wrong, rule, tells = MISTAKES[name]
-    found = audited(chain, sensitive, text, wrong(Everyday.start(chain, sensitive)))
+    found = audited(chain, sensitive, text, wrong(PastState.start(chain, sensitive)))
     assert not found.holds
     assert rule is None or rule in {finding.rule for finding in found.findings}
     if tells:
         assert most_bits(found) > 1e-4
         assert max(step.distance or 0.0 for step in found.steps) > 1e-3
     monkeypatch.setattr(enumeration, "STATES", 0)  # in sampled streams too
-    assert not audited(chain, sensitive, text + "0", wrong(Everyday.start(chain, sensitive)), streams=10).holds
+    assert not audited(chain, sensitive, text + "0", wrong(PastState.start(chain, sensitive)), streams=10).holds
 
 
 def test_merging_unequal_rows_is_within_what_is_charged_and_without_a_charge_it_is_found(monkeypatch):
-    monkeypatch.setattr("onoff.everyday.contexts.ALIKE", 0.12)
+    monkeypatch.setattr("onoff.past.contexts.ALIKE", 0.12)
     charged = audited(NEAR, (), "1000")
     assert most_bits(charged) > 1e-9
     assert {finding.rule for finding in charged.findings} == {"coarse"}  # stated, and too much to be certified
     assert all(step.distance <= 2 * step.stated for step in charged.steps if step.distance is not None)
     for charge in (0.0, 1e-15):
-        monkeypatch.setattr("onoff.everyday.contexts._charge", lambda *parts, charge=charge: charge)
+        monkeypatch.setattr("onoff.past.contexts._charge", lambda *parts, charge=charge: charge)
         understated = audited(NEAR, (), "1000")
         assert (understated.holds, understated.findings) == (False, ())
         assert any(step.distance > 1000 * step.stated for step in understated.steps if step.distance is not None)
@@ -369,7 +368,7 @@ def test_the_bound_is_that_of_its_definition():
 
 def test_what_is_found_is_what_all_paths_of_the_true_chain_tell():
     """Bits about a private request from the next query: by brute force over pairs of requests."""
-    state = Everyday.start(USED)
+    state = PastState.start(USED)
     step = state.prepare()
     start, laws = FAR.stationary(), []
     for i in range(3):
@@ -384,7 +383,7 @@ def test_what_is_found_is_what_all_paths_of_the_true_chain_tell():
 def test_a_bound_that_is_none_is_seen_and_so_is_an_engine_that_leaks(monkeypatch):
     """Planted: a misfit forgotten, halved, or of other rows; a mistake under a chain that is nearly right."""
     assert misfit(USED, FAR, "100").holds
-    near = misfit(USED, towards(USED, FAR, 1e-6), "10", engine=Forgetful(Everyday.start(USED)))
+    near = misfit(USED, towards(USED, FAR, 1e-6), "10", engine=Forgetful(PastState.start(USED)))
     assert not near.holds
     assert near.steps[1].bits > near.misfit.bits[1]
     exact = model.row_misfit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from itertools import product
 from math import log2
@@ -13,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff.client import cache
-from onoff.client.cache import Member, cache_size, kept
-from onoff.client.journalfile import SCHEMA
-from onoff.client.transport import Content
-from onoff.client.transport.validators import condition, type_of, version_of
+from onoff.client.cache import Member, cache_size, fitting
+from onoff.client.transports import Content
+from onoff.client.transports.web import condition, type_of, version_of
 from onoff.errors import OnoffError
 from sampling import in_turn
 
@@ -25,7 +23,7 @@ ENOUGH, SHORT, NONE = 10**6, 40, 0  # SHORT has room for some of the members onl
 
 
 def entry(source, length, version="v"):
-    return Member(source, 0, 200, None, None, version, length, 0)
+    return Member(source, 0, 200, None, None, version, 0, length, 0)
 
 
 # The servers: what each sends for a source is a function of what was on the wire so far.
@@ -58,23 +56,20 @@ SERVERS = [honest, marking, denying]
 
 def streamed(sets, wanted, server, limit, ask=None, keep=None):
     """What is on the wire of a client that wants these members of these sets: each set, and what it says is cache."""
-    database = sqlite3.connect(":memory:")
-    database.executescript(SCHEMA)
     entries, wire = {}, []
     for step, (query, request) in enumerate(zip(sets, wanted, strict=True)):
         versions = cache.versions(entries, query) if ask is None else ask(entries, query, request)
         wire.append((query, versions))
         named = [source for source, version in zip(query, versions, strict=True) if version is not None]
-        cache.check_bodies(database, entries, named)
         contents = {source: server(wire, source, version) for source, version in zip(query, versions, strict=True)}
-        unchanged = {source for source in named if contents[source].unchanged}
+        whole = {
+            source: content for source, content in contents.items() if source not in named or not content.unchanged
+        }
         with pytest.MonkeyPatch.context() as patch:
             if keep is not None:
-                patch.setattr(cache, "kept", lambda found, limit, request=request: keep(found, limit, request))
-            entries = cache.store(database, entries, step, contents, unchanged, limit)
-        assert entries == cache.read_all(database)
+                patch.setattr(cache, "fitting", lambda found, limit, request=request: keep(found, limit, request))
+            entries = cache.store(entries, step, whole, limit)
         assert [source for source in query if source not in entries] == []  # the newest answer is always there
-    database.close()
     return tuple(wire)
 
 
@@ -105,7 +100,7 @@ def only_the_wanted(entries, query, request):
 def sparing_the_wanted(entries, limit, request):
     found = list(entries)
     mine = [entry for entry in found if entry.source == request]
-    return {entry.source for entry in mine} | kept((e for e in found if e.source != request), limit - 20)
+    return {entry.source for entry in mine} | fitting((e for e in found if e.source != request), limit - 20)
 
 
 def test_validators_for_the_wanted_one_alone_are_seen():
@@ -125,8 +120,8 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen():
 )
 def test_the_smallest_stay_as_long_as_there_is_room(found, limit):
     entries = [entry(source, length, "v" if has else None) for source, (length, has) in found.items()]
-    stay = kept(entries, limit)
-    assert stay == kept(reversed(entries), limit)
+    stay = fitting(entries, limit)
+    assert stay == fitting(reversed(entries), limit)
     sizes = {e.source: (e.size, e.source) for e in entries if e.version is not None}
     assert stay <= sizes.keys()
     assert sum(sizes[source][0] for source in stay) <= limit
@@ -137,7 +132,7 @@ def test_the_smallest_stay_as_long_as_there_is_room(found, limit):
 
 
 def test_of_equal_ones_the_first_stay():
-    assert kept([entry(source, 9) for source in (5, 3, 1)], 20) == {1, 3}
+    assert fitting([entry(source, 9) for source in (5, 3, 1)], 20) == {1, 3}
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
 from onoff.apps.cli.status import print_status, print_totals
 from onoff.client import play as playing
-from onoff.client.journal import Journal
-from onoff.client.journalfile import Memory, Totals, snapshot
+from onoff.client.journal import Journal, Memory
 from onoff.client.play import read_items
-from onoff.client.protocol import Begun, Pending, State
-from onoff.client.status import Account, Status
+from onoff.client.protocol import Pending, State
+from onoff.client.status import Account, Status, Totals, snapshot
 from onoff.errors import (
     JOURNAL,
     NO_MESSAGE,
@@ -177,27 +176,21 @@ def test_the_last_message_is_had_again_without_a_server(chain, server, tmp_path)
     """Nobody answers at port 1. A pending request is not taken for a message, and no journal is made."""
     nobody = client_with(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", promise="past")
     with pytest.raises(JournalError, match="there is no journal"):
-        nobody.again()
+        nobody.last()
     assert not list(tmp_path.iterdir())
 
     async def ask():
         async with client_with(chain, OnoffTransport(server.url), tmp_path / "j", promise="past", delay=0.0) as client:
             with pytest.raises(JournalLocked):
-                client.again()
+                nobody.last()
             return await client.get("sports")
 
     Journal(tmp_path / "j", chain.fingerprint, asyncio.run(catalogue_of(server)), promise="past").close()
-    assert nobody.again() is None
+    assert nobody.last() is None
     asked = asyncio.run(ask())
-    message, row = nobody.again()
+    message, row = nobody.last()
     assert message == asked
     assert (row.step, row.query, row.private) == (0, (0, 1, 2, 3), True)
-    journal = Journal(tmp_path / "j", chain.fingerprint, None)
-    everything = Pending(0, None, True, True, 0, (0, 1, 2, 3), "everything", 0.0)
-    journal.begin(journal.naming_versions(Begun(replace(journal.state, pending=everything), everything)), 4.0)
-    journal.close()
-    with pytest.raises(PendingRequest, match="finishes it"):
-        nobody.again()
 
 
 async def catalogue_of(server):
@@ -258,7 +251,7 @@ def test_a_plain_web_server_is_enough(chain, plans, web, tmp_path):
         async with client_of(chain, HttpTransport(web), tmp_path / "j", plans, first_ever=True) as client:
             await client.get("news", next="sports")
             message = await client.get("sports", next="news", private=False)
-            return message, client.journal.totals()
+            return message, Totals.of(client.journal.steps())
 
     message, totals = asyncio.run(run())
     assert message.body == b"file of sports" * 2
@@ -394,7 +387,7 @@ def test_a_file_that_was_played_to_its_end_is_played_again_only_with_restart(cha
 
 CUT = """
 import os
-from onoff.apps.cli.main import main
+from onoff.apps.cli.app import main
 from onoff.{module} import {kind} as kind
 whole = kind.{method}
 
@@ -405,7 +398,7 @@ def cut(self, *arguments):
 kind.{method} = cut
 main()
 """
-PENDING = CUT.format(module="client.transport.own", kind="OnoffTransport", method="fetch")
+PENDING = CUT.format(module="client.transports.onoff", kind="OnoffTransport", method="fetch")
 ANNOUNCED = CUT.format(module="client.journal", kind="Journal", method="begin")
 
 
@@ -476,7 +469,8 @@ def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
         read_items(tmp_path / "requests", NAMES)
 
 
-def test_a_server_that_cannot_be_reached_is_explained(chain_file, plans, server, tmp_path):
+def test_a_server_that_cannot_be_reached_is_explained(chain_file, plans, server, tmp_path, monkeypatch):
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.01)
     common = ["--chain", chain_file, "--journal", tmp_path / "j", "--plans", plans]
     for url, words, code in (
         ("127.0.0.1:8700", "http://HOST:PORT is needed", USAGE),

@@ -20,8 +20,8 @@ from clientkit import client_with, scene
 from onoff import Chain, plan
 from onoff.client.client import DELAY
 from onoff.client.timing import SendClock
-from onoff.client.transport import Answer, Content
-from onoff.client.transport.own import OnoffTransport
+from onoff.client.transports import Answer, Content
+from onoff.client.transports.onoff import OnoffTransport
 from recordingserver import OnoffOrigin, RecordingServer
 
 pytestmark = pytest.mark.timing
@@ -100,8 +100,8 @@ def p_value(one, other):
 
 
 @pytest.mark.parametrize("dear", [pytest.param(0.0, marks=pytest.mark.long), DEAR])
-def test_the_query_leaves_at_the_same_time_in_every_context(the_plan, in_memory, dear):
-    one, other = delays(the_plan, in_memory, DELAY, dear)
+def test_the_query_leaves_at_the_same_time_in_every_context(the_plan, tmp_path, dear):
+    one, other = delays(the_plan, tmp_path, DELAY, dear)
     assert min(one + other) >= DELAY
     assert p_value(one, other) > LEVEL, (sorted(one), sorted(other))
 
@@ -116,9 +116,9 @@ def caught(directory, measured):
     return False
 
 
-def test_a_client_without_delay_is_caught(the_plan, in_memory):
+def test_a_client_without_delay_is_caught(the_plan, tmp_path):
     """The test above can fail: without the delay, the slow draw shows."""
-    assert caught(in_memory, lambda place, factor: delays(the_plan, place, 0, 3 * factor * DEAR))
+    assert caught(tmp_path, lambda place, factor: delays(the_plan, place, 0, 3 * factor * DEAR))
 
 
 HANDLED = 0.0103  # seconds that a caller spends on the messages of one source
@@ -144,12 +144,12 @@ def gaps(directory, handled=HANDLED):
     return found.values()
 
 
-def test_what_the_caller_does_with_a_message_does_not_show_in_the_time_of_the_next_query(in_memory):
-    one, other = gaps(in_memory)
+def test_what_the_caller_does_with_a_message_does_not_show_in_the_time_of_the_next_query(tmp_path):
+    one, other = gaps(tmp_path)
     assert p_value(one, other) > LEVEL, (sorted(one), sorted(other))
 
 
-def test_a_delay_that_is_counted_from_the_call_is_caught(in_memory, monkeypatch):
+def test_a_delay_that_is_counted_from_the_call_is_caught(tmp_path, monkeypatch):
     """The test above can fail. Planted: the grid begins at the call, as it once did."""
 
     async def from_the_call(self, called, delay):
@@ -157,11 +157,11 @@ def test_a_delay_that_is_counted_from_the_call_is_caught(in_memory, monkeypatch)
         await self._until(1, delay)
 
     monkeypatch.setattr(SendClock, "after_call", from_the_call)
-    assert caught(in_memory, lambda place, factor: gaps(place, factor * HANDLED))
+    assert caught(tmp_path, lambda place, factor: gaps(place, factor * HANDLED))
 
 
 @pytest.mark.parametrize("seconds", [0.0203, pytest.param(0.0206, marks=pytest.mark.long)])
-def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, seconds):
+def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(tmp_path, seconds):
     """A sleep ends a whole number of milliseconds after its start; here that would be 0.3 or 0.6 too late, always.
 
     One query that leaves sooner shows that it is not so. A busy machine adds to some, but hardly to all of 200.
@@ -185,7 +185,7 @@ def test_the_timer_of_the_system_does_not_show_when_the_draw_ended(in_memory, se
             called = time.monotonic()
             await client.get("news")
 
-    with scene("any", in_memory) as world:
+    with scene("any", tmp_path) as world:
 
         async def main():
             async with world.client(delay=DELAY) as client:

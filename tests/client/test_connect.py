@@ -10,8 +10,8 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, scene
 from onoff import connect
-from onoff.client.journalfile import Step, snapshot
-from onoff.client.status import status
+from onoff.client.journal import Step
+from onoff.client.status import snapshot, status
 from onoff.errors import ChainError, OnoffError
 from onoff.plans.planner import Planner
 

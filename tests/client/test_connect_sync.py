@@ -13,8 +13,8 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, scene
 from onoff import connect, connect_sync
-from onoff.client.journalfile import snapshot
-from onoff.errors import ChainError, NothingPending, NotOpen, PendingRequest, SourceError, Unavailable
+from onoff.client.status import snapshot
+from onoff.errors import ChainError, NothingPending, PendingRequest, SessionError, SourceError, Unavailable
 from recordingserver import Reply, reply
 
 
@@ -76,7 +76,7 @@ def test_many_threads_make_one_stream(world):
 def test_errors_come_as_they_are_and_a_pending_request_is_resumed(world):
     honest = world.server.respond
     with client_of(world) as client:
-        world.server.respond = lambda _: reply(b"", length=5)
+        world.server.respond = lambda _: Reply([], close=True)
         with pytest.raises(Unavailable):
             client.get("news")
         with pytest.raises(PendingRequest):
@@ -116,7 +116,7 @@ def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(w
         asking = [pool.submit(client.get, "sports") for _ in range(6)]
         errors = [each.exception(timeout=60) for each in asking]
         assert [each.exception(timeout=60) for each in closing] == [None, None]
-    assert all(isinstance(error, NotOpen | CancelledError | None) for error in errors)
+    assert all(isinstance(error, SessionError | CancelledError | None) for error in errors)
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
 
 
@@ -128,7 +128,7 @@ def test_who_closes_it_in_its_own_thread_is_refused_and_not_kept_waiting(world):
         client.close()
 
     def play():
-        with pytest.raises(NotOpen, match="from its own thread") as caught:
+        with pytest.raises(SessionError, match="from its own thread") as caught:
             list(client.play(items()))
         errors.append(caught.value)
         client.close()
@@ -179,7 +179,7 @@ def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(worl
             signal.alarm(20)
             try:
                 client.get("news")
-            except NotOpen as error:
+            except SessionError as error:
                 client.close()
                 os._exit(7 if "forked" in str(error) else 1)
             finally:
@@ -190,13 +190,13 @@ def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(worl
 
 def test_outside_of_with_it_says_so_and_leaves_no_thread(world):
     client = client_of(world)
-    with pytest.raises(NotOpen, match="not open: use it in `with connect_sync"):
+    with pytest.raises(SessionError, match="not open: use it in `with connect_sync"):
         client.get("news")
-    with client as opened, pytest.raises(NotOpen, match="is open already"):
+    with client as opened, pytest.raises(SessionError, match="is open already"):
         opened.open()
     client.close()
     for call in (client.open, lambda: client.get("news"), client.resume, lambda: list(client.play([("news", True)]))):
-        with pytest.raises(NotOpen, match="is closed: make another one"):
+        with pytest.raises(SessionError, match="is closed: make another one"):
             call()
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
 
@@ -206,10 +206,10 @@ def test_the_wrong_kind_of_with_names_the_right_front_door(world):
         async with client_of(world):
             pass
 
-    with pytest.raises(NotOpen, match=r"in `with`, or take connect\("):
+    with pytest.raises(SessionError, match=r"in `with`, or take connect\("):
         asyncio.run(entered())
     own = connect(CHAIN, urls=world.origin.urls(world.server), journal=world.directory / "k")
-    with pytest.raises(NotOpen, match=r"in `async with`, or take connect_sync\("), own:
+    with pytest.raises(SessionError, match=r"in `async with`, or take connect_sync\("), own:
         pass
     assert not any(world.server.recording())
 

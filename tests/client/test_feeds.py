@@ -1,4 +1,4 @@
-"""`onoff urls`: a file of URLs from what feed readers export. What is wrong is named by its place."""
+"""`onoff setup`: a file of URLs from what feed readers export. What is wrong is named by its place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def site():
 def made(text, directory, *options):
     """What the command says about a list, and what it has written."""
     (directory / "feeds").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = call("urls", directory / "feeds", "-o", directory / "urls.json", *options)
+    done = call("setup", directory / "feeds", "-o", directory / "urls.json", *options)
     written = directory / "urls.json"
     return done, json.loads(written.read_text()) if written.exists() else None
 
@@ -87,7 +87,7 @@ def test_a_plain_list_has_names_after_its_urls_or_else_from_them(site, tmp_path,
     place = site.url.removeprefix("http://").replace(":", "-").replace(".", "-")
     assert urls == {f"{place}-two-feed-xml": f"{site.url}/two/feed.xml", "the-first": f"{site.url}/one"}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    done = call("urls", "-", "-o", tmp_path / "again.json")
+    done = call("setup", "-", "-o", tmp_path / "again.json")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "again.json").read_text()) == urls
 

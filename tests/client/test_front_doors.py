@@ -9,19 +9,19 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
 from onoff import connect, connect_sync
-from onoff.client.journalfile import snapshot
+from onoff.client.status import snapshot
 from onoff.client.timing import SendClock
 from onoff.errors import (
     JournalError,
     NothingPending,
-    NotOpen,
     OnoffError,
     PendingRequest,
     RefusedByServer,
+    SessionError,
     TransportError,
     Unavailable,
 )
-from recordingserver import reply
+from recordingserver import Reply, reply
 
 
 def refused(world, ask):
@@ -109,7 +109,7 @@ def test_a_client_that_is_not_open_says_how_to_open_it(own):
     client = own.client()
 
     async def ask(how):
-        with pytest.raises(NotOpen) as caught:
+        with pytest.raises(SessionError) as caught:
             await how()
         return str(caught.value)
 
@@ -186,7 +186,7 @@ def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_i
         return await asyncio.gather(first, second, return_exceptions=True)
 
     found = asyncio.run(run())
-    assert [type(error) for error in found] == [asyncio.CancelledError, NotOpen]
+    assert [type(error) for error in found] == [asyncio.CancelledError, SessionError]
     state = snapshot(own.directory / "journal").state
     assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
 
@@ -232,7 +232,7 @@ def test_an_error_says_whether_the_request_is_kept_alike_whatever_was_wanted(tmp
     for wanted in ("news", "culture"):
         (tmp_path / wanted).mkdir()
         with scene(kind, tmp_path / wanted) as world:
-            refuses = (lambda _, __: reply(b"", status)) if kind == "own" else (lambda _, __: reply(b"", 200, length=9))
+            refuses = (lambda _, __: reply(b"", status)) if kind == "own" else (lambda _, __: Reply([], close=True))
             world.server.respond = faulty(world.origin, lambda r, a, no=refuses: None if is_catalogue(r) else no(r, a))
 
             async def run(world=world, wanted=wanted):

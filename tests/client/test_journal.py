@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 
 import pytest
 
 from clientkit import answer_of
 from onoff import Chain
-from onoff.client import journalfile
-from onoff.client.journal import Journal
-from onoff.client.journalfile import Memory, Progress, message_lengths, snapshot
+from onoff.client import journal as journal_module
+from onoff.client.journal import Journal, Memory, Progress
 from onoff.client.protocol import State, begin_both, finish
+from onoff.client.status import Totals, message_lengths, snapshot
 from onoff.errors import JournalError, JournalLocked
 
 CHAIN = Chain.symmetric(3, 0.2)
@@ -54,15 +52,16 @@ def test_state_and_message_come_back(path):
     again = opened(path)
     assert not again.created
     assert again.state == before
-    step, member, body = again.latest()
-    assert (step.step, member.source, member.status, member.round, body) == (1, 2, 200, 7, b"second")
+    step, member = again.latest()
+    assert (step.step, member.source, member.status, member.round) == (1, 2, 200, 7)
+    assert again.read_body(2) == b"second"
     steps = list(again.steps())
     assert [(s.step, s.request, s.query, s.private, s.plan) for s in steps] == [
         (0, 1, (0, 1, 2), True, "everything"),
         (1, 2, (0, 1, 2), True, "everything"),
     ]
     assert [step.step for step in again.steps(since=1)] == [1]
-    totals = again.totals()
+    totals = Totals.of(again.steps())
     assert (totals.steps, totals.bytes, totals.downloaded, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
     again.close()
 
@@ -112,7 +111,7 @@ def test_writes_are_synchronous_and_logged_ahead(path):
 
 def test_a_second_process_is_kept_out_and_let_in_afterwards(path):
     journal = opened(path)
-    with pytest.raises(JournalLocked, match="another process"):
+    with pytest.raises(JournalLocked, match="another client"):
         opened(path)
     code = f"from onoff.client.journal import Journal; Journal({str(path)!r}, {CHAIN.fingerprint!r}, 'catalogue')"
     refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -219,7 +218,7 @@ def test_a_read_only_disk_is_not_damage(path, monkeypatch):
     journal = opened(path)
     make_step(journal)
     journal.close()
-    monkeypatch.setattr(journalfile, "connect", journalfile.connect_to_read)
+    monkeypatch.setattr(journal_module, "connect", journal_module.connect_to_read)
     journal = opened(path)
     begun = begin_both(journal.state, CHAIN, 1, None, True, None)
     told_to_keep_it(lambda: journal.begin(begun, cost=3.0), "readonly database")
@@ -256,7 +255,7 @@ def test_an_error_of_writing_asks_whether_the_disk_is_full(path):
     def failing():
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
-        with journalfile.explained(path):
+        with journal_module.explained(path):
             raise error
 
     told_to_keep_it(failing, "is the disk full?")
@@ -267,7 +266,7 @@ def test_a_journal_in_no_directory_says_what_to_do(path):
     assert "keep it" not in said
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3", "4", "6"])
+@pytest.mark.parametrize("version", ["1", "5", "7"])
 def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version):
     journal = opened(path)
     make_step(journal)
@@ -277,59 +276,9 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
     database.close()
     content = path.read_bytes()
     for read in (opened, snapshot):
-        with pytest.raises(JournalError, match=f"is a journal of version {version}, and only version 5.*a new journal"):
+        with pytest.raises(JournalError, match=f"is a journal of version {version}, and only version 6.*a new journal"):
             read(path)
     assert path.read_bytes() == content
-
-
-# Random damage.
-
-
-def everything(path):
-    """All that can be read of a journal, as a program would."""
-    journal = opened(path)
-    try:
-        return journal.state, journal.memory, list(journal.steps()), journal.totals(), journal.latest()
-    finally:
-        journal.close()
-
-
-def test_random_damage_is_never_a_traceback_nor_another_state(path, in_memory):
-    """400 journals with 1 to 30 bytes changed, or a piece cut out, filled or moved; repeatable."""
-    path = in_memory / "journal"
-    journal = opened(path)
-    for request in (1, 2, 0, 1, 2):
-        make_step(journal, request)
-    journal.remember(chain=CHAIN.as_dict(), play=Progress("0" * 64, 1, "requests", 4))
-    journal.close()
-    whole, seen = everything(path), snapshot(path)
-    content = path.read_bytes()
-    generator = random.Random(1)
-    outcomes = Counter()
-    for _ in range(400):
-        damaged = bytearray(content)
-        if generator.random() < 0.7:
-            for _ in range(generator.choice((1, 1, 1, 3, 30))):
-                damaged[generator.randrange(len(content))] = generator.randrange(256)
-        else:
-            start, length = generator.randrange(len(content)), generator.randrange(1, 5000)
-            piece = generator.choice((b"", bytes(length), generator.randbytes(length), content[:length]))
-            damaged[start : start + length] = piece
-        with path.open("r+b") as stream:  # the same inode
-            stream.truncate(0)
-            stream.write(damaged)
-        for log in ("journal-wal", "journal-shm"):
-            path.with_name(log).unlink(missing_ok=True)
-        for look, right in ((snapshot, seen), (everything, whole)):
-            try:
-                found = look(path)
-            except JournalError:
-                outcomes["refused"] += 1
-            else:
-                state, memory = (found.state, found.memory) if look is snapshot else found[:2]
-                assert (state, memory) == ((right.state, right.memory) if look is snapshot else right[:2])
-                outcomes["taken"] += 1
-    assert min(outcomes.values()) > 100
 
 
 def test_a_journal_with_nonsense_in_it_is_refused(path):
@@ -384,6 +333,7 @@ def test_a_full_disk_changes_nothing(path):
         journal.finish(finish(journal.state), (1,), answer_of([b"x" * 100_000]))
     assert "keep it" in str(caught.value)
     assert "damaged" not in str(caught.value)
+    assert "No new query" not in str(caught.value)  # one had gone out, and its answer did not fit
     assert journal.state == state
     assert journal.latest()[0].step == before.step - 1
     journal.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 
 import numpy as np
@@ -13,12 +12,12 @@ import onoff
 from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from clikit import call
 from onoff import Chain, connect, connect_sync, follows
-from onoff.client.journalfile import snapshot
 from onoff.client.learning import Learned
+from onoff.client.status import snapshot
 from onoff.errors import JournalError, LogError, OnoffError
 from onoff.logs.quality import estimate
 from onoff.model.misfit import FEW
-from recordingserver import reply
+from recordingserver import Reply, reply
 
 EVERYTHING = tuple(range(5))
 ASKED = b'if-none-match: "1"'
@@ -32,7 +31,7 @@ def learning(world, **options):
 def test_every_request_asks_for_everything_and_is_noted_with_the_status_it_was_asked_with(world):
     with learning(world) as client:
         messages = [client.get(name, private=private) for name in NAMES for private in (True, False)]
-        assert client.learned == type(client.learned)(5, 10, 5, 0)
+        assert client.learned == Learned(5, 10, 5)
         assert not client.learned.enough
     assert [message.body for message in messages] == [BODIES[name] for name in NAMES for _ in range(2)]
     assert {message.query for message in messages} == {NAMES}
@@ -54,51 +53,33 @@ def test_what_is_held_is_asked_for_only_if_newer(tmp_path):
     assert [(message.body, message.unchanged) for message in messages] == [(b"body", False), (b"body", True)]
 
 
-def test_it_says_once_when_there_is_enough_and_that_a_chain_becomes_public(tmp_path, caplog):
+def test_it_says_once_when_there_is_enough_also_in_another_process(tmp_path, caplog):
     wanted = [NAMES[i] for i in np.random.default_rng(1).integers(0, 5, FEW * 5 + 2)]
-    with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"), learning(world) as client:
-        for name in wanted[:-2]:
-            client.get(name)
-        assert not caplog.records
-        assert "A first, rough chain of 5 sources takes 51" in client.learned.words(tmp_path / "learned")
-        client.get(wanted[-2])
-        assert client.learned.enough
-        client.get(wanted[-1])
-    [record] = caplog.records
-    assert "give A FIRST, ROUGH CHAIN. After about 40 requests `onoff check` may call it wrong" in record.getMessage()
-    assert "becomes public" in record.getMessage()
-    assert "50 must come right after another one asked OFF, and 0 do" in record.getMessage()
-    with pytest.raises(LogError, match=r"nothing to fit\. Switch OFF .*curl -X PUT -d off"):
-        onoff.fit(tmp_path / "learned", open_only=True)
-    assert "--open-only" in call("status", "--journal", tmp_path / "learned", check=True).stdout
-
-
-def test_it_says_again_when_those_asked_off_are_enough_also_in_another_process(tmp_path, caplog):
     with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"):
-        for requests in (30, 20, 3):
-            with learning(world) as client:
-                for i in range(requests):
-                    client.get(NAMES[i % 5], private=requests == 30 and i < 2)
-    together, asked_off = (record.getMessage() for record in caplog.records)
-    assert "51 requests are noted, 49 of them asked OFF. All together give A FIRST, ROUGH CHAIN" in together
-    assert "53 requests are noted, 51 of them asked OFF. The ones asked OFF give A FIRST, ROUGH CHAIN" in asked_off
-    fit = f"`onoff fit {tmp_path / 'learned'} -o habits.json"
-    assert f"{fit} --open-only`. {fit}` uses" in asked_off
+        with learning(world) as client:
+            for name in wanted[:-2]:
+                client.get(name, private=False)
+            assert not caplog.records
+            assert "A first, rough chain of 5 sources takes 51" in client.learned.words(tmp_path / "learned")
+        with learning(world) as client:
+            client.get(wanted[-2], private=False)
+            assert client.learned.enough
+            client.get(wanted[-1], private=False)
+    [record] = caplog.records
+    assert "They give A FIRST, ROUGH CHAIN. After about 40 requests `onoff check` may call it" in record.getMessage()
+    fit = f"To fit it, before the first private request: `onoff fit {tmp_path / 'learned'} -o habits.json`"
+    assert record.getMessage().endswith(fit)
+    assert fit in call("status", "--journal", tmp_path / "learned", check=True).stdout
 
 
-def test_enough_of_those_asked_off_counts_what_the_fit_counts(tmp_path, caplog):
-    """Of 101 requests 67 are asked OFF, in pairs between private ones: the fit has 33 transitions, and needs 50."""
+def test_a_private_request_ends_learning_and_that_is_said_at_once(tmp_path, caplog):
     with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING, "onoff"), learning(world) as client:
-        for i in range(101):
-            client.get(NAMES[i % 5], private=i % 3 == 0)
-        found = client.learned
-        assert (found.open, found.open_pairs, found.enough, found.enough_open) == (67, 33, True, False)
-        assert onoff.fit(tmp_path / "learned", open_only=True).counts.sum() == found.open_pairs
-        assert len(caplog.records) == 1
-        for i in range(18):  # one neighbour of the last one, and the rest
-            assert client.learned.enough_open == (i > 16)
-            client.get(NAMES[i % 5], private=False)
-    assert "The ones asked OFF give A FIRST, ROUGH CHAIN" in caplog.records[1].getMessage()
+        for i in range(60):
+            client.get(NAMES[i % 5], private=i == 3)
+    assert "4 requests are noted, 1 of them asked ON. NO CHAIN can be fitted" in caplog.records[0].getMessage()
+    assert all("NO CHAIN" in record.getMessage() for record in caplog.records)
+    with pytest.raises(LogError, match=r"has requests that were asked ON \(1\): a chain is public.*learn with a new"):
+        onoff.fit(tmp_path / "learned")
 
 
 def test_what_is_said_of_a_learned_chain_holds_in_the_test_of_later_requests():
@@ -113,22 +94,22 @@ def test_what_is_said_of_a_learned_chain_holds_in_the_test_of_later_requests():
         soon = late = 0
         for _ in range(60):
             true = Chain(rng.dirichlet(np.ones(6), 6))
-            said = Learned.of(6, [False] * (transitions + 1))
-            path = true.simulate(transitions + 1 + 5 * said.lasts_open, rng)
+            said = Learned(6, transitions + 1, 0)
+            path = true.simulate(transitions + 1 + 5 * said.lasts, rng)
             counts = np.zeros((6, 6))
             np.add.at(counts, (path[:transitions], path[1 : transitions + 1]), 1)
             chain = estimate(counts, np.ones(6), true.names, 1.0)
             found = follows(chain, path[transitions + 1 :]).found_at or np.inf
-            soon, late = soon + (found <= said.lasts_open), late + np.isfinite(found)
+            soon, late = soon + (found <= said.lasts), late + np.isfinite(found)
         assert soon <= 18
         assert late >= 30
 
 
 def test_it_says_when_a_chain_lasts_and_how_many_requests_that_takes(tmp_path):
-    rough, long = (Learned.of(5, [False] * (pairs + 1)) for pairs in (374, 375))
-    assert (rough.lasts_open, long.lasts_open) == (299, 300)
-    assert "With 376 requests learned it is one that lasts for 300. To fit it now: `onoff fit" in rough.words(tmp_path)
-    assert "give A CHAIN that lasts for about 300 requests. To fit it now: `onoff fit" in long.words(tmp_path)
+    rough, long = (Learned(5, requests, 0) for requests in (375, 376))
+    assert (rough.lasts, long.lasts) == (299, 300)
+    assert "With 376 requests it lasts for 300. To fit it," in rough.words(tmp_path)
+    assert "They give A CHAIN that lasts for about 300 requests. To fit it," in long.words(tmp_path)
 
 
 def test_a_journal_made_while_learning_is_never_used_with_a_chain_nor_another_one_to_learn(world):
@@ -160,7 +141,7 @@ def test_what_belongs_to_a_chain_is_refused_while_learning(given, tmp_path):
 
 def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
     with scene("any", tmp_path) as world:
-        honest, world.server.respond = world.server.respond, lambda _: reply(b"", length=5)
+        honest, world.server.respond = world.server.respond, lambda _: Reply([], close=True)
         with pytest.raises(onoff.errors.Unavailable), learning(world, attempts=1) as client:
             client.get("sports")
         world.server.respond = honest
@@ -172,25 +153,17 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
     """Weather and culture were never asked for; the order is that of the URLs."""
     wanted = ["sports", "news", "science"] * 20
     with scene("any", tmp_path) as world, learning(world) as client:
-        for i, name in enumerate(wanted):
-            client.get(name, private=i < 30)
+        for name in wanted:
+            client.get(name, private=False)
     done = call("fit", tmp_path / "learned", "-o", tmp_path / "habits.json", check=True)
-    assert "A chain is public" in done.stderr
     assert f"`onoff costs {tmp_path / 'habits.json'} --promise past` says how much" in done.stdout
-    fitted = json.loads((tmp_path / "habits.json").read_text())
-    assert fitted["names"] == list(NAMES)
-    assert np.sum(fitted["counts"]) == 59
-    assert fitted["counts"][1][0] == 20
-    assert fitted["counts"][3] == [0] * 5
-    open_only = onoff.fit(tmp_path / "learned", open_only=True)
-    assert open_only.counts.sum() == 29  # the thirty requests that were asked OFF, in a row
-    assert any(
-        "30 requests that were asked ON, or for sensitive sources, are left out" in note
-        for note in open_only.report.notes
-    )
     assert "of 1 training user," in done.stdout
-    shown = call("fit", tmp_path / "learned", "-o", tmp_path / "open.json", "--open-only", check=True).stdout
-    assert "rows that name no source, or one that is left out" in shown
+    fitted = onoff.fit(tmp_path / "learned")
+    assert Chain.load(tmp_path / "habits.json") == fitted.chain
+    assert fitted.chain.names == NAMES
+    assert fitted.counts.sum() == 59
+    assert fitted.counts[1, 0] == 20
+    assert not fitted.counts[3].any()
     checked = call("check", tmp_path / "learned", "--chain", tmp_path / "habits.json")
     assert "59 requests tested" in checked.stdout
     assert "if the chain was fitted to this journal, this is no test" in checked.stderr
@@ -201,26 +174,9 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
             assert client.get("culture").body == BODIES["culture"]
 
 
-def test_open_requests_across_a_private_one_are_not_taken_for_neighbours(tmp_path):
-    with scene("any", tmp_path) as world, learning(world) as client:
-        for name, private in [("news", False), ("sports", True), ("science", False), ("weather", False)] * 3:
-            client.get(name, private=private)
-    counts = onoff.fit(tmp_path / "learned", open_only=True).counts
-    assert counts[NAMES.index("news"), NAMES.index("science")] == 0
-    assert counts[NAMES.index("science"), NAMES.index("weather")] == 3
-    assert counts[NAMES.index("weather"), NAMES.index("news")] == 2
-    assert counts[NAMES.index("sports")].sum() == 0
-
-
-def test_open_only_is_for_journals(tmp_path):
-    (tmp_path / "log.csv").write_text("user,source\n" + "a,x\na,y\n" * 20)
-    with pytest.raises(LogError, match="only a journal"):
-        onoff.fit(tmp_path / "log.csv", open_only=True)
-
-
 def test_a_journal_has_no_times_for_a_gap(tmp_path):
     with scene("any", tmp_path) as world, learning(world) as client:
         for name in (*NAMES, *NAMES):
-            client.get(name)
+            client.get(name, private=False)
     with pytest.raises(LogError, match="--gap means nothing"):
         onoff.fit(tmp_path / "learned", gap=60)

@@ -17,10 +17,9 @@ import pytest
 from clientkit import CHAIN, NAMES, OFF, ON, client_with, scene
 from onoff import Chain, plan
 from onoff.client.journal import Journal
-from onoff.client.journalfile import numbers_text
-from onoff.client.laws import PlanDigests, step_digest
+from onoff.client.laws import PlanDigests, numbers_text, step_digest
 from onoff.client.protocol import Begun, Pending
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain
 
@@ -41,7 +40,7 @@ def digest(sets, masses, encoders):
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_the_digest_of_a_step_is_that_of_its_law_and_all_its_encoders(kind, sensitive):
     chain = random_chain(kind, 5, 3)
-    state = Everyday.start(chain, sensitive)
+    state = PastState.start(chain, sensitive)
     for _ in range(4):
         step = state.prepare()
         encoders = {context: step.encoder(context).toarray() for context in step.contexts}
@@ -133,7 +132,7 @@ def test_a_query_of_the_promise_past_can_be_drawn_again_from_its_row(tmp_path, s
         if row["private"]:
             assert (row["numbers"], row["law"]) == ("[]", None)
             if number:
-                state = Everyday.start(CHAIN, sensitive)
+                state = PastState.start(CHAIN, sensitive)
                 context = state.context(request, None, private=True)
             continue
         step = state.prepare()
@@ -184,7 +183,7 @@ def test_a_row_is_equally_long_whatever_was_wanted_and_drawn(tmp_path, monkeypat
         for i, numbers in enumerate(draws)
     ]
     assert found == [found[0]] * len(found)
-    plain = "onoff.client.journalfile.numbers_text"
+    plain = "onoff.client.journal.numbers_text"
     monkeypatch.setattr(plain, lambda numbers: str([(hex(bound), hex(number)) for bound, number in numbers]))
     assert written(tmp_path / "mutant-0", 0, draws[0]) != written(tmp_path / "mutant-1", 0, draws[-1])
 

@@ -13,7 +13,8 @@ import pytest
 from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, client_with, faulty
 from hostilekit import ANY_FAULTS
 from onoff import HttpTransport
-from onoff.client.transport import connection
+from onoff.client.transports import http as connection
+from onoff.client.transports.web import BROKEN
 from onoff.errors import OnoffError, SourceError, Unavailable
 from ports import free_port
 from recordingserver import Origin, RecordingServer, Reply, reply
@@ -112,12 +113,11 @@ def test_an_origin_that_serves_nothing_of_a_set_is_not_connected_to(servers):
     assert [len(server.recording()) for server in servers.both] == [1, 0]
 
 
-@pytest.mark.parametrize("fault", ANY_FAULTS)
-def test_what_one_origin_does_makes_the_whole_set_go_out_again_at_both(servers, fault):
+def test_an_origin_that_breaks_off_makes_the_whole_set_go_out_again_at_both(servers):
     """Every attempt asks for the same URLs with the same bytes, whichever source was wanted, up to the broken one."""
     servers.settle()
     servers.both[RIGHT].respond = faulty(
-        servers.origin, lambda request, _: ANY_FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
+        servers.origin, lambda request, _: Reply([], close=True) if request.path == f"/{VICTIM}" else None
     )
     found = servers.watch()
     assert found == [found[0]] * len(SET)
@@ -136,6 +136,20 @@ def test_what_one_origin_does_makes_the_whole_set_go_out_again_at_both(servers, 
         assert servers.order() == [NAMES[i] for i in SET]
         after = {raw for server in servers.both for connection in server.recording() for raw in connection}
         assert after > before
+
+
+@pytest.mark.parametrize("fault", ["cut short", "oversized", "no HTTP", "bad chunks", "bad length"])
+def test_what_one_origin_breaks_is_the_failure_of_its_source_alike_at_both(servers, fault):
+    """It is asked for twice, unless it is too long, whichever source was wanted."""
+    servers.settle()
+    servers.both[RIGHT].respond = faulty(
+        servers.origin, lambda request, _: ANY_FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
+    )
+    found = servers.watch()
+    assert [each[1:] for each in found] == [found[0][1:]] * len(SET)
+    assert found[0][2] == ["sports", "science", *["weather"] * (1 if fault == "oversized" else 2), "culture"]
+    for wanted, (outcome, _, _) in zip(SET, found, strict=True):
+        assert outcome[:2] == ((SourceError, BROKEN) if NAMES[wanted] == VICTIM else ("message", BODIES[NAMES[wanted]]))
 
 
 def test_an_origin_that_refuses_connections_stops_every_set_with_a_member_of_it_alike(servers):

@@ -11,12 +11,12 @@ from itertools import accumulate, product
 
 import pytest
 
-from everydaykit import Seen, drawn, exactly
 from onoff import Chain
 from onoff.client.protocol import State, begin_past, finish, is_full
 from onoff.errors import ContextError, PendingRequest, PlanError
-from onoff.everyday import Everyday
+from onoff.past import PastState
 from oracles import random_chain
+from pastkit import Seen, drawn, exactly
 from sampling import one_in
 
 ON, OFF = True, False
@@ -40,9 +40,9 @@ class Machine:
     """All streams that the state machine can make, with their probabilities."""
 
     def __init__(self, chain, sensitive=(), begin=begin_past):
-        self.start, self.begin = Everyday.start(chain, sensitive), begin
+        self.start, self.begin = PastState.start(chain, sensitive), begin
         self.P = [exactly(row) for row in chain.P.tolist()]
-        self.prepare = cache(Everyday.prepare)
+        self.prepare = cache(PastState.prepare)
 
     def streams(self, statuses):
         """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
@@ -108,7 +108,7 @@ def checked(machine, patterns):
 @pytest.fixture(autouse=True)
 def advance_once(monkeypatch):
     """What moves on is a function of state, step and query: in an enumeration once is enough."""
-    monkeypatch.setattr(Everyday, "advance", cache(Everyday.advance))
+    monkeypatch.setattr(PastState, "advance", cache(PastState.advance))
 
 
 @pytest.mark.parametrize("name", one_in(2, WORLDS))
@@ -151,7 +151,7 @@ def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
     chain = random_chain("dense", 3, 1)
     told = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Everyday, "same", lambda *_: True)
+        patch.setattr(PastState, "same", lambda *_: True)
         for begin in (begin_past, mistake):
             machine = Machine(chain, (1,), begin)
             try:
@@ -164,7 +164,7 @@ def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
 
 def made(chain, items, sensitive=(), state=SETTLED):
     """The steps of a stream with chance draws."""
-    start, rows = Everyday.start(chain, sensitive), None
+    start, rows = PastState.start(chain, sensitive), None
     for request, private in items:
         step = None if is_full(rows, private) else rows.prepare()
         begun = begin_past(state, start, rows, request, private, step)
@@ -197,11 +197,11 @@ def test_the_state_survives_its_dictionary():
         assert State.from_dict(step.state.as_dict()) == step.state
         if step.rows is not None:
             chain = step.rows.chain
-            assert Everyday.from_dict(chain, step.rows.as_dict()).same(step.rows)
+            assert PastState.from_dict(chain, step.rows.as_dict()).same(step.rows)
 
 
 def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
-    start = Everyday.start(ENDS)
+    start = PastState.start(ENDS)
     first = begin_past(SETTLED, start, None, 1, ON, None)
     with pytest.raises(PendingRequest, match="still pending"):
         begin_past(first.state, start, first.rows, 1, ON, None)
@@ -217,13 +217,18 @@ def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
         begin_past(finish(second.state), start, second.rows, 0, OFF, step, randbelow=None)
 
 
-def test_a_source_that_no_other_leads_to_is_refused_by_name():
+def test_a_source_that_no_other_leads_to_is_refused_while_off_and_accepted_while_on():
+    """What is asked for ON may follow any law: the rows after it are those of an ON step, whatever led to it."""
     chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], ["a", "b", "island"])
-    for status in (ON, OFF):
-        start = Everyday.start(chain)
-        first = begin_past(SETTLED, start, None, 0, ON, None)
-        with pytest.raises(ContextError, match="impossible to ask for 'island'"):
-            begin_past(finish(first.state), start, first.rows, 2, status, first.rows.prepare(), randbelow=None)
+    start = PastState.start(chain)
+    first = begin_past(SETTLED, start, None, 0, ON, None)
+    after, prepared = finish(first.state), first.rows.prepare()
+    with pytest.raises(ContextError, match="impossible to ask for 'island'"):
+        begin_past(after, start, first.rows, 2, OFF, prepared, randbelow=None)
+    landed = begin_past(after, start, first.rows, 2, ON, None)
+    assert (landed.rows, landed.pending.query) == (start, (0, 1, 2))
+    left = begin_past(finish(landed.state), start, landed.rows, 1, OFF, landed.rows.prepare())
+    assert 1 in left.pending.query
 
 
 def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context_allows_it():
@@ -237,7 +242,7 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
     else:
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
-        begin_past(state, Everyday.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
+        begin_past(state, PastState.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
 
 
 def test_secrets_of_this_promise_come_from_the_operating_system():

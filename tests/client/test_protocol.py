@@ -19,7 +19,7 @@ import onoff
 from onoff import Chain, Settings, plan
 from onoff.client.protocol import State, begin_both, begin_past, finish, next_lag
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
-from onoff.everyday import Step
+from onoff.past import Step
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
@@ -151,7 +151,7 @@ def test_secrets_come_from_the_operating_system():
     package = Path(onoff.__file__).parent
     rooms = ("client", "plans")  # where queries are drawn; laws may be made with other generators
     files = [file for room in rooms for file in (package / room).rglob("*.py")]
-    files += [package / "schemes" / "encoder.py", package / "schemes" / "race.py", package / "everyday" / "state.py"]
+    files += [package / "schemes" / "encoder.py", package / "schemes" / "race.py", package / "past" / "state.py"]
     for file in files:
         name = str(file.relative_to(package))
         tree = ast.parse(file.read_text())

@@ -86,8 +86,8 @@ def test_status_prints_the_bytes_of_each_way_of_reading(world):
 
 def test_only_a_status_computes_the_traffic_of_all_steps_and_does_so_once(world, monkeypatch):
     calls = []
-    honest = status.read_traffic
-    monkeypatch.setattr(status, "read_traffic", lambda database: calls.append(1) or honest(database))
+    honest = status._traffic
+    monkeypatch.setattr(status, "_traffic", lambda *rows: calls.append(1) or honest(*rows))
 
     async def read():
         settings = {"server": world.server.url, "journal": world.directory / "j", "delay": 0.001}

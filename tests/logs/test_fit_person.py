@@ -11,7 +11,7 @@ import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
 
-QUICK = {"lags": [1], "replicates": 0}
+QUICK = {"lags": [1]}
 WALK = "abcabcabacbcabcabcab"
 AGENT = '"http://example.org/" "Mozilla/5.0 (X11; \\"quoted\\")"'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 
 import numpy as np
@@ -14,8 +15,7 @@ from onoff import Chain, OnoffError, follows
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
 from onoff.logs import follow
-from onoff.logs.follow import Piece, predictors
-from onoff.logs.requests import Requests, of_journal, of_log
+from onoff.logs.follow import Piece, Requests, predictors, read_journal_requests, read_log_requests
 from onoff.testing import chains
 from sampling import examples
 
@@ -138,6 +138,31 @@ def test_the_bits_are_those_that_a_better_model_gains():
     assert follows(EVEN, EVEN.simulate(2000, rng)).bits == 0
 
 
+def test_the_effect_is_said_beside_the_p_value_and_a_slight_one_is_told_from_a_large_one(tmp_path):
+    """Both chains are refuted beyond doubt; one is nearly right."""
+    rng = np.random.default_rng(15)
+    true = Chain(rng.dirichlet(np.full(4, 8.0), 4), tuple("abcd"))
+    EVEN.save(tmp_path / "even.json")
+    for name, path, effect, advice in (
+        (
+            "slight",
+            true.simulate(4000, rng),
+            r"gains 0\.0\d bits a request, which is little",
+            "nearly right: fit it again",
+        ),
+        ("large", np.tile([0, 1, 2, 3], 50), r"gains 1\.\d\d bits a request, which is much", "Do not rely on this"),
+    ):
+        (tmp_path / name).write_text("\n".join("abcd"[x] for x in path) + "\n")
+        done = call("check", name, "--chain", "even.json", cwd=tmp_path)
+        assert done.returncode == 1
+        assert re.search(effect + r" \(p = \d\S+, false alarms", done.stdout)
+        assert advice in done.stdout
+    assert re.search(
+        r"against the chain \(a better model gains 0\.00 bits a request, p = ",
+        follows(true, true.simulate(60, rng)).words(),
+    )
+
+
 def test_what_the_better_model_looked_at_is_said():
     rng = np.random.default_rng(12)
     chain = nearly_even(12, rng)
@@ -194,20 +219,20 @@ def test_requests_that_are_no_sources_are_an_error(bad):
 
 def test_requests_are_read_from_lists_and_logs(tmp_path):
     (tmp_path / "list").write_text("# a comment, with words.\non a\noff b\na\n\noff c\n")
-    assert of_log(tmp_path / "list", EVEN) == Requests((0, 1, 0, 2))
+    assert read_log_requests(tmp_path / "list", EVEN) == Requests((0, 1, 0, 2))
     (tmp_path / "seq.txt").write_text("a b c\nb c d a\n" * 3)
-    found = of_log(tmp_path / "seq.txt", EVEN)
+    found = read_log_requests(tmp_path / "seq.txt", EVEN)
     assert found.indices == (0, 1, 2, 1, 2, 3, 0) * 3
     assert found.begins == (0, 3, 7, 10, 14, 17)
     rows = ["u,3,a", "v,1,d", "u,1,b", "u,2,zz", "v,2,c", "u,4,b"]
     (tmp_path / "log.csv").write_text("user,time,source\n" + "\n".join(rows) + "\n")
-    found = of_log(tmp_path / "log.csv", EVEN)
+    found = read_log_requests(tmp_path / "log.csv", EVEN)
     assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), 1)
     merged = Chain(EVEN.P, ("a", "b", "c", "other"))
-    found = of_log(tmp_path / "log.csv", merged)
+    found = read_log_requests(tmp_path / "log.csv", merged)
     assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), 0)
     with pytest.raises(OnoffError, match="none of its requests is for a source of the chain"):
-        of_log(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
+        read_log_requests(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
 
 
 def write_journal(file, chain, path):
@@ -233,11 +258,11 @@ def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain
         done = call("check", name, "--chain", "chain.json", cwd=tmp_path)
         assert (done.returncode, words in done.stdout) == (code, True)
         assert ("Do not rely on this chain" in done.stdout) == bool(code)
-        assert len(of_journal(tmp_path / name, chain).indices) == 100
+        assert len(read_journal_requests(tmp_path / name, chain).indices) == 100
     done = call("check", "faithful", cwd=tmp_path)
     assert (done.returncode, "no command has noted its chain here: give --chain" in done.stderr) == (2, True)
     with pytest.raises(OnoffError, match="is the journal of another chain"):
-        of_journal(tmp_path / "faithful", EVEN)
+        read_journal_requests(tmp_path / "faithful", EVEN)
 
 
 def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):

@@ -14,8 +14,7 @@ from onoff import Chain, bounds
 from onoff.model import bounds as limits
 from onoff.model.bounds import is_symmetric
 from onoff.testing import chains, sparse
-from oracles import ExactPosterior, random_chain
-from symmetricoracle import symmetric_inner, symmetric_outer
+from oracles import ExactPosterior, random_chain, symmetric_inner, symmetric_outer
 
 lags = st.integers(1, 4)
 

@@ -18,10 +18,10 @@ from onoff.audit import streams
 from onoff.audit.bayes import lags_of
 from onoff.audit.clients import Announced, Past
 from onoff.audit.streams import audit_streams, parse_statuses
-from onoff.everyday import Everyday
 from onoff.logs import region
 from onoff.model import misfit as module
 from onoff.model.misfit import aligned, check, misfit
+from onoff.past import PastState
 from onoff.testing import dense
 from sampling import examples
 
@@ -150,7 +150,7 @@ def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
         assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
 
 
-def everyday_by_definition(true, used, most):
+def past_by_definition(true, used, most):
     """d_t + d_{t-1} for every private request: sums of E eps(X_{s-1}), where X starts there and follows the truth."""
     eps = np.abs(true.P - used.P).sum(axis=1) / 2
     means = [np.linalg.matrix_power(true.P, s) @ eps for s in range(most)]
@@ -159,22 +159,22 @@ def everyday_by_definition(true, used, most):
 
 
 @given(pairs, st.integers(1, 5))
-def test_the_everyday_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
+def test_the_past_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     used, other, share = pair
     true = towards(used, other, share)
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
     _, bounds = region.region_bounds(used, radii, most)
-    for exact, bound in zip(everyday_by_definition(true, used, most), bounds, strict=True):
+    for exact, bound in zip(past_by_definition(true, used, most), bounds, strict=True):
         assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
     assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
 
 
-def test_the_everyday_bound_counts_that_the_true_chain_goes_elsewhere():
+def test_the_past_bound_counts_that_the_true_chain_goes_elsewhere():
     """Row 0 leads to the row that is off only under the true chain: with the walk of the used one it would be less."""
     used = Chain([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     true = Chain([[0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    exact, bound = everyday_by_definition(true, used, 2)[1], region.region_bounds(used, radii, 2)[1][1]
+    exact, bound = past_by_definition(true, used, 2)[1], region.region_bounds(used, radii, 2)[1][1]
     by_the_used_walk = 2 * radii + used.P @ radii
     assert by_the_used_walk[0] < exact[0] <= bound[0]
 
@@ -252,9 +252,9 @@ def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_
     assert region.misfits(used, counts, 1.0, [], rng) == ()
 
 
-def audited_everyday(true, used):
-    """How far the first everyday query after ON is from the stated law under the true chain, by enumeration."""
-    found = audit_streams(used, [True, False], Past(Everyday.start(used), used.n), "past", true=aligned(true, used))
+def audited_past(true, used):
+    """How far the first past query after ON is from the stated law under the true chain, by enumeration."""
+    found = audit_streams(used, [True, False], Past(PastState.start(used), used.n), "past", true=aligned(true, used))
     assert found.method == "exact"
     return found.steps[1].distance
 
@@ -272,14 +272,14 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     assert 0 < rows[0]["past_estimate"] < rows[0]["past"] < 1
     used = Chain.load(tmp_path / "c.json")
     for mode, key, exact in (
-        ("both: an OFF step at lag 1", "both", misfit(aligned(true, used), used, 1).max()),
-        ("past: OFF step 1 after ON", "past", audited_everyday(true, used)),
+        ("both, OFF step at lag 1", "both", misfit(aligned(true, used), used, 1).max()),
+        ("past, OFF step 1 after ON", "past", audited_past(true, used)),
     ):
-        shown = re.search(rf"promise {mode} is within (\d\.\d+) of private; estimated: within", done.stdout)
+        shown = re.search(rf"promise {mode}: at most (\d\.\d+); about \d", done.stdout)
         assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
-    assert "(total variation: 0 is private, 1 tells everything)" in done.stdout
-    assert "leaves the habits uncertain" not in done.stdout
+    assert "(total variation: 0 is private, 1 tells everything;" in done.stdout
+    assert "too few" not in done.stdout
     (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
     done = call("fit", "few.txt", "-o", "few.json", "--held-out", "0", cwd=tmp_path, check=True)
-    assert "an OFF step at lag 1 has no proved bound: too few transitions" in done.stdout
-    assert "That is about cost. As for privacy, this log leaves the habits uncertain" in done.stdout
+    assert re.search(r"promise both, OFF step at lag 1: nothing is proved; about \d\.\d", done.stdout)
+    assert "Where nothing is proved, 40 transitions are too few: OFF steps keep their promise for this" in done.stdout

@@ -10,21 +10,10 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
+from exactstreams import by_quantiles, chain_of, dependence, minimum, path_law, posterior, sets, stream_program
 from onoff import Chain, plan
-from onoff.schemes.symmetric import symmetric_law
-from oracles import random_chain
-from theoryoracle import (
-    chain_of,
-    dependence,
-    least_cost,
-    minimum,
-    minimum_in_floats,
-    path_law,
-    posterior,
-    quantile_scheme,
-    sets,
-    stream_program,
-)
+from onoff.schemes.optimum import symmetric_law
+from oracles import paper_program, random_chain
 
 TWO = chain_of([[7, 3], [2, 8]])
 THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
@@ -34,6 +23,14 @@ PERIODIC = chain_of([[0, 0, 1, 2], [0, 0, 3, 1], [1, 1, 0, 0], [2, 1, 0, 0]])
 
 def cost_at(P, lag):
     return least_cost(posterior(P, lag).values())
+
+
+def least_cost(rows):
+    return paper_program([list(row.values()) for row in rows])
+
+
+def same(cost):
+    return pytest.approx(cost, abs=1e-8)
 
 
 # Whole streams: Lemma 3
@@ -55,7 +52,7 @@ def stream_law(P, statuses, orders, combine):
     `combine` turns the laws of the queries of one path into a law of streams: independent draws, or one key for all.
     """
     n, steps = len(P), steps_of(statuses)
-    schemes = {lag: quantile_scheme(posterior(P, lag), orders[lag % len(orders)]) for lag, _ in steps if lag}
+    schemes = {lag: by_quantiles(posterior(P, lag), orders[lag % len(orders)]) for lag, _ in steps if lag}
     full = frozenset(range(n))
     joint = {}
     for path, p in path_law(P, len(statuses)).items():
@@ -159,25 +156,24 @@ def test_an_answer_is_at_least_as_long_as_the_messages_that_it_determines(n):
 @pytest.mark.parametrize("window", [1, 2])
 @pytest.mark.parametrize("P", [TWO, chain_of([[1, 9], [6, 4]]), chain_of([[1, 0], [1, 2]])])
 def test_no_client_with_a_memory_and_any_window_is_cheaper_than_the_steps_one_by_one(P, window):
-    assert minimum(*stream_program(P, 2, window)) == cost_at(P, 1) + cost_at(P, 2)
+    assert minimum(*stream_program(P, 2, window)) == same(cost_at(P, 1) + cost_at(P, 2))
 
 
 @pytest.mark.parametrize("P", [THREE, ZEROS, chain_of([[2, 3, 3], [3, 2, 3], [3, 3, 2]])])
 def test_the_same_with_three_sources(P):
-    assert minimum(*stream_program(P, 1, 1)) == cost_at(P, 1)
-    both = float(cost_at(P, 1) + cost_at(P, 2))
-    assert minimum_in_floats(*stream_program(P, 2, 1)) == pytest.approx(both, abs=1e-8)
+    assert minimum(*stream_program(P, 1, 1)) == same(cost_at(P, 1))
+    assert minimum(*stream_program(P, 2, 1)) == same(cost_at(P, 1) + cost_at(P, 2))
 
 
 def test_each_assumption_of_what_is_least_is_needed():
     least = cost_at(THREE, 1)
     # Statuses known ahead: if privacy is never ON again, the future need not be hidden.
-    assert minimum(*stream_program(THREE, 1, 1, hidden=lambda t: (0,))) < least
+    assert minimum(*stream_program(THREE, 1, 1, hidden=lambda t: (0,))) < least - 0.01
     # A source that cannot have been the last private one.
     rows = posterior(THREE, 1)
-    assert least_cost(row for (last, _), row in rows.items() if last != 2) < least
+    assert least_cost(row for (last, _), row in rows.items() if last != 2) < least - 0.01
     # Old messages: a client that secretly holds either of two needs one message, their sum, while ON.
-    assert cost_at(TWO, 0) == 2
+    assert cost_at(TWO, 0) == same(2)
     for held in (0, 1):
         knows = {((a + b) % 2, (a, b)[held]) for a, b in product((0, 1), repeat=2)}
         assert len(knows) == 4
@@ -187,25 +183,25 @@ def test_each_assumption_of_what_is_least_is_needed():
 def test_without_the_next_request_an_invertible_chain_forces_the_full_set(P):
     assert round(np.linalg.det(np.array(P, dtype=float)), 9) != 0
     n = len(P)
-    assert minimum(*stream_program(P, 1, 0)) == n
-    assert cost_at(P, 1) < n
+    assert minimum(*stream_program(P, 1, 0)) == same(n)
+    assert cost_at(P, 1) < n - 0.01
 
 
 def test_without_the_next_request_a_singular_chain_may_need_less_but_need_not():
-    assert minimum(*stream_program(chain_of([[1, 2, 1]] * 3), 1, 0)) == 1
+    assert minimum(*stream_program(chain_of([[1, 2, 1]] * 3), 1, 0)) == same(1)
     some = chain_of([[1, 1, 2], [1, 1, 2], [1, 1, 1]])  # the first two lead on alike, and are reached alike
-    assert minimum(*stream_program(some, 1, 0)) == 2
+    assert minimum(*stream_program(some, 1, 0)) == same(2)
     none = chain_of([[1, 0, 1], [1, 0, 1], [0, 1, 1]])
     assert abs(np.linalg.det(np.array(none, dtype=float))) < 1e-12
-    assert minimum(*stream_program(none, 1, 0)) == 3
+    assert minimum(*stream_program(none, 1, 0)) == same(3)
 
 
 @pytest.mark.parametrize("P", [TWO, THREE, ZEROS, PERIODIC, chain_of([[1, 2, 1]] * 3)])
 def test_while_on_everything_is_needed_and_independent_requests_cost_one_message_while_off(P):
-    assert cost_at(P, 0) == len(P)
+    assert cost_at(P, 0) == same(len(P))
     independent = chain_of([[k + 1 for k in range(len(P))]] * len(P))
-    assert cost_at(independent, 0) == len(P)
-    assert cost_at(independent, 1) == 1
+    assert cost_at(independent, 0) == same(len(P))
+    assert cost_at(independent, 1) == same(1)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "periodic", "symmetric"])
@@ -215,7 +211,7 @@ def test_plans_reach_the_least_cost_in_fractions(kind, n, lag):
     found = plan(chain, lag, "optimal", gap=1e-8)
     exact = [[Fraction(float(p)).limit_denominator(10**6) for p in row] for row in chain.P]
     exact = [[p / sum(row) for p in row] for row in exact]
-    assert found.cost == pytest.approx(float(cost_at(exact, lag)), abs=2e-5)
+    assert found.cost == pytest.approx(cost_at(exact, lag), abs=2e-5)
 
 
 # Statements on numbers
@@ -226,7 +222,7 @@ def test_smoothing_can_make_the_cost_higher():
     bare, smooth = (Chain.from_counts(counts, smoothing=s) for s in (0, 1))
     assert plan(bare, 1).cost == pytest.approx(1.000, abs=5e-4)
     assert plan(smooth, 1).cost == pytest.approx(1.154, abs=5e-4)
-    assert cost_at(chain_of(counts), 1) == 1
+    assert cost_at(chain_of(counts), 1) == same(1)
     assert cost_at(chain_of([[901, 101], [10, 2]]), 1) == pytest.approx(1.1544, abs=5e-5)
 
 

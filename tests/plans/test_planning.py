@@ -20,15 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from exactstreams import chain_of, minimum, stream_program
 from onoff import Chain, Plan, bounds, plan
 from onoff.errors import ContextError, PlanError
-from onoff.plans.race import RacePlan, race_plan
+from onoff.plans.race import FIRST_DRAWS, RacePlan, race_plan
 from onoff.plans.table import TablePlan
+from onoff.schemes.comb import comb_law
 from onoff.schemes.optimum import optimal_law
+from onoff.schemes.race import Race
 from onoff.testing import chains
 from oracles import check_encoder, paper_program, random_chain, restricted
 from sampling import examples, one_in
-from theoryoracle import chain_of, minimum_in_floats, stream_program
 
 FALSE_ALARM = 1e-6
 KINDS = ("dense", "sparse", "periodic", "symmetric")
@@ -70,8 +72,8 @@ def test_a_larger_window_and_a_memory_gain_nothing_and_no_window_costs_everythin
     exact, chain = chain_of(weights), Chain.from_counts(weights, smoothing=0)
     planned = sum(plan(chain, lag, gap=1e-8).cost for lag in (1, 2))
     for window in (1, 2):
-        assert minimum_in_floats(*stream_program(exact, 2, window)) == pytest.approx(planned, abs=1e-6)
-    assert minimum_in_floats(*stream_program(exact, 2, 0)) == pytest.approx(2 * chain.n, abs=1e-6)
+        assert minimum(*stream_program(exact, 2, window)) == pytest.approx(planned, abs=1e-6)
+    assert minimum(*stream_program(exact, 2, 0)) == pytest.approx(2 * chain.n, abs=1e-6)
 
 
 @given(chains(min_sources=3, max_sources=5), st.integers(1, 3), st.data())
@@ -316,12 +318,21 @@ def test_a_time_limit_leaves_an_honest_gap(monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", ["auto", "comb", "optimal"])
-def test_a_plan_without_time_is_the_race_not_everything(scheme):
-    chain = random_chain("dense", 40, 4)
+def test_a_plan_without_time_is_the_race_not_everything_and_its_cost_takes_few_draws(scheme, monkeypatch):
+    chain, draws, winners = random_chain("dense", 40, 4), [], Race.winners
+    monkeypatch.setattr(Race, "winners", lambda race, clocks: draws.append(1) or winners(race, clocks))
     made = plan(chain, 3, scheme, time_limit=1e-9)
     assert made.scheme == "race"
+    assert len(draws) == FIRST_DRAWS
     assert made.at_most < chain.n
     assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
+
+
+def test_a_search_that_has_no_time_for_a_round_is_not_begun(monkeypatch):
+    rows = random_chain("dense", 100, 4).posterior(1)  # a round takes some tenths of a second
+    monkeypatch.setattr("onoff.schemes.optimum.Search", None)
+    start = comb_law(rows)
+    assert optimal_law(rows, 1e-6, time.monotonic() + 0.1, start)[0] is start
 
 
 def test_a_race_that_costs_no_less_than_the_table_is_not_taken():

@@ -13,7 +13,7 @@ import pytest
 from onoff import Chain, Plan, Planner, plan
 from onoff.errors import PlanError
 from onoff.files import cache_directory
-from onoff.plans.file import checksum, read_with_digest
+from onoff.plans.file import checksum
 from onoff.plans.store import PlanStore
 from onoff.plans.table import TablePlan
 from onoff.schemes.law import Law
@@ -36,8 +36,10 @@ def honest(chain):
 
 
 def hand_over(store, made):
-    """Write the file of a plan as a stranger would, past the store."""
+    """Write the file of a plan as a stranger would, past the store and with the key of another user."""
+    key = cache_directory("plans.key")
     made.save(store.path(made.lag))
+    key.unlink(missing_ok=True)
 
 
 def cheap_and_wrong(honest):
@@ -89,9 +91,8 @@ def test_a_law_that_some_contexts_cannot_realise_is_never_used(chain, honest, tm
     assert Plan.load(store.path(1)) == wrong  # an audit reads it
     with pytest.raises(PlanError, match="not realisable before"):
         wrong.verify()
-    for _ in range(2):
-        with pytest.raises(PlanError, match="not realisable before"):
-            store.load(1)
+    with pytest.raises(PlanError, match="not realisable before"):
+        store.load(1)
     with Planner(chain, tmp_path / "plans") as found:
         assert found.best(1) != wrong
         assert found.wait(1, 60) == honest  # the background makes it anew, however cheap the other says it is
@@ -103,7 +104,7 @@ def test_a_set_that_misses_a_context_is_found():
     """A ring with a chord: from some contexts a set is out of reach, and what is left over for it has no taker."""
     ring = Chain([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
     honest = plan(ring, 1)
-    honest.verify()
+    replace(honest, law=honest.law).verify()
     masses = (1, *honest.masses[:-1], honest.masses[-1] - 1)
     wrong = replace(honest, law=Law.of_sets(((2,), *honest.sets), masses, 4))
     with pytest.raises(PlanError, match="holds no possible request in some context"):
@@ -114,43 +115,48 @@ def test_a_set_that_misses_a_context_is_found():
 def verifications(monkeypatch):
     """The lags of the plans that were verified."""
     calls, verify = [], TablePlan.verify
-    monkeypatch.setattr(TablePlan, "verify", lambda made: (calls.append(made.lag), verify(made)))
+    monkeypatch.setattr(TablePlan, "verify", lambda made: (made.verified or calls.append(made.lag), verify(made)))
     return calls
 
 
-def test_a_plan_of_a_stranger_is_verified_when_its_file_is_first_opened(chain, honest, tmp_path, verifications):
-    store = PlanStore(chain, tmp_path / "plans")
-    hand_over(store, honest)
-    for _ in range(3):
-        with Planner(chain, tmp_path / "plans") as found:
+def test_a_plan_of_a_stranger_is_verified_whenever_its_file_is_opened(chain, honest, tmp_path, verifications):
+    hand_over(PlanStore(chain, tmp_path / "plans"), honest)
+    for _ in range(2):
+        with Planner(chain, tmp_path / "plans", background=False) as found:
             assert found.best(1) == honest
-    assert verifications == [1]
-    assert len(list(cache_directory("verified").iterdir())) == 1
-    store.path(1).write_bytes(store.path(1).read_bytes() + b"\n")  # the same plan in another file
-    assert store.load(1) == honest
     assert verifications == [1, 1]
 
 
-def test_that_a_directory_says_it_was_verified_is_not_believed(chain, honest, tmp_path, verifications):
-    """What is noted lies in the user's cache; a copy of it beside the plans means nothing."""
-    store = PlanStore(chain, tmp_path / "plans")
-    hand_over(store, honest)
-    digest = read_with_digest(store.path(1))[1]
-    for place in (store.directory, store.directory / "verified", tmp_path / "plans" / "verified"):
-        place.mkdir(exist_ok=True)
-        (place / digest).touch()
-    store.load(1)
-    assert verifications == [1]
-
-
-def test_plans_made_here_were_checked_by_their_maker(chain, honest, tmp_path, verifications):
+def test_plans_made_here_carry_a_seal_and_are_not_verified_again(chain, honest, tmp_path, verifications):
     store = PlanStore(chain, tmp_path / "plans")
     assert store.save(pickle.loads(pickle.dumps(honest)))  # made by another process of ours
     assert store.load(1) == honest
     assert verifications == []
+    assert cache_directory("plans.key").stat().st_mode & 0o777 == 0o600
     assert [file.name for file in store.directory.iterdir() if file.name.startswith(".")] == []
-    for other in (replace(honest, law=honest.law), Plan.load(store.path(1))):
-        assert not other.known_realisable
+    assert not replace(honest, law=honest.law).verified
+
+
+@pytest.mark.parametrize("seal", ["", "0" * 64, None])
+def test_a_law_under_the_seal_of_another_or_none_is_verified(chain, honest, tmp_path, seal):
+    """A stranger who knows what our plans look like cannot make the seal of a law that we have not made."""
+    store, wrong = PlanStore(chain, tmp_path / "plans"), cheap_and_wrong(honest)
+    store.save(honest)
+    data = json.loads(store.path(1).read_text())
+    law = {"sets": wrong.sets, "masses": wrong.masses, "denominator": wrong.denominator}
+    data |= law | ({} if seal is None else {"seal": seal})  # None: the seal of the honest plan is kept
+    del data["checksum"]
+    store.path(1).write_text(json.dumps({**data, "checksum": checksum(data)}))
+    with pytest.raises(PlanError, match="not realisable"):
+        store.load(1)
+
+
+def test_a_plan_that_was_not_verified_gets_no_seal(chain, honest, tmp_path):
+    store, wrong = PlanStore(chain, tmp_path / "plans"), cheap_and_wrong(honest)
+    store.save(wrong)
+    assert json.loads(store.path(1).read_text())["seal"] == ""
+    with pytest.raises(PlanError, match="not realisable"):
+        store.load(1)
 
 
 @pytest.mark.parametrize("scheme", ["everything", "paper", "comb", "optimal"])
@@ -158,14 +164,14 @@ def test_plans_made_here_were_checked_by_their_maker(chain, honest, tmp_path, ve
 def test_what_every_scheme_makes_passes_the_check(scheme, lag):
     for kind in ("dense", "sparse"):
         made = plan(random_chain(kind, 7, 3), lag, scheme)
-        assert made.known_realisable
-        made.verify()
+        assert made.verified
+        replace(made, law=made.law).verify()
 
 
 def test_where_most_contexts_need_no_flow_a_bad_one_is_still_found():
     large = random_chain("dense", 55, 1)
     made = plan(large, 1, "comb")
-    made.verify()
+    replace(made, law=made.law).verify()
     largest = max(range(len(made.sets) - 1), key=lambda i: made.masses[i])
     others = tuple(x for x in range(large.n) if x not in made.sets[largest])  # a dearer set that is of no use there
     masses = [made.masses[largest] // 2, *made.masses]
@@ -177,7 +183,7 @@ def test_where_most_contexts_need_no_flow_a_bad_one_is_still_found():
 def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(chain, honest, tmp_path, verifications):
     (tmp_path / "cache").write_text("a file, where the directory should be")
     store = PlanStore(chain, tmp_path / "plans")
-    hand_over(store, honest)
+    store.save(honest)
     for _ in range(2):
         assert store.load(1) == honest
     assert verifications == [1, 1]
@@ -215,16 +221,3 @@ def test_a_pipe_among_the_plans_is_no_plan(tmp_path):
     os.mkfifo(store.path(1))
     store.path(2).symlink_to("/dev/zero")
     assert store.lags() == {}
-
-
-def test_a_file_that_took_the_place_of_a_plan_being_saved_is_not_called_verified(chain, honest, tmp_path, monkeypatch):
-    store, wrong = PlanStore(chain, tmp_path / "plans"), cheap_and_wrong(honest)
-    save = type(honest).save
-    assert honest.known_realisable
-    monkeypatch.setattr(type(honest), "save", lambda _, path: save(wrong, path))
-    store.save(honest)
-    monkeypatch.setattr(type(honest), "save", save)
-    with pytest.raises(PlanError, match="not realisable"):
-        store.load(1)
-    store.save(honest)
-    assert store.load(1).sets == honest.sets

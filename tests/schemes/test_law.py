@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lawkit import random_law, seeds
 from onoff import Chain
 from onoff.schemes.law import DENOMINATOR, Law, as_matrix, as_sets, everything, merged, quantised
+from oracles import random_law, seeds
 
 
 @given(st.integers(2, 8), st.integers(1, 12), seeds)

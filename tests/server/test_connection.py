@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import time
 
 import pytest
+import uvloop
 
-from onoff.server import connection
-from onoff.server.connection import HEAD_BYTES
-from onoff.server.run import reserved, served
+from onoff.server.limits import HEAD_BYTES
+from onoff.server.run import FINISH_SECONDS, reserved, served
 
 HALF = b"PUT /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+SLOW = GET.replace(b"/", b"/slow", 1)
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch):
-    monkeypatch.setattr(connection, "_TICK", 0.05)
-
-
-def through(act, limit=100, seconds=0.3):
+def through(act, limit=100, seconds=0.3, loop=asyncio.new_event_loop):
     """What `act` gives, called with a function that opens a connection to a server, and the event it waits for."""
     release = asyncio.Event()
 
@@ -42,7 +40,8 @@ def through(act, limit=100, seconds=0.3):
                     act(lambda: asyncio.open_connection(*listening.getsockname()), release), 60
                 )
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(run())
 
 
 async def until_closed(reader):
@@ -136,7 +135,7 @@ def test_a_head_or_a_trailer_without_end_is_refused(start):
 def test_a_request_under_way_is_no_idle_connection():
     async def act(opened, release):
         reader, writer = await opened()
-        writer.write(GET.replace(b"/", b"/slow", 1))
+        writer.write(SLOW)
         await asyncio.sleep(0.6)
         release.set()
         answer = await reader.readuntil(b"ok")
@@ -150,7 +149,7 @@ def test_beyond_the_limit_who_waits_longest_gives_way_and_requests_under_way_sta
     async def act(opened, release):
         slow = [await opened() for _ in range(2)]
         for _, writer in slow:
-            writer.write(GET.replace(b"/", b"/slow", 1))
+            writer.write(SLOW)
         await asyncio.sleep(0.1)
         first, second = await opened(), await opened()
         await asyncio.sleep(0.05)
@@ -173,7 +172,7 @@ def test_where_all_connections_have_requests_a_new_one_is_closed():
     async def act(opened, release):
         slow = [await opened() for _ in range(2)]
         for _, writer in slow:
-            writer.write(GET.replace(b"/", b"/slow", 1))
+            writer.write(SLOW)
         await asyncio.sleep(0.1)
         reader, writer = await opened()
         assert await until_closed(reader) in (b"", b"reset")
@@ -184,3 +183,34 @@ def test_where_all_connections_have_requests_a_new_one_is_closed():
         return answers
 
     assert len(through(act, limit=2)) == 2
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(("sent", "answers"), [(SLOW, 1), (SLOW + GET, 2), (HALF, 0), (b"", 0)])
+def test_a_client_that_half_closes_gets_its_answers(sent, answers, loop):
+    async def act(opened, release):
+        reader, writer = await opened()
+        writer.write(sent)
+        writer.write_eof()
+        await asyncio.sleep(0.2)
+        release.set()
+        received = await asyncio.wait_for(until_closed(reader), 20)
+        writer.close()
+        return received
+
+    assert through(act, seconds=60, loop=loop).count(b"200 OK") == answers
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", GET, HALF, GET + HALF])
+def test_half_a_request_does_not_delay_the_end_of_a_server(sent):
+    async def act(opened, _):
+        _, writer = await opened()
+        writer.close()
+        stuck = socket.create_connection(writer.get_extra_info("peername"))  # which outlives the loop
+        stuck.sendall(sent)
+        await asyncio.sleep(0.2)
+        return time.monotonic(), stuck
+
+    began, connection = through(act, seconds=60)
+    assert time.monotonic() - began < FINISH_SECONDS / 2
+    connection.close()

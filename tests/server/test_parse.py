@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onoff import errors
 from onoff.server.parse import parse_publication, parse_query
-from onoff.wire import MAX_ROUND, MAX_STEP, Catalogue, Query, encode_publication
+from onoff.wire import MAX_ROUND, MAX_STEP, Catalogue, QueryMessage, encode_publication
 
 CATALOGUE = Catalogue(("news", "sports", "wetter/süd", "science"), 32)
 STREAM = "0123456789abcdef" * 2
@@ -31,76 +31,57 @@ def body(**changes):
 def test_a_query_survives_the_wire_and_always_has_the_same_bytes(held, step, drawn):
     sources = sorted(held)
     rounds = [held[source] for source in sources]
-    query = Query(CATALOGUE.fingerprint, drawn.hex(), step, tuple(sources), tuple(rounds))
+    query = QueryMessage(CATALOGUE.fingerprint, drawn.hex(), step, tuple(sources), tuple(rounds))
     assert parse_query(query.encode(), CATALOGUE) == query
     assert query.encode() == body(sources=sources, held=rounds, step=step, stream=drawn.hex())
     assert len(query.encode()) <= CATALOGUE.query_limit
 
 
 def test_a_query_of_a_client_that_holds_nothing_says_so_of_every_source():
-    query = Query(CATALOGUE.fingerprint, STREAM, 5, (0, 2))
-    assert query == Query(CATALOGUE.fingerprint, STREAM, 5, (0, 2), (0, 0))
+    query = QueryMessage(CATALOGUE.fingerprint, STREAM, 5, (0, 2))
+    assert query == QueryMessage(CATALOGUE.fingerprint, STREAM, 5, (0, 2), (0, 0))
     assert b'"held":[0,0]' in query.encode()
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "broken-json"),
-        (b"\xff", "broken-json"),
-        (b"{", "broken-json"),
-        (b"[" * 100_000, "broken-json"),
-        (b'{"step":' + b"9" * 5000 + b"}", "broken-json"),
-        (b'{"step":NaN}', "broken-json"),
-        (body().replace(b'"step":5', b'"step":5,"step":5'), "broken-json"),
-        (b"[]", "wrong-type"),
-        (b"{}", "wrong-type"),
-        (body(more=1), "wrong-type"),
-        (body(sources="02"), "wrong-type"),
-        (body(sources=[0, True]), "wrong-type"),
-        (body(sources=[0.0, 2.0]), "wrong-type"),
-        (body(sources=[[0]]), "wrong-type"),
-        (body(sources=None), "wrong-type"),
-        (body(catalogue=5), "wrong-type"),
-        (body(step="5"), "wrong-type"),
-        (body(step=-1), "wrong-type"),
-        (body(step=True), "wrong-type"),
-        (body(step=MAX_STEP + 1), "wrong-type"),
-        (body(stream=None), "wrong-type"),
-        (body(stream=STREAM[1:]), "wrong-type"),
-        (body(stream=STREAM + "0"), "wrong-type"),
-        (body(stream=STREAM.upper()), "wrong-type"),
-        (body(stream=STREAM[1:] + "g"), "wrong-type"),
-        (body(stream=STREAM + "\n"), "wrong-type"),
-        (body(stream=int(STREAM, 16)), "wrong-type"),
-        (body().replace(b',"stream":"%b"' % STREAM.encode(), b""), "wrong-type"),
-        (body().replace(b'"held":[0,0],', b""), "wrong-type"),
-        (body(held=None), "wrong-type"),
-        (body(held=[0, "7"]), "wrong-type"),
-        (body(held=[0, True]), "wrong-type"),
-        (body(held=[7.0, 0]), "wrong-type"),
-        (body(held=[]), "wrong-rounds"),
-        (body(held=[0]), "wrong-rounds"),
-        (body(held=[0, 0, 0]), "wrong-rounds"),
-        (body(held=[0, -1]), "wrong-rounds"),
-        (body(held=[0, MAX_ROUND + 1]), "wrong-rounds"),
-        (body(held=[0, 10**17]), "wrong-rounds"),
-        (body().replace(b"[0,0]", b"[0,00]"), "broken-json"),
-        (body(sources=[]), "empty-set"),
-        (body(sources=[0, 4]), "unknown-source"),
-        (body(sources=[-1, 0]), "unknown-source"),
-        (body(sources=[0, 0]), "repeated-source"),
-        (body(sources=[2, 0]), "unsorted-sources"),
-        (body(sources=[0, 1, 2, 3, 3]), "too-many-sources"),
-        (body() + b" ", "not-canonical"),
-        (body().replace(b",", b", "), "not-canonical"),
-        (json.dumps(dict(reversed(json.loads(body()).items()))).encode(), "not-canonical"),
-        (body().replace(STREAM.encode(), b"\\u0030" + STREAM[1:].encode()), "not-canonical"),
-        (body().replace(b"step", b"ste\\u0070"), "not-canonical"),
-    ],
-)
+NOT_CANONICAL = [
+    b"",
+    b"{",
+    b"[" * 100_000,
+    b"{}",
+    body(more=1),
+    body(sources="02"),
+    body(sources=[0, True]),
+    body(sources=[]),
+    body(sources=[-1, 0]),
+    body(held=[]),
+    body(held=[0, 10**17]),
+    body(step=-1),
+    body(step=10**17),
+    body(stream=STREAM[1:]),
+    body(stream=STREAM.upper()),
+    body(stream=STREAM + "\n"),
+    body().replace(b'"held":[0,0],', b""),
+    body().replace(b'"step":5', b'"step":5,"step":5'),
+    body() + b" ",
+    body().replace(b",", b", "),
+    json.dumps(dict(reversed(json.loads(body()).items()))).encode(),
+    body().replace(b"step", b"ste\\u0070"),
+]
+WRONG_VALUES = [
+    (body(step=MAX_STEP + 1), "wrong-step"),
+    (body(sources=[0, 4]), "wrong-sources"),
+    (body(sources=[0, 0]), "wrong-sources"),
+    (body(sources=[2, 0]), "wrong-sources"),
+    (body(sources=[0, 1, 2, 3, 3]), "wrong-sources"),
+    (body(held=[0]), "wrong-rounds"),
+    (body(held=[0, 0, 0]), "wrong-rounds"),
+    (body(held=[0, MAX_ROUND + 1]), "wrong-rounds"),
+]
+
+
+@pytest.mark.parametrize(("data", "reason"), [*((data, "not-canonical") for data in NOT_CANONICAL), *WRONG_VALUES])
 def test_what_is_not_a_query_is_refused_with_its_reason(data, reason):
-    with pytest.raises(errors.QueryError) as caught:
+    with pytest.raises(errors.WireError) as caught:
         parse_query(data, CATALOGUE)
     assert caught.value.reason == reason
 
@@ -122,8 +103,8 @@ def test_a_publication_survives_the_wire(messages):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"messages": {}}, "empty-set"),
-        ({"messages": {"nobody": ""}}, "unknown-source"),
+        ({"messages": {}}, "wrong-type"),
+        ({"messages": {"nobody": ""}}, "wrong-sources"),
         ({"messages": {"news": "%"}}, "wrong-type"),
         ({"messages": {"news": "ü"}}, "wrong-type"),
         ({"messages": {"news": "YQ=\n="}}, "wrong-type"),
@@ -136,15 +117,11 @@ def test_a_publication_survives_the_wire(messages):
 )
 def test_what_is_not_a_publication_is_refused_with_its_reason(changes, reason):
     data = json.dumps({"catalogue": CATALOGUE.fingerprint, "messages": {"news": ""}, **changes}).encode()
-    with pytest.raises(errors.PublicationError) as caught:
+    with pytest.raises(errors.WireError) as caught:
         parse_publication(data, CATALOGUE)
     assert caught.value.reason == reason
 
 
-def test_a_publication_with_a_repeated_name_or_for_another_catalogue_is_refused():
-    repeated = encode_publication(CATALOGUE, {"news": b""}).replace(b'"news":""', b'"news":"","news":""')
-    with pytest.raises(errors.PublicationError, match="repeated"):
-        parse_publication(repeated, CATALOGUE)
-    other = Catalogue(CATALOGUE.names, 33)
+def test_a_publication_for_another_catalogue_is_refused():
     with pytest.raises(errors.CatalogueMismatch):
-        parse_publication(encode_publication(other, {"news": b""}), CATALOGUE)
+        parse_publication(encode_publication(Catalogue(CATALOGUE.names, 33), {"news": b""}), CATALOGUE)

@@ -15,14 +15,14 @@ import pytest
 
 from onoff.errors import OnoffError
 from onoff.server.transcript import Transcript
-from onoff.wire import Query
+from onoff.wire import QueryMessage
 from serverprocess import ServerProcess
 
 LIMIT = 17 * 2**20  # more than any other file of a server has
 
 
 def query(step=0, sources=(0, 1)):
-    return Query("0" * 64, secrets.token_hex(16), step, sources)
+    return QueryMessage("0" * 64, secrets.token_hex(16), step, sources)
 
 
 def lines_of(file):
@@ -51,14 +51,13 @@ def test_a_torn_last_line_is_cut_off_on_opening_and_before_the_next_line(tmp_pat
     with file.open("ab") as other:  # a process that was killed while this one runs
         other.write(torn)
     opened.record(query(7), "here")
-    opened.close()
     assert [line.get("step") for line in lines_of(file)] == [None] * (before != b"") + [7]
 
 
 def test_a_file_that_is_not_a_transcript_is_not_touched(tmp_path):
     file = tmp_path / "diary"
     file.write_text("dear diary,\nno newline at the end")
-    with pytest.raises(OnoffError, match="not a transcript"):
+    with pytest.raises(OnoffError, match="another kind of file"):
         Transcript(file)
     assert file.read_text() == "dear diary,\nno newline at the end"
 
@@ -81,7 +80,6 @@ def test_where_the_file_was_taken_away_a_new_one_begins_with_the_catalogue(tmp_p
     gone(file)
     for step, worker in enumerate(workers, 2):
         worker.record(query(step), None)
-        worker.close()
     assert [line.get("step", line.get("catalogue")) for line in lines_of(file)] == [["a", "b"], 2, 3]
 
 
@@ -89,13 +87,13 @@ WRITER = """
 import resource, sys
 from pathlib import Path
 from onoff.server.transcript import Transcript
-from onoff.wire import Query
+from onoff.wire import QueryMessage
 limit, worker = int(sys.argv[2]), int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 transcript = Transcript(Path(sys.argv[1]))
 for step in range(400):
     try:
-        transcript.record(Query("0" * 64, f"{worker:032x}", step, tuple(range(step % 50 + 1))), None)
+        transcript.record(QueryMessage("0" * 64, f"{worker:032x}", step, tuple(range(step % 50 + 1))), None)
         print(step)
     except OSError:
         pass
@@ -137,7 +135,7 @@ def ask_until_refused(server):
         with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=60) as http:
             while refused < 2 and len(answered) < 5000:  # far more than the disk has room for
                 stream = secrets.token_hex(16)
-                body = Query(server.catalogue.fingerprint, stream, 0, (0, 1, 2, 3)).encode()
+                body = QueryMessage(server.catalogue.fingerprint, stream, 0, (0, 1, 2, 3)).encode()
                 response = http.post("/v1/query", content=body)
                 if response.status_code == 200:
                     answered.append(stream)

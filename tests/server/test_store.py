@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
-import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from clikit import call
 from onoff.errors import MissingExtra, StoreError, StoreUnavailable
-from onoff.server.store import Message, open_store
+from onoff.server.store import START, Changes, Message, Point, open_store
 from onoff.wire import Catalogue
 from redisprocess import REDIS_SERVER, RedisProcess, needs_redis
+from sampling import LONG
 
 CATALOGUE = Catalogue(("news", "sports", "science"), 64)
 OTHER = Catalogue(("news", "science", "sports"), 64)
@@ -24,9 +26,8 @@ OTHER = Catalogue(("news", "science", "sports"), 64)
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory):
-    process = RedisProcess(tmp_path_factory.mktemp("redis"))
-    yield process
-    process.kill()
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as process:
+        yield process
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=needs_redis)])
@@ -35,11 +36,8 @@ def target(request, tmp_path):
     if request.param == "sqlite":
         yield str(tmp_path / "messages.db")
     else:
-        import redis
-
         process = request.getfixturevalue("shared_redis")
-        with redis.Redis.from_url(process.url) as database:
-            database.flushall()
+        process.clear()
         yield process.url
 
 
@@ -57,36 +55,50 @@ def opened(target):
 
 
 def test_a_new_store_is_empty(opened):
-    assert opened().changes(0).round == 0
-    assert opened().changes(0).messages == {}
+    assert opened().changes() == Changes(START, {}, anew=True)
 
 
 def test_the_latest_message_of_each_source_is_kept_with_its_round(opened):
     store = opened()
     assert store.publish({0: b"one", 2: b"\0two"}) == 1
     assert store.publish({0: b""}) == 2
-    assert store.changes(0).round == 2
-    assert store.changes(0).messages == {0: Message(2, b""), 2: Message(1, b"\0two")}
+    found = store.changes()
+    assert found == Changes(found.point, {0: Message(2, b""), 2: Message(1, b"\0two")}, anew=True)
+    assert found.point.round == 2
 
 
-def test_only_what_changed_is_reported(opened):
+def test_only_what_changed_is_reported_and_everything_to_who_knows_another_history(opened):
     store = opened()
     store.publish({0: b"one", 1: b"one"})
+    first = store.changes().point
     store.publish({1: b"two"})
-    assert store.changes(1).messages == {1: Message(2, b"two")}
-    assert store.changes(2).messages == {}
-    assert store.changes(9).round == 2  # the caller sees that rounds were lost
+    second = store.changes().point
+    assert store.changes(first) == Changes(second, {1: Message(2, b"two")}, anew=False)
+    assert store.changes(second) == Changes(second, {}, anew=False)
+    for other in (Point(1, second.mark), Point(2, first.mark), Point(9, first.mark), Point(1)):
+        assert store.changes(other) == store.changes() == Changes(second, store.changes().messages, anew=True)
+
+
+def test_who_fell_far_behind_is_told_everything(opened, monkeypatch):
+    for module in ("sqlite", "redis"):
+        monkeypatch.setattr(f"onoff.server.store.{module}.MARKS", 3)
+    store, points = opened(), []
+    for number in range(5):
+        store.publish({number % 2: b"%d" % number})
+        points.append(store.changes().point)
+    assert [store.changes(point).anew for point in points] == [True, True, False, False, False]
 
 
 def test_another_process_sees_a_publication_at_once_and_numbers_go_on(opened, target):
     store = opened()
     store.publish({0: b"mine"})
+    mine = store.changes().point
     code = (
         "import sys; from onoff.server.store import open_store; print(open_store(sys.argv[1]).publish({1: b'theirs'}))"
     )
     done = subprocess.run([sys.executable, "-c", code, target], check=True, capture_output=True, text=True)
     assert done.stdout == "2\n"
-    assert store.changes(1).messages == {1: Message(2, b"theirs")}
+    assert store.changes(mine).messages == {1: Message(2, b"theirs")}
 
 
 def test_a_store_belongs_to_its_catalogue(opened):
@@ -94,38 +106,15 @@ def test_a_store_belongs_to_its_catalogue(opened):
     with pytest.raises(StoreError, match="catalogue"):
         opened(OTHER).publish({0: b"foreign"})
     with pytest.raises(StoreError, match="catalogue"):
-        opened(OTHER).changes(0)
+        opened(OTHER).changes()
     known = opened(None)
     assert known.catalogue == CATALOGUE
-    assert known.changes(0).messages == {0: Message(1, b"kept")}
+    assert known.changes().messages == {0: Message(1, b"kept")}
 
 
 def test_a_new_store_needs_a_catalogue(target):
     with pytest.raises(StoreError, match="say which sources"):
         open_store(target)
-
-
-def test_a_reader_never_sees_a_part_of_a_round(opened):
-    writer, reader = opened(), opened()
-    done = threading.Event()
-    problems = []
-
-    def publish():
-        for number in range(200):
-            writer.publish(dict.fromkeys(range(3), b"%d" % number))
-        done.set()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    seen = 0
-    while not done.is_set():
-        found = reader.changes(0)
-        if len(set(found.messages.values())) > 1 or len(found.messages) not in (0, 3):
-            problems.append(found)
-        seen = max(seen, found.round)
-    thread.join()
-    assert problems == []
-    assert seen > 1, "the reader never ran beside the writer"
 
 
 def test_rounds_of_several_publishers_are_all_counted(opened):
@@ -137,32 +126,7 @@ def test_rounds_of_several_publishers_are_all_counted(opened):
         thread.start()
     for thread in threads:
         thread.join()
-    assert stores[0].changes(0).round == 30
-
-
-PUBLISH_FOR_EVER = """
-import sys
-from onoff.server.store import open_store
-store = open_store(sys.argv[1])
-while True:
-    print(store.publish(dict.fromkeys(range(3), b'?')), flush=True)
-"""
-
-
-def test_what_was_acknowledged_survives_kill_9_of_the_publisher(opened, target):
-    store = opened()
-    assert store.changes(0).round == 0
-    process = subprocess.Popen([sys.executable, "-c", PUBLISH_FOR_EVER, target], stdout=subprocess.PIPE, text=True)
-    acknowledged = [process.stdout.readline() for _ in range(20)]
-    os.kill(process.pid, signal.SIGKILL)
-    rest = process.stdout.read().split("\n")
-    process.stdout.close()
-    process.wait()
-    last = int(([line for line in rest[:-1] if line] or acknowledged)[-1])
-    found = store.changes(0)
-    assert found.round >= last >= 20
-    assert {message.round for message in found.messages.values()} == {found.round}
-    assert store.publish({0: b"on"}) == found.round + 1
+    assert stores[0].changes().point.round == 30
 
 
 def test_sqlite_writes_to_the_disk_before_it_acknowledges(tmp_path):
@@ -201,7 +165,7 @@ def test_sqlite_that_is_locked_or_full_is_unavailable_and_recovers(tmp_path):
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
         store.publish({0: b"x"})
-    assert store.changes(0).round == 0  # readers go on beside a writer
+    assert store.changes().point == START  # readers go on beside a writer
     other.execute("ROLLBACK")
     other.close()
     [pages] = store._writer.execute("PRAGMA page_count").fetchone()
@@ -211,44 +175,6 @@ def test_sqlite_that_is_locked_or_full_is_unavailable_and_recovers(tmp_path):
     store._writer.execute("PRAGMA max_page_count = 100000")
     assert store.publish({0: b"x"}) == 1
     store.close()
-
-
-@needs_redis
-def test_redis_killed_and_back_has_lost_nothing_that_was_acknowledged(tmp_path):
-    process = RedisProcess(tmp_path)
-    store = open_store(process.url, CATALOGUE)
-    try:
-        for number in range(1, 21):
-            assert store.publish({0: b"%d" % number, 1: b"%d" % number}) == number
-        process.kill()
-        with pytest.raises(StoreUnavailable):
-            store.publish({0: b"lost?"})
-        with pytest.raises(StoreUnavailable):
-            store.changes(0)
-        process.start()
-        assert store.changes(0).messages == {0: Message(20, b"20"), 1: Message(20, b"20")}
-        assert store.publish({2: b"on"}) == 21
-    finally:
-        store.close()
-        process.kill()
-
-
-@needs_redis
-def test_redis_that_does_not_answer_is_unavailable_within_seconds(tmp_path):
-    process = RedisProcess(tmp_path)
-    store = open_store(process.url, CATALOGUE)
-    try:
-        store.publish({0: b"kept"})
-        process.freeze()
-        start = time.monotonic()
-        with pytest.raises(StoreUnavailable):
-            store.changes(0)
-        assert time.monotonic() - start < 60
-        process.thaw()
-        assert store.changes(0).messages == {0: Message(1, b"kept")}
-    finally:
-        store.close()
-        process.kill()
 
 
 @needs_redis
@@ -289,3 +215,82 @@ def test_a_store_in_redis_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setattr("onoff.extras.find_spec", lambda name: None if name == "redis" else name)
     with pytest.raises(MissingExtra, match=r"pip install 'onoff-privacy\[redis\]'"):
         open_store("redis://127.0.0.1:1/0")
+
+
+def flips(file):
+    """Places of a file at which a test flips a bit: all of them, or one in seven."""
+    return range(0, file.stat().st_size, 1 if LONG else 7)
+
+
+def test_a_flipped_bit_is_damage_or_changes_nothing(tmp_path):
+    """At every place of the file. What is served is what was published, or nothing: also no message that is missing."""
+    whole, file = tmp_path / "whole.db", tmp_path / "messages.db"
+    with closing(open_store(str(whole), CATALOGUE)) as store:
+        for number in range(3):
+            store.publish(dict.fromkeys(range(3), b"message %d" % number))
+        expected = store.changes()
+    data, damaged, seen = whole.read_bytes(), 0, set()
+    for place in flips(whole):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        for catalogue in (CATALOGUE, None):
+            try:
+                with closing(open_store(str(file), catalogue)) as store:
+                    found = store.changes()
+                    assert (found.point.round, found.messages) == (3, expected.messages), place
+            except StoreError as error:
+                damaged += 1
+                seen.add(str(error).partition(": ")[2][:12])
+        for extra in ("-wal", "-shm"):
+            (tmp_path / f"messages.db{extra}").unlink(missing_ok=True)
+    assert damaged > 100
+    assert "is damaged (" in seen
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("UPDATE state SET catalogue = x'00'", "catalogue"),
+        ("UPDATE state SET round = 7", "last round"),
+        ("UPDATE message SET data = x'00' WHERE source = 1", "message of source 1"),
+        ("UPDATE message SET round = 3.5 WHERE source = 1", "message of source 1"),
+        ("DELETE FROM message WHERE source = 1", "a message is missing"),
+        ("DROP TABLE mark", "no such table"),
+        ("DELETE FROM state", "not of its type"),
+        ("ALTER TABLE state RENAME catalogue TO was; ALTER TABLE state ADD catalogue", "not of its type"),
+    ],
+)
+def test_damage_that_sqlite_does_not_see_is_a_sentence(tmp_path, statement, what, monkeypatch):
+    monkeypatch.setattr("onoff.server.run.serve", lambda *_, **__: pytest.fail("it did start"))
+    file = tmp_path / "messages.db"
+    with closing(open_store(str(file), CATALOGUE)) as store:
+        store.publish(dict.fromkeys(range(3), b"x"))
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(statement)
+    done = call("serve", "--port", 0, "--store", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = [line for line in done.stderr.splitlines() if not line.startswith("onoff: note:")]
+    assert f"{file}: is damaged (" in line
+    assert what in line
+
+
+def replace(file):
+    (file.parent / "other").mkdir()
+    open_store(str(file.parent / "other" / "o.db"), CATALOGUE).close()
+    (file.parent / "other" / "o.db").rename(file)
+
+
+@pytest.mark.parametrize("take_away", [Path.unlink, replace])
+def test_a_file_that_was_deleted_or_replaced_is_noticed_and_nothing_is_acknowledged(tmp_path, take_away):
+    file = tmp_path / "messages.db"
+    with closing(open_store(str(file), CATALOGUE)) as store:
+        store.publish({0: b"kept"})
+        file.with_suffix(".copy").hardlink_to(file)
+        take_away(file)
+        for use in (store.changes, lambda: store.publish({0: b"lost"})):
+            with pytest.raises(StoreUnavailable, match="deleted or replaced under the server"):
+                use()
+        with pytest.raises(StoreError):
+            open_store(str(tmp_path / "none.db"), CATALOGUE, create=False)
+        file.with_suffix(".copy").replace(file)  # the very file again
+        assert store.publish({1: b"on"}) == 2
+        assert store.changes().messages == {0: Message(1, b"kept"), 1: Message(2, b"on")}

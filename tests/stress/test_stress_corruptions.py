@@ -110,7 +110,7 @@ def asked_of(server):
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("kind", "whole"), [("own", 350), pytest.param("any", 150, marks=pytest.mark.long)])
-def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, template, in_memory, tmp_path, campaign):
+def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, template, tmp_path, campaign):
     CHAIN.save(tmp_path / "chain.json")
     origin = OnoffOrigin(BODIES) if kind == "own" else Origin(BODIES)
     with RecordingServer(origin) as server:
@@ -118,9 +118,9 @@ def test_a_corrupted_client_is_refused_or_goes_on(kind, whole, part, driver, tem
             (tmp_path / "urls.json").write_text(json.dumps(origin.urls(server)))
         reach = ["--server", server.url] if kind == "own" else ["--urls", str(tmp_path / "urls.json")]
         reach += ["--chain", str(tmp_path / "chain.json")]
-        warm_up(in_memory / "warm", template, reach, driver)
+        warm_up(tmp_path / "warm", template, reach, driver)
         for number, rng in enumerate(campaign.runs(whole, f"{kind} {part}")):
-            place = in_memory / str(number)
+            place = tmp_path / str(number)
             shutil.copytree(template, place / "plans")
             one_corruption(place, reach, kind, server, driver, rng, campaign)
             shutil.rmtree(place)

@@ -11,7 +11,7 @@ import pytest
 
 from crashkit import BODIES, CHAIN, NAMES, check_requests, planned
 from onoff.client.journal import Journal
-from onoff.client.transport.web import HttpTransport
+from onoff.client.transports.web import HttpTransport
 from recordingserver import OnoffOrigin, Origin, RecordingServer
 from serverprocess import ServerProcess
 from smalldisk import PAGE, can_mount, small_disk
@@ -32,7 +32,7 @@ def plans(tmp_path):
 
 @pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", [pytest.param("own", marks=pytest.mark.long), "any"])
-def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver, plans, in_memory, tmp_path, campaign):
+def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver, plans, tmp_path, campaign):
     CHAIN.save(tmp_path / "chain.json")
     origin = OnoffOrigin(LONG, LENGTH) if kind == "own" else Origin(LONG)
     with RecordingServer(origin) as server:
@@ -50,10 +50,10 @@ def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver,
             words += ["--promise", rng.choice(("past", "both"))]
             return {"log": str(tmp_path / "log"), "command": words}, sources
 
-        most = 6 * pages_of_all(driver, requested, in_memory / "with-room")  # an open journal has its log beside it
+        most = 6 * pages_of_all(driver, requested, tmp_path / "with-room")  # an open journal has its log beside it
         for number, rng in enumerate(campaign.runs(65, f"{kind} {part}")):
             pages = rng.randint(3, most)
-            with small_disk(in_memory / f"disk-{number}", pages) as disk:
+            with small_disk(tmp_path / f"disk-{number}", pages) as disk:
                 # Plans are at hand, or must be kept on the full disk, too; so must the messages.
                 where = plans if rng.random() < 0.7 else disk.place / "plans"
                 order, sources = requested(disk, where, rng)
@@ -66,7 +66,7 @@ def test_a_client_with_a_full_disk_says_so_and_goes_on_later(kind, part, driver,
                 check_client(kind, server, disk, origin, sources)
                 campaign.count(f"clients: {ended}")
     # A campaign that meets one kind of end only shows little. In few runs chance decides.
-    if portion(65) >= 50 and can_mount(in_memory):
+    if portion(65) >= 50 and can_mount(tmp_path):
         assert all(campaign.counts[f"clients: {kind}"] for kind in ENDS), campaign.counts
 
 
@@ -111,12 +111,12 @@ def check_client(kind, server, disk, origin, sources):
     assert got == {i: LONG[source] for i, source in enumerate(sources)}
 
 
-def test_a_server_with_a_full_disk_records_what_it_answers(in_memory, tmp_path, campaign):
+def test_a_server_with_a_full_disk_records_what_it_answers(tmp_path, campaign):
     """The transcript has whole lines, and one for every answer; with room again the server answers again."""
     for number, rng in enumerate(campaign.runs(40, "server")):
         place = tmp_path / str(number)
         place.mkdir()
-        with small_disk(in_memory / f"server-{number}", rng.randint(1, 12)) as disk:
+        with small_disk(tmp_path / f"server-{number}", rng.randint(1, 12)) as disk:
             answered = fill(place, disk, rng)
         campaign.count("servers: filled their disk")
         campaign.count("servers: queries answered and recorded", answered)

@@ -91,8 +91,8 @@ def any_fault(rng):
 
 
 @pytest.mark.parametrize("kind", TRANSPORTS)
-def test_hostile_answers_look_alike_whatever_was_wanted(kind, in_memory, campaign):
-    with scene(kind, in_memory) as world:
+def test_hostile_answers_look_alike_whatever_was_wanted(kind, tmp_path, campaign):
+    with scene(kind, tmp_path) as world:
         for number, rng in enumerate(campaign.runs(65, kind)):
             journals = f"j{number}"
             world.server.respond = world.origin
@@ -130,8 +130,8 @@ def check_outcomes(kind, outcomes, name):
         assert outcomes == [outcomes[0]] * len(SET), name
 
 
-def test_hostile_catalogues_get_an_error_and_never_a_query(in_memory, campaign):
-    with scene("own", in_memory) as world:
+def test_hostile_catalogues_get_an_error_and_never_a_query(tmp_path, campaign):
+    with scene("own", tmp_path) as world:
         document = world.origin.catalogue.document
         for number, rng in enumerate(campaign.runs(20, "catalogue")):
             changed = mutated(document, rng)

@@ -81,9 +81,9 @@ def wait_for_a_plan(directory):
         time.sleep(0.02)
 
 
-def warm_up(server, driver, chain_file, in_memory):
+def warm_up(server, driver, chain_file, tmp_path):
     """Have what is done at first use done once, in the process that all others are forked from."""
-    files = {name: str(in_memory / f"warm-{name}") for name in ("journal", "received", "log")}
+    files = {name: str(tmp_path / f"warm-{name}") for name in ("journal", "received", "log")}
     driver.run({**server.order, **files, "chain": chain_file, "items": [("news", "sports", True)], "warm": True})
 
 
@@ -91,19 +91,17 @@ def warm_up(server, driver, chain_file, in_memory):
 @pytest.mark.parametrize(
     ("kind", "kills", "of_servers"), [(OwnServer, 300, 100), pytest.param(AnyServer, 200, 0, marks=pytest.mark.long)]
 )
-def test_one_query_per_step_whoever_is_killed(
-    kind, kills, of_servers, part, driver, chain_file, in_memory, tmp_path, campaign
-):
+def test_one_query_per_step_whoever_is_killed(kind, kills, of_servers, part, driver, chain_file, tmp_path, campaign):
     server = kind(tmp_path)
     label = f"{kind.__name__} {part}"
     left = {False: portion(kills - of_servers), True: portion(of_servers) if of_servers else 0}
     try:
-        warm_up(server, driver, chain_file, in_memory)
+        warm_up(server, driver, chain_file, tmp_path)
         for number in count():
             if sum(left.values()) == 0:
                 break
             with campaign.seed(f"kills {label} {number}") as rng:  # a stream may come to its end without any kill
-                place = in_memory / str(number)
+                place = tmp_path / str(number)
                 place.mkdir()
                 files = {name: str(place / name) for name in ("journal", "received", "log", "plans")}
                 server.forget()

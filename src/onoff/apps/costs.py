@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.apps.parallel import compute
-from onoff.errors import ClusterError, NotUnique, OnoffError, PlanError
-from onoff.everyday import Everyday
+from onoff.audit.bayes import start_law
+from onoff.errors import ClusterError, OnoffError, PlanError
 from onoff.model.powers import times
+from onoff.past import PastState
 from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, listed
 from onoff.types import Bar, Floats, is_number, quiet
 
 if TYPE_CHECKING:
-    from onoff.everyday import Step
     from onoff.model.chain import Chain
+    from onoff.past import Step
     from onoff.schemes.law import Law
 
 PROMISES = ("past", "both")
@@ -82,10 +83,6 @@ class Effort:
     gap: float = 1e-6
     seed: int = 1
 
-    def __post_init__(self) -> None:
-        if self.streams < 2:
-            raise OnoffError(f"{self.streams} streams have no spread: simulate at least 2")
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -97,6 +94,10 @@ class Stream:
 
     expected: Floats
     bounds: Floats
+
+
+# A call that any process may make, and the cost that it is for. The call gives this cost or a `Stream`.
+Task = tuple[Cost, Callable[..., Cost | Stream], tuple[Any, ...]]
 
 
 def costs(
@@ -115,23 +116,26 @@ def costs(
     If the work is stopped, the streams that are finished still give their costs.
     """
     _check(chains, lags, promises, schemes, sensitive)
-    sizes = {name: None if lengths is None else order_lengths(lengths[name], chains[name]) for name in chains}
+    sizes: dict[str, Floats | None] = dict.fromkeys(chains)
+    if lengths is not None:
+        sizes = {name: np.array([lengths[name][x] for x in chain.names], float) for name, chain in chains.items()}
     tasks = _tasks(chains, lags, promises, schemes, tuple(sensitive), sizes, effort)
-    left = Counter(task.asked.chain for task in tasks if task.work is simulate)
+    left = Counter(asked.chain for asked, work, _ in tasks if work is simulate)
     finished: dict[str, list[Stream]] = {name: [] for name in left}
     with bar(len(tasks)) as advance:
         try:
-            for index, found in compute(_do, [(task,) for task in tasks]):
+            for index, found in compute(_do, tasks):
                 advance()
-                name = tasks[index].asked.chain
+                asked, work, _ = tasks[index]
+                name = asked.chain
                 if isinstance(found, Cost):
                     yield found
                 else:
                     finished[name].append(found)
-                if tasks[index].work is simulate:
+                if work is simulate:
                     left[name] -= 1
                     if not left[name]:
-                        yield from _means(tasks[index].asked, lags, finished.pop(name), sizes[name])
+                        yield from _means(asked, lags, finished.pop(name), sizes[name])
         except (KeyboardInterrupt, ClusterError):
             for name, streams in finished.items():
                 if streams:
@@ -158,16 +162,7 @@ def _check(
         if scheme not in (AUTO, *SCHEMES):
             raise PlanError(f"there is no scheme {scheme!r}: choose {listed(AUTO, *SCHEMES)}")
     for chain in chains.values():
-        Everyday.start(chain, sensitive)  # knows them all
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One call that any process may make, and the cost that it is for. The call gives this cost or a `Stream`."""
-
-    asked: Cost
-    work: Callable[..., Cost | Stream]
-    arguments: tuple[Any, ...]
+        PastState.start(chain, sensitive)  # knows them all
 
 
 def _tasks(
@@ -178,34 +173,34 @@ def _tasks(
     sensitive: tuple[int | str, ...],
     sizes: Mapping[str, Floats | None],
     effort: Effort,
-) -> list[_Task]:
+) -> list[Task]:
     """List all calls: exact costs first, small lags first, so that all chains and schemes are seen early."""
-    tasks = []
+    tasks: list[Task] = []
     for lag in lags:
         for name, chain in chains.items():
             if "past" in promises and lag == 1:
                 asked = Cost(name, chain.n, "past", None, 1)
-                tasks.append(_Task(asked, _first_cost, (asked, chain, sensitive, sizes[name])))
+                tasks.append((asked, _first_cost, (asked, chain, sensitive, sizes[name])))
             for scheme in schemes if "both" in promises else ():
                 asked = Cost(name, chain.n, "both", scheme, lag)
-                tasks.append(_Task(asked, _plan_cost, (asked, chain, sizes[name], effort)))
+                tasks.append((asked, _plan_cost, (asked, chain, sizes[name], effort)))
     if "past" in promises and max(lags) > 1:
         for name, chain in chains.items():
             asked = Cost(name, chain.n, "past", None, max(lags))
             for number in range(effort.streams):
                 arguments = chain, sensitive, max(lags), f"{effort.seed}/{number}", effort.time_limit
-                tasks.append(_Task(asked, simulate, arguments))
+                tasks.append((asked, simulate, arguments))
     return tasks
 
 
-def _do(task: _Task) -> Cost | Stream:
+def _do(asked: Cost, work: Callable[..., Cost | Stream], arguments: tuple[Any, ...]) -> Cost | Stream:
     """Make the call of a task. An error of one cost does not end the others."""
     try:
-        return task.work(*task.arguments)
+        return work(*arguments)
     except ClusterError:
         raise
     except (OnoffError, ArithmeticError, MemoryError) as error:
-        return replace(task.asked, error=str(error) or type(error).__name__)
+        return replace(asked, error=str(error) or type(error).__name__)
 
 
 def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) -> Cost:
@@ -225,7 +220,7 @@ def _first_cost(asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], siz
 @lru_cache(maxsize=2)
 def _first_step(chain: Chain, sensitive: tuple[int | str, ...]) -> Step:
     """Prepare the first OFF step after ON, once in each process."""
-    return Everyday.start(chain, sensitive).prepare()
+    return PastState.start(chain, sensitive).prepare()
 
 
 def members(law: Law) -> Floats:
@@ -254,16 +249,6 @@ def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str
         step = state.prepare()
 
 
-def start_law(chain: Chain) -> Floats:
-    """Compute the stationary law, or take the uniform one if the chain has several."""
-    try:
-        law = chain.stationary()
-    except NotUnique:
-        law = np.ones(chain.n)
-    scaled: Floats = law / law.sum()
-    return scaled
-
-
 def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: Floats | None) -> Iterator[Cost]:
     """Yield the costs of later OFF steps: means over the streams that got so far, two at least."""
     for lag in lags:
@@ -276,16 +261,16 @@ def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: F
         expected = np.array([stream.expected[lag - 1] for stream in reached])
         messages = expected.sum(axis=1)
         bound = float(np.mean([stream.bounds[lag - 1] for stream in reached]))
-        found = replace(
-            asked, lag=lag, messages=float(messages.mean()), margin=margin(messages), lower_bound=bound
-        )  # fmt: skip
-        yield _with_bytes(found, expected.mean(axis=0), sizes)
+        found = replace(asked, lag=lag, messages=float(messages.mean()), lower_bound=bound)
+        yield _with_bytes(replace(found, margin=margin(messages)), expected.mean(axis=0), sizes)
 
 
 def margin(values: Floats) -> float:
-    """Compute the 95 % margin of the mean, by Student's t: streams are independent."""
+    """Compute the 95 % margin of the mean, by Student's t: streams are independent. A single value is exact."""
     from scipy.stats import t
 
+    if len(values) == 1:
+        return 0.0
     return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
@@ -297,15 +282,10 @@ def _with_bytes(found: Cost, expected: Floats | None, sizes: Floats | None) -> C
     return replace(found, bytes=spent, everything=float(sizes.sum()))
 
 
-def order_lengths(lengths: Mapping[str, float], chain: Chain) -> Floats:
-    """Put lengths in the order of the chain's sources."""
-    return np.array([lengths[name] for name in chain.names], float)
-
-
 def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
     """Read the bytes of each source from a JSON file {name: bytes}, or from a journal that has received messages."""
     from onoff.files import read_json
-    from onoff.logs.journals import is_journal
+    from onoff.logs.read import is_journal
 
     found = _received_lengths(file, chain) if is_journal(file) else read_json(file)
     if not isinstance(found, dict):
@@ -318,17 +298,8 @@ def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
 
 def _received_lengths(journal: Path, chain: Chain) -> dict[str, int]:
     """Read the bytes of the newest message of each source that a journal has received."""
-    from onoff.client.journalfile import message_lengths, snapshot
+    from onoff.client.status import message_lengths, snapshot
 
     if snapshot(journal).chain != chain.fingerprint:
         raise OnoffError(f"{journal}: is a journal of another chain; use its chain, or a file of lengths")
     return {chain.names[source]: length for source, length in message_lengths(journal).items()}
-
-
-def dirichlet(n: int, concentration: float, seed: int) -> Chain:
-    """Draw a random dense chain whose rows are Dirichlet(concentration); the same for the same seed."""
-    from onoff.model.chain import Chain
-
-    if n < 2 or not 0 < concentration < np.inf:
-        raise OnoffError(f"a random chain {n}:{concentration}: n of at least 2 and a positive concentration are needed")
-    return Chain(np.random.default_rng(seed).dirichlet(np.full(n, concentration), n))

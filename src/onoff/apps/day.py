@@ -9,23 +9,22 @@ request after ON comes with probability q (1 - q)^(d - 1) among all OFF requests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.apps.costs import Effort, margin, members, order_lengths, simulate, start_law
+from onoff.apps.costs import Effort, costs, margin, simulate
 from onoff.apps.parallel import compute
+from onoff.audit.bayes import start_law
 from onoff.errors import OnoffError
-from onoff.everyday import Everyday
 from onoff.model.powers import times
-from onoff.plans.plan import plan
+from onoff.past import PastState
 from onoff.types import Bar, Floats, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.plans.plan import Plan
 
 MOST_STEPS, REST = 60, 0.01  # OFF steps that are simulated after ON, unless fewer leave only this share of all
 LAGS = (1, 2, 3, 5, 8, 13, 21, 34, 55)  # with a plan of their own; each serves up to the next
@@ -75,7 +74,7 @@ class Habits:
 class Way:
     """What one way of asking costs a day, on average, in the unit of the day.
 
-    `margin` is that of the mean over simulated streams, 95 %, and 0 where nothing is sampled.
+    The mean over simulated streams is within +- `margin` (95 %), which is 0 where nothing is sampled.
     """
 
     name: str
@@ -105,47 +104,37 @@ def compare_day(
     chain: Chain,
     habits: Habits,
     *,
-    announced: bool = False,
+    both: bool = False,
     sensitive: Sequence[int | str] = (),
     lengths: Mapping[str, float] | None = None,
     effort: Effort = Effort(),  # noqa: B008 (frozen)
     bar: Bar = quiet,
 ) -> Day:
-    """Compute what a day costs by each way of asking.
-
-    `announced` includes the promise `both`, for a reader who knows the next request.
-    """
-    hidden = Everyday.start(chain, sensitive).sensitive
-    sizes = np.ones(chain.n) if lengths is None else order_lengths(lengths, chain)
-    steps = _steps(habits)
-    lags = [lag for lag in LAGS if announced and lag <= steps]
-    everything, requests = float(sizes.sum()), habits.requests
+    """Compute what a day costs by each way of asking, with `both` also by that promise."""
+    hidden = PastState.start(chain, sensitive).sensitive
+    sizes = np.array([1.0 if lengths is None else lengths[name] for name in chain.names])
+    everything, requests, steps = float(sizes.sum()), habits.requests, _steps(habits)
 
     def mix(off: Floats) -> float:
         """Mean cost of a request, if OFF requests cost so much at each step after ON."""
         return habits.private * everything + (1 - habits.private) * float(times(habits.weights(len(off)), off))
 
-    with bar(effort.streams * (1 + bool(hidden)) + len(lags)) as advance:
-        rows = {"openly": [float(times(start_law(chain), sizes))]}
-        rows["past"] = [mix(off) for off in _simulate(chain, (), steps, sizes, effort, advance)]
-        if hidden:  # never ON after the first two requests: the mean over the late steps of long streams
-            late = _simulate(chain, hidden, MOST_STEPS, sizes, effort, advance)
-            rows["sensitive"] = [float(off[min(SETTLED, len(off)) - 1 :].mean()) for off in late]
-        if announced:
-            rows["both"] = [
-                mix(_plan_costs(chain, lags, steps, sizes if lengths is not None else None, effort, advance))
-            ]
-        rows |= {"on": [everything], "mirror": [everything * habits.mirrored / requests]}
-    ways = tuple(_way(name, np.array(costs) * requests) for name, costs in rows.items())
+    rows = {"openly": [float(times(start_law(chain), sizes))]}
+    rows["past"] = [mix(off) for off in _simulate(chain, (), steps, sizes, effort, bar)]
+    if hidden:  # never ON after the first two requests: the mean over the late steps of long streams
+        late = _simulate(chain, hidden, MOST_STEPS, sizes, effort, bar)
+        rows["sensitive"] = [float(off[min(SETTLED, len(off)) - 1 :].mean()) for off in late]
+    if both:
+        rows["both"] = [mix(_plan_costs(chain, steps, lengths, effort, bar))]
+    rows |= {"on": [everything], "mirror": [everything * habits.mirrored / requests]}
+    ways = tuple(
+        Way(name, RIGHT_FOR[name], float(np.mean(row)) * requests, margin(np.array(row)) * requests)
+        for name, row in rows.items()
+    )
     best = min(ways[1:], key=lambda way: way.cost)
     names = tuple(chain.names[x] for x in hidden)
     unit = "messages" if lengths is None else "bytes"
     return Day(chain.n, habits, names, effort.streams, unit, everything, ways, best.name)
-
-
-def _way(name: str, costs: Floats) -> Way:
-    """Take the mean over streams; a single cost is exact."""
-    return Way(name, RIGHT_FOR[name], float(costs.mean()), margin(costs) if len(costs) > 1 else 0.0)
 
 
 def _steps(habits: Habits) -> int:
@@ -155,33 +144,23 @@ def _steps(habits: Habits) -> int:
 
 
 def _simulate(
-    chain: Chain, hidden: Sequence[int], steps: int, sizes: Floats, effort: Effort, advance: Callable[[], None]
-) -> Iterable[Floats]:
+    chain: Chain, hidden: Sequence[int], steps: int, sizes: Floats, effort: Effort, bar: Bar
+) -> Iterator[Floats]:
     """Yield the cost of each OFF step after ON, stream by stream."""
     seeds = [f"{effort.seed}/{number}" for number in range(effort.streams)]
-    for _, stream in compute(simulate, [(chain, hidden, steps, seed, effort.time_limit) for seed in seeds]):
-        advance()
-        yield times(stream.expected, sizes)
+    with bar(len(seeds)) as advance:
+        for _, stream in compute(simulate, [(chain, hidden, steps, seed, effort.time_limit) for seed in seeds]):
+            advance()
+            yield times(stream.expected, sizes)
 
 
-def _plan_costs(
-    chain: Chain, lags: Sequence[int], steps: int, sizes: Floats | None, effort: Effort, advance: Callable[[], None]
-) -> Floats:
-    """Compute what announced requests cost at each step after ON, with the plan of the largest lag up to the step."""
-    plans: dict[int, float] = {}
-    for index, made in compute(_plan, [(chain, lag, effort.time_limit) for lag in lags]):
-        advance()
-        plans[lags[index]] = _plan_cost(made, sizes)
+def _plan_costs(chain: Chain, steps: int, lengths: Mapping[str, float] | None, effort: Effort, bar: Bar) -> Floats:
+    """Compute what the promise `both` costs at each step after ON, with the plan of the largest lag up to the step."""
+    lags = [lag for lag in LAGS if lag <= steps]
+    given, plans = None if lengths is None else {"": lengths}, {}
+    for cost in costs({"": chain}, lags, ["both"], lengths=given, effort=effort, bar=bar):
+        spent = cost.messages if lengths is None else cost.bytes
+        if spent is None:
+            raise OnoffError(cost.error or "a plan without a table has no cost in bytes: leave --lengths out")
+        plans[cost.lag] = spent
     return np.array([plans[max(lag for lag in lags if lag <= step)] for step in range(1, steps + 1)])
-
-
-def _plan(chain: Chain, lag: int, time_limit: float) -> Plan:
-    return plan(chain, lag, time_limit=time_limit)
-
-
-def _plan_cost(made: Plan, sizes: Floats | None) -> float:
-    if sizes is None:
-        return made.cost
-    if made.kind != "table":
-        raise OnoffError("the promise both is served by a race, whose cost in bytes is not known: leave --lengths out")
-    return float(times(members(made.law), sizes))

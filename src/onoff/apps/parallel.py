@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 import warnings
+from _thread import interrupt_main
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from onoff.errors import ClusterError
@@ -92,21 +95,48 @@ def _cluster(address: str) -> Iterator[None]:
         raise ClusterError(
             f"{address}: no Dask scheduler can be reached ({error}); is `dask scheduler` running?"
         ) from None
-    with client, _translate_errors(address), parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT):
+    with client, _translate_errors(client), parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT):
         yield
 
 
 @contextmanager
-def _translate_errors(address: str) -> Iterator[None]:
-    """Turn a failure of the cluster into one `ClusterError`."""
+def _translate_errors(client: Any) -> Iterator[None]:
+    """Turn a failure of the cluster into one `ClusterError`.
+
+    joblib waits for ever for work whose workers died. So a thread watches the cluster, and interrupts this one.
+    """
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
 
+    lost: list[str] = []
+    done = Event()
+    watch = Thread(target=_watch, args=(client, lost, done), daemon=True)
+    watch.start()
     try:
         yield
-    except (TimeoutError, KilledWorker, CancelledError, OSError) as error:
-        what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+    except (TimeoutError, KilledWorker, CancelledError, OSError, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and not lost:
+            raise
+        what = lost[0] if lost else f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
         raise ClusterError(
-            f"{address}: the Dask cluster failed ({what}): what was finished is kept; call again"
+            f"{client.scheduler.address}: the Dask cluster failed ({what}): what was finished is kept; call again"
         ) from None
+    finally:
+        done.set()
+        watch.join()
+
+
+def _watch(client: Any, lost: list[str], done: Event) -> None:
+    """Interrupt the main thread once work has failed with its workers, or no worker was there for CONNECT seconds."""
+    seen = time.monotonic()
+    while not done.wait(CONNECT / 10):
+        if client.ncores():
+            seen = time.monotonic()
+        if any(state.status == "error" for state in list(client.futures.values())):
+            lost.append("workers died with their work")
+        elif time.monotonic() > seen + CONNECT:
+            lost.append("no worker is left")
+        if lost:
+            interrupt_main()
+            return

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from onoff.types import Advance, Bar, quiet
 
@@ -15,22 +16,15 @@ EVERY = 5.0  # seconds between two lines; work that takes less says nothing
 
 
 def progress(title: str) -> Bar:
-    """The bar or the lines for a work with this title; nothing if the command is quiet."""
+    """Choose the bar or the lines for a work with this title; nothing if the command is quiet."""
     if not logging.getLogger("onoff").isEnabledFor(logging.INFO):
         return quiet
-    shown = _bar if sys.stderr.isatty() else _lines
-
-    @contextmanager
-    def bar(total: int | None) -> Iterator[Advance]:
-        with shown(title, total) as advance:
-            yield advance
-
-    return bar
+    return partial(_bar if sys.stderr.isatty() else _lines, title)
 
 
 @contextmanager
 def _bar(title: str, total: int | None) -> Iterator[Advance]:
-    """A progress bar, gone when the work is done."""
+    """Show a progress bar, gone when the work is done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
-from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law, encoder_table
+from onoff.audit.files import law_line
+from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law
 from onoff.audit.rows import NOWHERE, home
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
@@ -257,11 +258,10 @@ class Past:
 
     def _step(self, before: Step, state: Any, ready: Any) -> Step:
         data, closed = ready.as_dict(), list(self.sensitive)
-        rounding = float(data["rounding"])
+        stated, rounding = law_line(0, data, state.place, state.joined, self.n), float(data["rounding"])
+        law, tables = stated.law, stated.encoders
         if rounding > COARSE:
             self._note(Finding("coarse", f"a rounding of {rounding:.1e} is stated: too much for one step"))
-        law = Law(tuple(map(tuple, data["sets"])), tuple(map(int, data["masses"])))
-        tables = {int(c): encoder_table(self.n, len(law.sets), *parts) for c, parts in data["encoders"].items()}
         self._note(check_law(law, self.n, self.sensitive))
         for context, units in tables.items():
             self._note(check_columns(law, units, np.asarray(units.any(axis=1)), (context,)))

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.law import Law, encoder_table
+from onoff.audit.law import Law, Pairs
 from onoff.errors import OnoffError
-from onoff.files import reading
+from onoff.files import read_rows, reading
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-JOURNAL_VERSION, RECORD_VERSION = "5", 2
-COLUMNS = "step, private, asked_private, lag, plan, query, request, next, cost, numbers, law, received, cache, attempts"
+JOURNAL_VERSION, RECORD_VERSION = "6", 2
+COLUMNS = (
+    "step", "asked_private", "lag", "plan", "query", "request", "next", "cost", "numbers", "law", "received", "cache",
+    "attempts",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,11 @@ class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
     `numbers` are the (bound, number) pairs of the draw and `digest` is that of its law. `received` has (source,
-    version, bytes) of the members that arrived whole, held within `cache` bytes. `request` and `numbers` are None where
-    they were erased, `received` also while the step is pending.
+    version, bytes) of the members that arrived whole, held within `cache` bytes; both are None while it is pending.
+    `request`, `next` and `numbers` are None where they were erased.
     """
 
     step: int
-    private: bool
     asked_private: bool
     lag: int
     plan: str
@@ -48,12 +50,11 @@ class Step:
     request: int | None
     next: int | None
     cost: float
-    numbers: tuple[tuple[int, int], ...] | None
+    numbers: Pairs | None
     digest: str | None
     received: tuple[tuple[int, str | None, int], ...] | None
     cache: int | None
     attempts: int
-    finished: bool
 
 
 @dataclass(frozen=True)
@@ -112,40 +113,43 @@ def readable(complaint: str, error: Callable[[str], OnoffError] = OnoffError) ->
         raise error(f"{complaint}: {found}") from None
 
 
-def read_journal(file: Path, chain: Chain) -> Journal:
-    """Read a client's journal, which is neither locked nor changed."""
+def read_journal(file: Path, chain: Chain | None) -> Journal:
+    """Read a client's journal, which is neither locked nor changed. Without a chain it may be that of any chain."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
-            if meta.get("version") != JOURNAL_VERSION:
-                raise OnoffError(f"{file}: is a journal of version {short(meta.get('version'))}: make a new one")
-            if meta.get("chain") != chain.fingerprint:
-                raise OnoffError(f"{file}: is the journal of another chain")
-            rows = database.execute(f"SELECT {COLUMNS}, bytes IS NOT NULL FROM steps ORDER BY step").fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes what is damaged, and that may be no text
-        raise OnoffError(f"{file}: cannot be read as a journal ({error})") from None
+            version = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+            if version != (JOURNAL_VERSION,):
+                raise OnoffError(f"{file}: is a journal of version {short(version and version[0])}: make a new one")
+            if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+                raise ValueError("it fails SQLite's check")
+            meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}
+            rows = [tuple(map(row.get, COLUMNS)) for row in read_rows(database, "steps")]
+    except (sqlite3.Error, ValueError) as error:  # SQLite quotes what is damaged, and that may be no text
+        raise OnoffError(f"{file}: cannot be read as a journal ({' '.join(str(error).split())})") from None
+    if chain is not None and meta.get("chain") != chain.fingerprint:
+        raise OnoffError(f"{file}: is the journal of another chain")
     if not rows or [row[0] for row in rows] != list(range(len(rows))):
         raise OnoffError(f"{file}: there are no steps in this journal, or some are missing")
-    steps = []
+    steps, n = [], 2**31 if chain is None else chain.n
     for row in rows:
         with readable(f"{file}: step {row[0]} is damaged"):
-            steps.append(_step(row, chain.n))
+            steps.append(_step(row, n))
     with readable(f"{file}: the promise of this journal cannot be read"):
-        sensitive = tuple(sorted(whole(source, chain.n) for source in json.loads(meta["sensitive"])))
+        sensitive = tuple(sorted(whole(source, n) for source in json.loads(meta["sensitive"])))
         return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, tuple(steps))
 
 
 def _step(row: Sequence[Any], n: int) -> Step:
-    step, private, asked, lag, plan, text, request, following, cost, noted, digest, answer, cache, attempts, done = row
+    step, asked, lag, plan, query, request, following, cost, noted, digest, answer, cache, attempts = row
     numbers = None if noted is None else tuple((_long(bound), _long(one)) for bound, one in json.loads(noted))
     received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size in json.loads(answer))
-    if not all(version is None or isinstance(version, str) for _, version, _ in received or ()):
+    if any(not isinstance(version, str | None) for _, version, _ in received or ()):
         raise ValueError("a version is no text")
-    if done and (received is None or cache is None):
-        raise ValueError("it is finished, and what was received is not noted")
-    query, request, following = source_set(json.loads(text), n), whole(request, n, True), whole(following, n, True)
-    made = step, bool(whole(private, 2)), bool(whole(asked, 2)), whole(lag), str(plan), query
-    return Step(*made, request, following, float(cost), numbers, digest, received, cache, whole(attempts), bool(done))
+    if (received is None) != (cache is None):
+        raise ValueError("what was received is not noted together with the limit of the cache")
+    made = step, bool(whole(asked, 2)), whole(lag), str(plan), source_set(json.loads(query), n)
+    wanted = whole(request, n, True), whole(following, n, True), float(cost)
+    return Step(*made, *wanted, numbers, digest, received, cache, whole(attempts))
 
 
 def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
@@ -203,11 +207,10 @@ def read_log(file: Path, chain: Chain) -> Log:
 
 
 def _line(data: Any, order: Sequence[int], number: int) -> Line:
-    stream, client, named = data["stream"], data.get("client"), data["sources"]
+    stream, client, held = data["stream"], data.get("client"), tuple(map(whole, data["held"]))
     if not order:
         raise ValueError('line 1 should be {"catalogue": [...]}, or nobody knows which sources the numbers mean')
-    sources = tuple(order[whole(source, len(order))] for source in named)
-    held = tuple(whole(version) for version in data["held"])
+    sources = tuple(order[whole(source, len(order))] for source in data["sources"])
     if not sources or len(set(sources)) != len(sources) or len(held) != len(sources):
         raise ValueError("it asks for a source twice or for none, or has other versions than sources")
     if not re.fullmatch("[0-9a-f]{32}", stream) or not isinstance(client, str | None):
@@ -248,7 +251,8 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
         if not same or requests.max() >= n or positions.max() >= len(stated.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        encoders[whole(int(context))] = encoder_table(n, len(stated.sets), requests, positions, units)
+        table = encoders[whole(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
+        table[requests, positions] = units
     return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
 
 
@@ -262,7 +266,7 @@ def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
 
 def _array(numbers: Any) -> Units:
     """Whole numbers of 64 bits."""
-    found = np.array(numbers)
-    if found.ndim != 1 or (found.size and found.dtype != np.int64):
+    found = np.array(numbers, dtype=None if numbers else np.int64)
+    if found.ndim != 1 or found.dtype != np.int64:
         raise ValueError("a list of whole numbers is needed")
-    return found.astype(np.int64)
+    return found

@@ -7,7 +7,7 @@ request x with probability e[x, i] / sum_i e[x, i]. It keeps the promise if
     e >= 0,  e[x, i] > 0 only if x in sets[i],  sum_i e[x, i] > 0 iff p(x | u) > 0,  sum_x e[x, i] = masses[i] exactly.
 
 Then every query holds its request, and its law in the context u is masses / D up to the total variation between row
-sums / D and p(. | u). That is the rounding, and it must be at most COARSE at every step. Plans and everyday laws are
+sums / D and p(. | u). That is the rounding, and it must be at most COARSE at every step. Plans and past laws are
 checked by the same functions; only the rows p(. | u) come from elsewhere (`onoff.audit.rows`).
 """
 
@@ -21,13 +21,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from onoff.types import Mask, Query, Units
 
 COARSE = Fraction(1, 2**30)  # the largest rounding of one step that is accepted
 MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats hold them exactly
 UNCHECKED = "not checked"  # the rule of a finding that says why something could not be checked: nothing is wrong
+Pairs = tuple[tuple[int, int], ...]  # (bound, number) of a draw
 Context = tuple[int, ...] | None  # (lag, last, next) or, for the promise `past`, (number,)
 
 
@@ -48,7 +48,7 @@ def shown(query: Query) -> str:
     return "{" + ", ".join(map(str, query)) + "}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Law:
     """The query is sets[i] with probability masses[i] / denominator. The order of the sets is the order of the draw."""
 
@@ -103,13 +103,6 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
     return None
 
 
-def encoder_table(n: int, sets: int, requests: ArrayLike, positions: ArrayLike, units: ArrayLike) -> Units:
-    """Write an encoder out as a table, request by set, from three runs of equal length; a place counts once."""
-    table = np.zeros((n, sets), dtype=np.int64)
-    table[np.asarray(requests), np.asarray(positions)] = units
-    return table
-
-
 def check_columns(law: Law, units: Units, possible: Mask, context: Context = None) -> Finding | None:
     """Find a column, a request outside its set, or a request without a set, in the encoder of a context.
 
@@ -145,13 +138,21 @@ def distance(sums: Sequence[int], weights: Sequence[int]) -> Fraction:
     return Fraction(sum(abs(units * W - D * weight) for units, weight in zip(sums, weights, strict=True)), 2 * D * W)
 
 
-def check_encoder(law: Law, units: Units, weights: Sequence[int], context: Context = None) -> Fraction | Finding:
-    """Check the encoder of a context whose posterior row is weights / sum(weights).
+def check_encoder(
+    law: Law, units: Units, weights: Sequence[int], error: Fraction, context: Context = None
+) -> Fraction | Finding:
+    """Check the encoder of a context whose posterior row is weights / sum(weights), up to `error`.
 
-    Returns the total variation between its row sums / D and that row, exactly, or what is wrong.
+    Returns a bound on the total variation between its row sums / D and that row, or what is wrong.
     """
     possible = np.array([weight > 0 for weight in weights])
-    return check_columns(law, units, possible, context) or distance(units.sum(axis=1).tolist(), weights)
+    if (fault := check_columns(law, units, possible, context)) is not None:
+        return fault
+    off = distance(units.sum(axis=1).tolist(), weights) + error
+    if off > COARSE:
+        message = f"the encoder is off by {float(off):.1e} in total variation; {float(COARSE):.1e} is allowed"
+        return Finding("rows", message, context=context, amount=float(off))
+    return off
 
 
 def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, Seen, recorded_view
 from onoff.audit.bayes import View
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
-from onoff.audit.law import Finding, law_digest
+from onoff.audit.law import UNCHECKED, Finding, Law, law_digest
 from onoff.audit.replay import replay
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
@@ -32,6 +36,8 @@ NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
+UNREAD = "whether answers were read to their end, which the log does not tell"
+UNLIKE = "the installed code makes another law there than is on record"
 BESIDE = "what {} queries of other streams in the log were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
@@ -57,7 +63,7 @@ class Verdict:
     drawn: int
     rounding: float
     findings: tuple[Finding, ...]
-    unchecked: tuple[tuple[int, str], ...]
+    unchecked: tuple[tuple[int | None, str], ...]
     ignored: tuple[str, ...] = ()
     believed: tuple[str, ...] = BELIEVED
 
@@ -80,7 +86,9 @@ class Verdict:
         reasons = Counter(reason for _, reason in self.unchecked)
         first = {reason: step for step, reason in reversed(self.unchecked)}
         steps = (
-            f"{count} step{'s' * (count > 1)}, from step {first[reason]} on: {reason}"
+            reason
+            if first[reason] is None
+            else f"{count} step{'s' * (count > 1)}, from step {first[reason]} on: {reason}"
             for reason, count in reasons.items()
         )
         return *steps, *self.ignored
@@ -158,7 +166,7 @@ def audit_log(
     seen = read_log(log, chain)
     if journal is None:
         return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms)
-    noted, known = read_journal(journal, chain), [read_journal(file, chain) for file in others]
+    noted, known = read_journal(journal, chain), [read_journal(file, None) for file in others]
     for file, other in zip(others, known, strict=True):
         if other.stream == noted.stream:
             raise OnoffError(f"{file}: is the journal that is audited; others have streams of their own")
@@ -170,7 +178,7 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
-        found = replay(chain, noted, seen, exhibits.plans, laws, known, remade=laws.remade, part=part, advance=advance)
+        found = replay(chain, noted, seen, laws, known, remade=laws.remade, part=part, advance=advance)
     again = len(stream) - len({line.step for line in stream})
     streams = {noted.stream, *(other.stream for other in known)}
     beside = sum(line.stream not in streams for line in seen.lines)
@@ -181,14 +189,16 @@ def audit_log(
         BESIDE.format(beside): beside,
         UNATTACKED: not attacked,
     }
+    unlike = [Finding(UNCHECKED, UNLIKE, step) for step in laws.unlike]
+    ordered = sorted([*unlike, *found.findings], key=lambda one: -1 if one.step is None else one.step)
     verdict = Verdict(
         steps=len(noted.steps),
         off=sum(step.lag > 0 for step in noted.steps),
         drawn=found.drawn,
         rounding=found.rounding,
-        findings=(*_damage(seen), *sorted(found.findings, key=lambda one: -1 if one.step is None else one.step)),
-        unchecked=tuple(sorted({**laws.unlike, **dict(found.unchecked)}.items())),
-        ignored=tuple(text for text, left_out in gaps.items() if left_out),
+        findings=(*_damage(seen), *(one for one in ordered if one.rule != UNCHECKED)),
+        unchecked=tuple(dict.fromkeys((one.step, one.message) for one in ordered if one.rule == UNCHECKED)),
+        ignored=(*(text for text, left_out in gaps.items() if left_out), UNREAD),
     )
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
@@ -212,11 +222,12 @@ class _Laws:
         self._chain, self._journal, self._exhibits, self._attacked = chain, journal, exhibits, attacked
         self.remade = exhibits.record is None
         self.unmade = not self.remade and exhibits.engine is None
-        self.unlike: dict[int, str] = {}
+        self.unlike: list[int] = []
         self.rules: dict[int, View] = {}
 
     def __iter__(self) -> Iterator[LawLine]:
         if self._journal.promise == "both":
+            yield from plan_laws(self._chain, self._journal, self._exhibits.plans)
             return
         made = remade_laws(self._chain, self._journal, self._exhibits.engine)
         for line in made if self._exhibits.record is None else self._recorded(self._exhibits.record, made):
@@ -232,8 +243,21 @@ class _Laws:
             while other is not None and other.step < line.step:
                 other = next(made, None)
             if other is not None and other.step == line.step and _content(other) != _content(line):
-                self.unlike[line.step] = "the installed code makes another law there than is on record"
+                self.unlike.append(line.step)
             yield line
+
+
+def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
+    """Ask plans for the encoders in the contexts of a journal's OFF steps; one that a plan refuses is left out."""
+    law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
+    for step, due in zip(journal.steps, due_steps(journal.steps, True), strict=True):
+        plan, last, next = plans.get(step.plan), due.last, step.next
+        if due.lag and plan is not None and has_table(plan) and last is not None and next is not None:
+            encoders = {}
+            with suppress(OnoffError, TypeError):
+                units = np.asarray(plan.encoder(last, next, due.lag).toarray())
+                encoders = {last * chain.n + next: units.astype(np.int64, casting="safe")}
+            yield LawLine(step.step, law(step.plan), encoders, (), ())
 
 
 def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
@@ -242,7 +266,7 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
     After a set that is not one of its law none can be made before the next ON step.
     """
     state = None
-    for step, due in zip(journal.steps, due_steps(journal.steps, False, 1), strict=True):
+    for step, due in zip(journal.steps, due_steps(journal.steps, False), strict=True):
         if due.lag == 0:
             state = engine if due.counts else None
         elif state is not None:
@@ -275,7 +299,7 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
         served = plan is not None and plan.lag <= lag
         return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
 
-    dues = due_steps(journal.steps, both, 1)
+    dues = due_steps(journal.steps, both)
     steps = list(zip(journal.steps, dues, strict=True))[: max(sets) + 1]
     return [Seen(due.lag == 0, sets.get(step.step), rule(step, due.lag)) for step, due in steps]
 

@@ -5,7 +5,7 @@ For multipliers mu_C >= 0 every realisable law costs at least
     sum_C mu_C pi(C) + min_q ( |q| - sum_{C : q meets C} mu_C ),    pi(C) = max_u p(C | u),
 
 where q runs over the sets that meet the support of every context. Any context u gives p(C | u) <= pi(C), so floats may
-choose the context: only p(C | u) must be exact. The minimum is taken over all 2^n sets up to ENUMERATED sources;
+choose the context: only p(C | u) must be rounded down. The minimum is taken over all 2^n sets up to ENUMERATED sources;
 beyond, CP-SAT is asked for a set below what is claimed, and has to prove that there is none.
 """
 
@@ -15,24 +15,64 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, cached_property
+from itertools import product
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.exact import ExactRows
 from onoff.audit.law import Finding
-from onoff.audit.planfile import PlanFile
+from onoff.audit.rows import Walk
+from onoff.errors import OnoffError
 from onoff.model.bounds import down, up
 from onoff.model.powers import times
 from onoff.types import Floats, Query
 
+if TYPE_CHECKING:
+    from onoff.audit.plan import PlanFile
+    from onoff.model.chain import Chain
+
 UNIT = 1 << 40  # one message: multipliers are whole numbers of 2^-40 messages
 ENUMERATED = 20
+MOST_WORK = 2**29  # products of integers for the walks of a lag: a minute or two
 RATE = 1e-6  # how often a true statement about a race's cost is called false
 LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
 FEW = 300  # draws behind a stated cost
 WIDE = 3  # times the width that FEW draws give: no interval is as wide
+
+
+class LagRows:
+    """Posterior rows of one lag as integers: p(x | last, next) = w_x / sum_y w_y, up to `error` in total variation."""
+
+    def __init__(self, chain: Chain, lag: int) -> None:
+        if chain.n**3 * lag > MOST_WORK:
+            raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {chain.n} sources")
+        self.chain, self.n, self.lag, self.error = chain, chain.n, lag, Walk.error(lag)
+        self._walk = Walk(chain)
+        self.vector = cache(lambda last: self._walk.vector(last, lag))
+
+    def weights(self, last: int, next: int) -> list[int]:
+        """w_0..w_{n-1}; all 0 iff the context is impossible."""
+        return [weight * row[next] for weight, row in zip(self.vector(last), self._walk.rows, strict=True)]
+
+    def successors(self, source: int) -> list[int]:
+        """The row of the chain in integers."""
+        return self._walk.rows[source]
+
+    def possible(self, last: int, next: int) -> bool:
+        return any(self.weights(last, next))
+
+    @cached_property
+    def supports(self) -> list[int]:
+        """The possible requests of contexts, as bits; of possible contexts those that contain no other's."""
+        contexts = product(range(self.n), repeat=2)
+        found = {sum(1 << x for x, weight in enumerate(self.weights(*pair)) if weight) for pair in contexts} - {0}
+        least: list[int] = []
+        for support in sorted(found, key=int.bit_count):
+            if not any(smaller & ~support == 0 for smaller in least):
+                least.append(support)
+        return least
 
 
 @dataclass(frozen=True)
@@ -47,7 +87,7 @@ class Proof:
     limiting: Query | None = None
 
 
-def prove(said: PlanFile, rows: ExactRows, seconds: float) -> Proof:
+def prove(said: PlanFile, rows: LagRows, seconds: float) -> Proof:
     """Prove what the certificate in a plan file gives; CP-SAT is given so many seconds."""
     if said.kind == "cuts":
         return prove_cuts(rows, said.cuts, said.weights, said.bound, seconds)
@@ -72,12 +112,12 @@ def check_statements(said: PlanFile, proof: Proof) -> Iterator[Finding]:
             yield Finding("cost", message, amount=up(short))
 
 
-def prove_outer(rows: ExactRows) -> Proof:
+def prove_outer(rows: LagRows) -> Proof:
     """Prove sum_x max_u p(x | u): each source is a cut of its own, with multiplier 1."""
     return Proof(sum(_largest(rows, [(x,) for x in range(rows.n)]), Fraction(0)), "the outer bound")
 
 
-def prove_sizes(rows: ExactRows, weights: Sequence[int]) -> Proof:
+def prove_sizes(rows: LagRows, weights: Sequence[int]) -> Proof:
     """Spread multiplier weights[c-1] evenly over all sets of c sources, on a chain whose pi(C) depends on |C| only.
 
     A set of k sources misses a random set of c with probability binom(n-c, k) / binom(n, k).
@@ -89,7 +129,7 @@ def prove_sizes(rows: ExactRows, weights: Sequence[int]) -> Proof:
     best = _best_contexts(rows, lambda block: np.sort(block)[:, ::-1].cumsum(axis=1))
     for c, (last, next) in enumerate(best, start=1):
         row = sorted(rows.weights(last, next), reverse=True)
-        reached += weights[c - 1] * Fraction(sum(row[:c]), sum(row))
+        reached += weights[c - 1] * (Fraction(sum(row[:c]), sum(row)) - rows.error)
     least = min(
         k * UNIT - sum(w * (1 - Fraction(comb(n - c, k), comb(n, k))) for c, w in enumerate(weights, start=1))
         for k in range(1, n + 1)
@@ -97,7 +137,7 @@ def prove_sizes(rows: ExactRows, weights: Sequence[int]) -> Proof:
     return Proof((reached + least) / UNIT, "symmetry, cuts by size and the minimum over all sizes")
 
 
-def prove_cuts(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int], claimed: float, seconds: float) -> Proof:
+def prove_cuts(rows: LagRows, cuts: Sequence[Query], weights: Sequence[int], claimed: float, seconds: float) -> Proof:
     """Prove what the multiplier weights[i] for each set cuts[i] gives, or enough of it to reach the claim."""
     used = [(cut, weight) for cut, weight in zip(cuts, weights, strict=True) if weight]
     cuts, weights = [cut for cut, _ in used], [weight for _, weight in used]
@@ -118,7 +158,7 @@ def prove_cuts(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int], c
     return Proof((reached + len(blocked) * UNIT - met) / UNIT, "cuts, against one set", blocked)
 
 
-def _best_contexts(rows: ExactRows, values: Callable[[Floats], Floats]) -> list[tuple[int, int]]:
+def _best_contexts(rows: LagRows, values: Callable[[Floats], Floats]) -> list[tuple[int, int]]:
     """For each column of `values(rows of some contexts)`: the context where it is largest, as floats see it."""
     best: Floats | None = None
     where = np.empty((0, 2), dtype=np.intp)
@@ -134,8 +174,8 @@ def _best_contexts(rows: ExactRows, values: Callable[[Floats], Floats]) -> list[
     return [(int(last), int(next)) for last, next in where]
 
 
-def _largest(rows: ExactRows, cuts: Sequence[Query]) -> list[Fraction]:
-    """p(C | u) exactly, for each cut in its best context."""
+def _largest(rows: LagRows, cuts: Sequence[Query]) -> list[Fraction]:
+    """p(C | u) rounded down, for each cut in its best context."""
     if not cuts:
         return []
     member = np.zeros((rows.n, len(cuts)))
@@ -144,11 +184,11 @@ def _largest(rows: ExactRows, cuts: Sequence[Query]) -> list[Fraction]:
     found = []
     for cut, (last, next) in zip(cuts, _best_contexts(rows, lambda block: times(block, member)), strict=True):
         weights = rows.weights(last, next)
-        found.append(Fraction(sum(weights[x] for x in cut), sum(weights)))
+        found.append(Fraction(sum(weights[x] for x in cut), sum(weights)) - rows.error)
     return found
 
 
-def _enumerate(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int]) -> tuple[int, Query]:
+def _enumerate(rows: LagRows, cuts: Sequence[Query], weights: Sequence[int]) -> tuple[int, Query]:
     """The minimum of |q| - (weight of the cuts met) over all sets that meet every support, and a set that attains it.
 
     Set number q holds the sources of its bits.
@@ -159,14 +199,14 @@ def _enumerate(rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int]) -
         value += UNIT * (sets >> x & 1)
     for cut, weight in zip(cuts, weights, strict=True):
         value -= weight * (sets & sum(1 << x for x in cut) > 0)
-    for support in rows.supports():
+    for support in rows.supports:
         value[sets & support == 0] = 2**62
     best = int(value.argmin())
     return int(value[best]), tuple(x for x in range(rows.n) if best + 1 >> x & 1)
 
 
 def _search_below(
-    rows: ExactRows, cuts: Sequence[Query], weights: Sequence[int], needed: int, seconds: float
+    rows: LagRows, cuts: Sequence[Query], weights: Sequence[int], needed: int, seconds: float
 ) -> Query | str | None:
     """A set whose value is below `needed`; None if it is proved that there is none; else the solver's answer."""
     from ortools.sat.python import cp_model
@@ -176,7 +216,7 @@ def _search_below(
     met = [model.new_bool_var(f"cut {i}") for i in range(len(cuts))]
     for cut, flag in zip(cuts, met, strict=True):  # a flag may be raised only if the cut is met
         model.add_bool_or([chosen[x] for x in cut] + [~flag])
-    for support in rows.supports():
+    for support in rows.supports:
         model.add_bool_or([chosen[x] for x in range(rows.n) if support >> x & 1])
     value = cp_model.LinearExpr.weighted_sum(chosen + met, [UNIT] * rows.n + [-w for w in weights])
     model.add(value <= needed - 1)
@@ -191,7 +231,7 @@ def _search_below(
     return str(solver.status_name(status))
 
 
-def _is_symmetric(rows: ExactRows) -> bool:
+def _is_symmetric(rows: LagRows) -> bool:
     """True if P is one value a on a permutation F and one value b elsewhere, and every context is possible.
 
     Then P = b J + (a - b) F and P^lag = b' J + (a - b)^lag F^lag: the row of (i, k) is special at F^lag(i) and at
@@ -204,7 +244,7 @@ def _is_symmetric(rows: ExactRows) -> bool:
         once = (special.sum(axis=0) == 1).all() and (special.sum(axis=1) == 1).all()
         if not once or len(np.unique(P[special])) > 1:
             return False
-    return all(rows.support(last, next) for last in range(rows.n) for next in range(rows.n))
+    return all(rows.possible(last, next) for last in range(rows.n) for next in range(rows.n))
 
 
 @dataclass(frozen=True)

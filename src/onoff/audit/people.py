@@ -39,7 +39,7 @@ from onoff.types import Floats, Mask, Progress, Query, silent
 Path = NDArray[np.intp]
 Score = dict[str, float]  # sums over one person
 Case = tuple[str, str]  # the client and the server
-Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.everyday.Everyday.start`, as an exhibit
+Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.past.PastState.start`, as an exhibit
 
 MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
 SERVERS = ("second order", "the chain")
@@ -321,7 +321,7 @@ def audit_people(
     """Replay real sequences by our client and by others, and let servers attack that know more than the chain.
 
     Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
-    privacy is switched before a step with probability `switch`. With the engine (`onoff.everyday.Everyday.start`) it is
+    privacy is switched before a step with probability `switch`. With the engine (`onoff.past.PastState.start`) it is
     `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
     are any. The first request of a person is made ON, as every client does, and the last one by clients that must
     announce. `jobs` processes attack; without `jobs` joblib's configuration decides. After Ctrl-C the result is that of

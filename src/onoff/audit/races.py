@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.law import UNCHECKED, Finding, shown
+from onoff.audit.law import UNCHECKED, Finding, Pairs, shown
 from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ FINE, BIASED, WHOLE, GRID = 122, 58, 6, 60  # binary digits of a clock: right of
 SLACK = 2.0**-18
 COMPARED = 124  # sources up to which the client compares all of them; beyond, it may include some unseen
 FAINT = 2.0**-800  # contexts less likely than this are not looked at
-
-Pairs = tuple[tuple[int, int], ...]
 
 
 class Race:

@@ -30,7 +30,7 @@ from onoff.audit.bayes import divergence, lags_of, start_law
 from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
 from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, information, step_distance, total_variation, walk
 from onoff.audit.law import Finding
-from onoff.audit.rows import NOWHERE, Pasts
+from onoff.audit.rows import Pasts
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
 from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
@@ -336,13 +336,12 @@ def _check_stream(setting: _Setting, rng: np.random.Generator, distances: Floats
             pasts = Pasts(chain, setting.sensitive)
         else:
             client.check_draw(step, context, request)
-            homes = pasts.homes(step.exhibit[0].place, step.exhibit[0].joined)
-            units = {home: step.encoder(home, 0) for _, home in homes if home != NOWHERE}
-            tables = {c: np.where(closed, 0, table) for c, table in units.items() if table is not None}
-            wrong, distances[t] = pasts.check(step.law, tables, homes)
+            units = [step.encoder(c, 0) for c in range(step.contexts)]
+            tables = {c: np.where(closed, 0, table) for c, table in enumerate(units) if table is not None}
+            wrong, distances[t] = pasts.check(step.law, tables, step.exhibit[0].place, step.exhibit[0].joined)
             if wrong:
                 return wrong
-            pasts.move(step.law.index[query], tables, homes)
+            pasts.move(step.law.index[query], tables)
         before, request = request, int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
     return []
 

@@ -1,7 +1,7 @@
 """The client: what a caller asks for, through the protocol, the journal and a transport, in that order.
 
-ready (public things) -> draw and on disk (promise, journal) -> at a point of the clock -> on the wire (transport)
--> checked -> the whole answer and the end of the step on disk -> the next step prepared -> the caller
+ready (public things) -> draw and on disk (promise, journal) -> what is held read -> at a point of the clock -> on the
+wire (transport) -> checked -> the whole answer and the end of the step on disk -> the next step prepared -> the caller
 
 From the last byte of an answer to the end of its step all members of the answer are treated alike. Only then does the
 client look up which one was wanted, and what follows leaves at a point of the clock.
@@ -12,37 +12,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from onoff.client import protocol
-from onoff.client.journal import Journal
-from onoff.client.journalfile import Step, has_pending
+from onoff.client.cache import Member
+from onoff.client.journal import Journal, Step
 from onoff.client.learning import Learned, Learning, check_learning, learned, unknown_habits
-from onoff.client.message import Message, delivered, message_of
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending
+from onoff.client.status import has_pending, last_end
 from onoff.client.timing import SendClock, now
-from onoff.client.transport import Answer, Transport
-from onoff.client.transport.own import OnoffTransport
-from onoff.client.transport.web import HttpTransport
+from onoff.client.transports import Answer
+from onoff.client.transports.http import within
 from onoff.errors import (
     ChainError,
     JournalError,
     NothingPending,
-    NotOpen,
     OnoffError,
-    PendingRequest,
+    SessionError,
+    SourceError,
     StaleStep,
     TransportError,
     Unavailable,
 )
-from onoff.foreign import plain
 from onoff.model.chain import Chain, checked_chain
 from onoff.plans.planner import Planner
+from onoff.text import plain
 from onoff.types import is_flag
 
 if TYPE_CHECKING:
@@ -53,6 +54,50 @@ log = logging.getLogger("onoff.client")
 
 OPEN = "the client is not open: use it in `async with connect(...) as client`"
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
+EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its step
+# Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
+NOT_HELD = ", which says that it is unchanged, but of another message than is held: the next request gets it whole"
+
+
+@dataclass(frozen=True)
+class Message:
+    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
+
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
+    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
+    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
+    from the disk.
+    """
+
+    source: str
+    body: bytes
+    step: int
+    private: bool
+    made_private: bool
+    query: tuple[str, ...]
+    round: int | None
+    error: SourceError | None = None
+    status: int = 200
+    content_type: str | None = None
+    unchanged: bool = False
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes) -> Message:
+        """The wanted message of a finished step, with its `error` set if it is none."""
+        name, error = names[member.source], None
+        if member.status != 200:
+            words = f"the server answered {member.status} for {name!r}" + (NOT_HELD if member.status == 304 else "")
+            words += "; the request counts as made, with its query"
+            error = SourceError(words, status=member.status, body=body, content_type=member.content_type)
+        made = step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
+        about = member.round, error, member.status, member.content_type
+        return cls(name, body, *made, *about, unchanged=member.step != step.step)
+
+    def delivered(self) -> Message:
+        """The message itself, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        return self
 
 
 class Client:
@@ -74,7 +119,7 @@ class Client:
         assert isinstance(settings.journal, Path)
         self.path = settings.journal
         self._chain: Chain | None = None if settings.chain is None else checked_chain(settings.chain)
-        self.transport = settings.transport or _transport(settings)
+        self.transport = settings.open_transport()
         self.planner: Planner | None = None
         if settings.promise == "both" and not isinstance(settings.plans, str | PathLike | None):
             self.planner = settings.plans
@@ -92,13 +137,15 @@ class Client:
     async def __aenter__(self) -> Self:
         """Learn what the server offers and open the journal; both must fit the chain."""
         if self._stage != "new":
-            raise NotOpen("a client is opened once: make another one")
+            raise SessionError("a client is opened once: make another one")
         self._stage = "closed"
         settings = self._settings
         try:
             if settings.promise == "both" and isinstance(settings.plans, str | PathLike | None):
                 self.planner = Planner(self.chain, settings.plans, background=settings.background)
             try:
+                self._clock.restart(last_end(self.path))
+                await self._clock.next_point(self.delay)
                 await self._retried(self.transport.connect)
             except TransportError as error:
                 known = None if self._chain is None else self._chain.fingerprint
@@ -116,11 +163,12 @@ class Client:
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
             settings.remember(self._opened)
+            self._opened.erase()
             self._drawing.look_ahead()
         except BaseException:
             await self._closed()
             raise
-        self._clock.restart()
+        self._clock.restart(self._opened.ended)
         self._stage = "open"
         return self
 
@@ -140,7 +188,7 @@ class Client:
             await self._closed()
 
     def __enter__(self) -> NoReturn:
-        raise NotOpen("use this client in `async with`, or take connect_sync(...), whose client works in `with`")
+        raise SessionError("use this client in `async with`, or take connect_sync(...), whose client works in `with`")
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: it was not entered."""
@@ -171,14 +219,14 @@ class Client:
     @property
     def journal(self) -> Journal:
         if self._opened is None:
-            raise NotOpen(OPEN)
+            raise SessionError(OPEN)
         return self._opened
 
     @property
     def chain(self) -> Chain:
         """The habits. While learning, a chain that has the names of the sources and nothing else to say."""
         if self._chain is None:
-            raise NotOpen("a client that learns knows its sources once it is open")
+            raise SessionError("a client that learns knows its sources once it is open")
         return self._chain
 
     @property
@@ -199,7 +247,7 @@ class Client:
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
         no message for the source. The step is then finished like any other.
         """
-        return delivered(await self._ask(source, next, private))
+        return (await self._ask(source, next, private)).delivered()
 
     async def resume(self, last: bool = False) -> Message:
         """Finish the pending request, with the query that it already had, and return its message.
@@ -213,33 +261,30 @@ class Client:
             called = now()
             pending = self.journal.state.pending
             if pending is not None:
+                held = self.journal.read_held()
                 await self._clock.after_call(called, self.delay)
-                return delivered(await self._complete(pending, called, again=True))
-            found = self._last(self.journal)
+                return (await self._complete(pending, called, held, again=True)).delivered()
+            found = self.last()
             if found is None or not last:
                 source = None if found is None else found[0].source
                 words = "nothing is pending: ask for what you want"
                 raise NothingPending(words, step=self.journal.state.step, last=source)
-            return delivered(found[0])
+            return found[0].delivered()
 
-    def again(self) -> tuple[Message, Step] | None:
-        """The last message, from the disk, with its step; None if none has arrived. For a client that is not open.
+    def last(self) -> tuple[Message, Step] | None:
+        """The last message, from the disk, with its step; None if none has arrived. The client may be open or not.
 
-        No server is asked. Raises `PendingRequest` if a request is pending: open the client, and `resume` finishes it.
+        No server is asked. A message that is none has its `error` set.
         """
-        journal = Journal(self.path, self.chain.fingerprint, None)
+        journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
-            pending, step = journal.state.pending, journal.state.step
-            if pending is not None:
-                raise PendingRequest("a request is pending", step=step, source=self.chain.names[pending.request])
-            return self._last(journal)
+            found = journal.latest()
+            if found is None:
+                return None
+            return Message.of(self.chain.names, *found, journal.read_body(found[1].source)), found[0]
         finally:
-            journal.close()
-
-    def _last(self, journal: Journal) -> tuple[Message, Step] | None:
-        """The wanted message of the last finished step, with its `error` set if it is none."""
-        found = journal.latest()
-        return None if found is None else (message_of(self.chain.names, *found), found[0])
+            if self._opened is None:
+                journal.close()
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
         """Ask for each (source, private) in turn.
@@ -272,35 +317,38 @@ class Client:
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
                 with contextlib.suppress(JournalError):  # then the next one is ON, too
                     self.journal.remember(gap=False)
+            held = self.journal.read_held()
             await self._clock.after_call(called, self.delay)
-            return await self._complete(pending, called)
+            return await self._complete(pending, called, held)
 
     @contextlib.asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[Drawing]:
-        """Wait until the calls before this one have ended. Raises `NotOpen` unless the client is open then."""
+        """Wait until the calls before this one have ended. Raises `SessionError` unless the client is open then."""
         if self._stage == "new":
-            raise NotOpen(OPEN)
+            raise SessionError(OPEN)
         async with self._turn:
             if self._stage != "open" or self._drawing is None:
-                raise NotOpen("the client is closed: make another one, with the same journal")
+                raise SessionError("the client is closed: make another one, with the same journal")
             self._asking = asyncio.current_task()
             try:
                 yield self._drawing
             finally:
                 self._asking = None
 
-    async def _complete(self, pending: Pending, called: float, again: bool = False) -> Message:
+    async def _complete(
+        self, pending: Pending, called: float, held: Mapping[int, bytes], again: bool = False
+    ) -> Message:
         """Send the pending query until it is answered whole, and put the answer and the end of the step on disk.
 
         If it may have been sent `again`, or is, the journal counts that first. `called` is when the call was made.
+        `held` are the bodies of which the query names a version: they are read before, for all members alike.
         """
         journal, drawing = self.journal, self._drawing
         assert drawing is not None, "the client is open"
         drawing.look_ahead()
         named = sorted(zip(pending.query, pending.held, strict=True), key=lambda each: self._on_wire[each[0]])
         query = tuple(source for source, _ in named)
-        on_wire, held = tuple(self._on_wire[source] for source in query), tuple(version for _, version in named)
-        journal.check_held()  # all of it, and not only what is wanted
+        on_wire, versions = tuple(self._on_wire[source] for source in query), tuple(version for _, version in named)
         sendings = int(again)
 
         async def send() -> Answer:
@@ -308,7 +356,7 @@ class Client:
             if sendings:
                 journal.count_sending()
             sendings += 1
-            return await self.transport.fetch(journal.stream, journal.state.step, on_wire, held)
+            return await self.transport.fetch(journal.stream, journal.state.step, on_wire, versions)
 
         try:
             answer = await self._clock.ended_at_a_point(self._retried(send), called, self.delay)
@@ -318,30 +366,35 @@ class Client:
         journal.finish(protocol.finish(journal.state), query, answer)
         await drawing.hold()
         self._clock.restart()  # only from here on may anything depend on which member was wanted
-        found = self._last(journal)
+        found = journal.latest()
         assert found is not None, "a step was finished"
-        return found[0]
+        wanted = answer.contents[query.index(pending.request)]
+        body = wanted.body if found[1].step == found[0].step else held[pending.request]
+        return Message.of(self.chain.names, *found, body)
+
+    def wait_to_exit(self) -> None:
+        """Wait, in a program that makes one request and ends, until its end says nothing about the message.
+
+        What such a program does with the message takes time, and the program after it may ask at once. So it ends at
+        a multiple of some delays after the end of the step.
+        """
+        if self._opened is not None and self._opened.ended is not None and self.delay > 0:
+            time.sleep(-(time.time() - self._opened.ended) % (EXIT * self.delay))
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
-        """Call until it works, and return the result. Pauses depend on the attempt only."""
-        for attempt in range(1, self._settings.attempts + 1):
-            try:
-                return await ask()
-            except Unavailable:
-                if attempt == self._settings.attempts:
-                    raise
-                await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))
+        """Call until it works, and return the result. Pauses depend on the attempt only.
+
+        A deadline that was given is one for all attempts together: it is the time that a person waits.
+        """
+        async with within(self._settings.deadline):
+            for attempt in range(1, self._settings.attempts + 1):
+                try:
+                    return await ask()
+                except Unavailable:
+                    if attempt == self._settings.attempts:
+                        raise
+                    await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
-
-
-def _transport(settings: Settings) -> Transport:
-    """The way to the server of the settings, or to the web servers of their URLs."""
-    if settings.urls is None:
-        assert settings.server is not None, "complete settings have a server or URLs"
-        return OnoffTransport(settings.server, settings.token, deadline=settings.deadline)
-    if isinstance(settings.urls, Path):
-        return HttpTransport.load(settings.urls, settings.deadline)
-    return HttpTransport(dict(settings.urls), deadline=settings.deadline)  # type: ignore[arg-type]
 
 
 def _check_request(source: str, next: str | None, private: bool | None) -> None:

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onoff.client.cache import CACHE, cache_size
 from onoff.client.client import DELAY, Client
-from onoff.client.journal import Journal, check_promise
-from onoff.client.journalfile import Memory, chain_of, snapshot
+from onoff.client.journal import Journal, Memory, check_promise, parse_keep
 from onoff.client.learning import LEAVE
 from onoff.client.promises import checked_promise
+from onoff.client.status import chain_of, snapshot
+from onoff.client.transports.onoff import OnoffTransport
+from onoff.client.transports.web import HttpTransport
 from onoff.errors import OnoffError, PlanError
 from onoff.files import path_of
-from onoff.foreign import plain
 from onoff.model.chain import Chain
+from onoff.text import plain
 from onoff.types import RandBelow, is_flag, is_number, is_whole
 
 if TYPE_CHECKING:
-    from onoff.client.transport import Transport
+    from onoff.client.transports import Transport
     from onoff.plans.planner import Planner
 
 Parameters = ParamSpec("Parameters")
@@ -61,6 +63,9 @@ class Settings:
     All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
     newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
 
+    `keep` is for how many steps (1000) or days ("30d") the journal keeps what was asked for and the random numbers of
+    its draws; older ones are erased when a client is opened, and every 256 steps. Without it they stay for ever.
+
     With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
     to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
 
@@ -81,6 +86,7 @@ class Settings:
     sensitive: Sequence[int | str] = ()
     record: str | Path | None = None
     cache: int | str | None = None
+    keep: int | str | None = None
     token: str | None = None
     delay: float = DELAY
     deadline: float | None = None
@@ -112,11 +118,15 @@ class Settings:
             path_of(self.plans, "the directory of plans", PlanError)
         if self.learn and (self.chain is not None or self.sensitive or self.promise == "both"):
             raise OnoffError(LEAVE)
+        if self.learn and self.keep is not None:
+            raise OnoffError("requests that are erased cannot be learned from: leave --keep (keep=...) out meanwhile")
         for name, what in (("journal", "the journal"), ("record", "the record")):
             if getattr(self, name) is not None:
                 path_of(getattr(self, name), what)
         if self.cache is not None:
             cache_size(self.cache)
+        if self.keep is not None:
+            parse_keep(self.keep)
 
     def completed(self) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
@@ -131,27 +141,42 @@ class Settings:
         if server is None and urls is None and self.transport is None:
             server, urls = memory.server, memory.urls
         limit = self.cache if self.cache is not None else CACHE if memory.cache is None else memory.cache
-        known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit))
+        keep = memory.keep if self.keep is None else str(self.keep).strip()
+        known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit), keep=keep)
         has_place = server is not None or urls is not None or self.transport is not None
         _check_known(path, self.learn or self.chain is not None or memory.chain is not None, has_place)
         if self.learn:
             return replace(known, promise="past")
         chain = memory.known_chain(path) if self.chain is None else chain_of(self.chain)
         promise, sensitive = checked_promise(chain, self.promise, self.sensitive)
+        if self.record is not None and "both" in (promise, found and found.promise):
+            raise OnoffError(
+                "laws are recorded for the promise 'past' alone: leave --record out, plans have those of 'both'"
+            )
         if found is not None:
             check_promise(path, (found.promise, found.sensitive), promise, sensitive)
             promise, sensitive = found.promise, found.sensitive
         return replace(known, chain=chain, promise=promise or "past", sensitive=sensitive)
 
+    def open_transport(self) -> Transport:
+        """The way to the server, or to the web servers of the URLs, of complete settings."""
+        if self.transport is not None:
+            return self.transport
+        if self.urls is None:
+            assert self.server is not None, "complete settings have a server or URLs"
+            return OnoffTransport(self.server, self.token, deadline=self.deadline)
+        if isinstance(self.urls, Path):
+            return HttpTransport.load(self.urls, self.deadline)
+        return HttpTransport(dict(self.urls), deadline=self.deadline)  # type: ignore[arg-type]
+
     def remember(self, journal: Journal) -> None:
         """Have the journal remember what has worked. What was given as an object is not remembered, but the chain."""
+        place: dict[str, object] = {}
         if self.transport is None:
-            journal.remember(
-                server=self.server,
-                urls=str(self.urls) if isinstance(self.urls, Path) else None,
-                cache=self.cache,
-                chain=self.chain.as_dict() if isinstance(self.chain, Chain) else None,
-            )
+            urls = str(self.urls) if isinstance(self.urls, Path) else None
+            chain = self.chain.as_dict() if isinstance(self.chain, Chain) else None
+            place = {"server": self.server, "urls": urls, "cache": self.cache, "chain": chain}
+        journal.remember(keep=self.keep, **place)
 
 
 def with_settings(

@@ -26,12 +26,20 @@ from xml.parsers import expat
 
 import httpx
 
-from onoff.client.transport.address import checked_url, masked, origin_of, request_of
-from onoff.client.transport.connection import HEADERS, open_connections, within
-from onoff.client.transport.web import BODY_LIMIT
+from onoff.client.transports.http import (
+    BrokenAnswer,
+    Connections,
+    MixedAnswers,
+    checked_url,
+    masked,
+    origin_of,
+    request_of,
+    within,
+)
+from onoff.client.transports.web import BODY_LIMIT
 from onoff.errors import CatalogueError, Unavailable
 from onoff.files import reading
-from onoff.foreign import plain
+from onoff.text import plain
 from onoff.types import Bar, quiet
 
 MOST_REDIRECTS = 5
@@ -74,25 +82,21 @@ async def find_urls(file: str | Path, timeout: float = 10.0, bar: Bar = quiet) -
     return await asked(listed(file), timeout, bar)
 
 
-@dataclass(frozen=True)
-class _Reply:
-    status: int
-    location: str | None
-
-
 async def asked(entries: Sequence[Entry], timeout: float, bar: Bar) -> FoundUrls:
     """The final URL of every entry. All are asked for before an error names those that do not answer."""
     urls: dict[str, str] = {}
     problems: list[str] = []
-    async with open_connections([origin_of(entry.url) for entry in entries], timeout, secure=True) as http:
-        with bar(len(entries)) as advance:
-            for entry in entries:
-                try:
-                    async with within(SECONDS):
-                        urls[entry.name] = await _final(http, entry.url)
-                except (CatalogueError, Unavailable) as error:
-                    problems.append(f"{entry.place}: {error}")
-                advance()
+    with bar(len(entries)) as advance:
+        for entry in entries:
+            http = Connections(timeout)
+            try:
+                async with within(SECONDS):
+                    urls[entry.name] = await _final(http, entry.url)
+            except (CatalogueError, Unavailable) as error:
+                problems.append(f"{entry.place}: {error}")
+            finally:
+                await http.close()
+            advance()
     if problems:
         many = f"{len(problems)} of {len(entries)} URLs cannot be used, the first of them {problems[0]}"
         raise CatalogueError(problems[0] if len(problems) == 1 else many, problems=tuple(problems))
@@ -101,32 +105,22 @@ async def asked(entries: Sequence[Entry], timeout: float, bar: Bar) -> FoundUrls
     return FoundUrls(urls, redirected, len({origin_of(url) for url in urls.values()}))
 
 
-async def _final(http: httpx.AsyncClient, url: str) -> str:
+async def _final(http: Connections, url: str) -> str:
     """The URL at the end of all redirects. Raises `CatalogueError` unless it answers with 200."""
-    first, at = url, url
+    at = url
     for _ in range(MOST_REDIRECTS + 1):
-        reply = await _reply(http, at)
+        try:
+            reply = await http.read("GET", at, BODY_LIMIT)
+        except (BrokenAnswer, MixedAnswers, Unavailable) as error:
+            words = f"{masked(at)} does not answer as it should ({error})"
+            raise CatalogueError(f"{words}: correct the URL, or leave it out") from None
+        location = reply.headers.get("location")
         if reply.status == 200:
             return at
-        if reply.status not in REDIRECTS or reply.location is None:
+        if reply.status not in REDIRECTS or location is None:
             raise CatalogueError(f"{masked(at)} answers with {reply.status}: correct the URL, or leave it out")
-        at = target(first, at, reply.location)
-    raise CatalogueError(f"{masked(first)} redirects more than {MOST_REDIRECTS} times: give the URL where it ends")
-
-
-async def _reply(http: httpx.AsyncClient, url: str) -> _Reply:
-    """What a URL answers. The body is read to its end, or to the limit."""
-    size = 0
-    try:
-        async with http.stream("GET", url, headers=HEADERS) as response:
-            async for chunk in response.aiter_raw():
-                size += len(chunk)
-                if size > BODY_LIMIT:
-                    raise CatalogueError(f"{masked(url)} is longer than {BODY_LIMIT} bytes: leave it out")
-            return _Reply(response.status_code, response.extensions.get("location"))
-    except httpx.HTTPError as error:
-        words = plain(str(error)) or type(error).__name__
-        raise CatalogueError(f"{masked(url)} does not answer ({words}): correct the URL, or leave it out") from None
+        at = target(url, at, location)
+    raise CatalogueError(f"{masked(url)} redirects more than {MOST_REDIRECTS} times: give the URL where it ends")
 
 
 def target(first: str, at: str, location: str) -> str:

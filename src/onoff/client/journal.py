@@ -2,42 +2,197 @@
 
 What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The file holds the user's secrets: mode
 0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
-never of the wanted source. A journal that was copied or rolled back is refused (`onoff.client.rollback`).
+never of the wanted source. After a crash `Client.resume` finishes the pending request with the same query.
 
-After a crash `Client.resume` goes on from here: it finishes the pending request with the same query.
+What is checked when a journal is opened, each against a fault that nothing else catches:
 
-What else is checked when it is opened, each against a fault that nothing else catches: SQLite's own check finds pages
-that were torn or swapped, and the checksums find digits that have changed inside a page (`onoff.client.journalfile`).
+    checksum of each row     a digit that has changed inside a row
+    SQLite's own check       rows that are missing, pages that were torn or swapped
+    `onoff.client.rollback`  a journal that was copied, or is older than it was
+
+A trouble of the machine (a full disk, a read-only one, a lock) is never called damage: state must not be thrown away
+for it. A file that never was a journal is not called a damaged one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from onoff.client import cache, journalfile, status
-from onoff.client.cache import CACHE, Member, Members
-from onoff.client.journalfile import VERSION, DamagedError, Snapshot, Step, Totals, explained
+from onoff.client import cache
+from onoff.client.cache import CACHE, Member
+from onoff.client.laws import numbers_text
 from onoff.client.protocol import Begun, State
-from onoff.client.rollback import RollbackGuard
-from onoff.client.transport import Answer
-from onoff.errors import AFRESH, JournalError, NotOpen
-from onoff.files import sync_directory
+from onoff.client.rollback import RollbackGuard, lock_beside
+from onoff.client.transports import Answer
+from onoff.errors import AFRESH, JournalError, OnoffError, SessionError
+from onoff.files import read_rows, reason, row_sum, sync_directory
+from onoff.model.chain import Chain
+from onoff.text import plain
+
+VERSION = 6
+ERASE = 256  # steps after which a client that stays open erases again
+# The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
+# sources. The body is behind the other columns of `members`, so that they are read without it.
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE steps (
+    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
+    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER, next INTEGER, cost REAL NOT NULL, numbers TEXT, law TEXT,
+    attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, changed TEXT, changed_bytes INTEGER, received TEXT,
+    cache INTEGER, pad TEXT NOT NULL, sum TEXT NOT NULL
+) STRICT;
+CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
+    content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
+    sum TEXT NOT NULL) STRICT;
+"""
+KEEP = "The journal is not to blame: keep it, mend that and try again"
+
+# SQLite's codes for what is wrong with the machine and not with the file.
+TROUBLES = {
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH,
+}  # fmt: skip
+
+
+class DamagedError(Exception):
+    """The content is not what a client can have written."""
+
+
+class Progress(NamedTuple):
+    """A file that is played: a hash of its requests, the step of the first, its name, and how many there are."""
+
+    digest: str
+    first: int
+    file: str
+    requests: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a journal remembers for its owner beside the steps. On disk every field is JSON under the key `note FIELD`.
+
+    `server` or `urls` (a file) is where the sources are, `chain` the habits as `Chain.as_dict` has them, `cache` the
+    limit in bytes. `keep` says for how many steps ("1000") or days ("30d") requests stay; None is for ever. `learning`
+    has the names of the sources if there is no chain yet.
+
+    `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
+    runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
+
+    `play` is the file that was played last, and `played` are the hashes of those that were played to their ends.
+    """
+
+    server: str | None = None
+    urls: str | None = None
+    chain: dict[str, Any] | None = None
+    cache: int | None = None
+    keep: str | None = None
+    learning: tuple[str, ...] | None = None
+    gap: bool = False
+    privacy: bool | None = None
+    owed: int = 0
+    play: Progress | None = None
+    played: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, meta: Mapping[str, str]) -> Memory:
+        """Read the notes of a journal."""
+        found = {each.name: json.loads(meta[key]) for each in fields(cls) if (key := f"note {each.name}") in meta}
+        if found.get("play") is not None:
+            found["play"] = Progress(*found["play"])
+        for key in ("learning", "played"):
+            if found.get(key) is not None:
+                found[key] = tuple(found[key])
+        return cls(**found)
+
+    def known_chain(self, path: Path) -> Chain:
+        """The remembered chain. Raises an error if the journal at `path` has none."""
+        self.refuse_learning(path)
+        if self.chain is None:
+            raise OnoffError(f"{path}: no command has noted its chain here: give --chain, which `onoff get` notes")
+        return Chain.from_dict(self.chain)
+
+    def refuse_learning(self, path: Path) -> None:
+        """Raise an error if this is the memory of a journal that was made while learning."""
+        if self.learning is not None:
+            raise JournalError(
+                f"{path}: was made while learning and has no chain. Go on with --learn (learn=True), or fit a chain to "
+                f"it (`onoff fit {path} -o habits.json`) and give that with another journal"
+            )
+
+    def changes(self, other: Memory) -> dict[str, str]:
+        """The rows of `meta` in which the other memory differs."""
+        return {
+            f"note {each.name}": json.dumps(new)
+            for each in fields(self)
+            if (new := getattr(other, each.name)) != getattr(self, each.name)
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: a row of `steps`. What arrived is None until the step is answered.
+
+    `attempts` counts its sendings, each before it leaves: a client that was killed may have counted one more. `ended`
+    is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None where they were
+    erased. For auditors are what a query was drawn from, `numbers` and `law` (`onoff.client.laws`); `received`,
+    [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer; and `cache`, the
+    limit under which they were then cached. `changed` are the members that differ from what was last seen of them.
+    """
+
+    step: int
+    private: bool
+    asked_private: bool
+    lag: int
+    plan: str
+    query: tuple[int, ...]
+    request: int | None
+    next: int | None
+    cost: float
+    numbers: str | None = None
+    law: str | None = None
+    attempts: int = 1
+    ended: float | None = None
+    bytes: int | None = None
+    changed: str | None = None
+    changed_bytes: int | None = None
+    received: str | None = None
+    cache: int | None = None
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> Step:
+        private, asked, query = bool(row["private"]), bool(row["asked_private"]), tuple(json.loads(row["query"]))
+        del row["pad"]
+        return cls(**{**row, "private": private, "asked_private": asked, "query": query})
+
+    @property
+    def row(self) -> dict[str, Any]:
+        flags = {"private": int(self.private), "asked_private": int(self.asked_private)}
+        return {**vars(self), **flags, "query": json.dumps(self.query), "pad": _pad(self.request, self.next)}
+
+    @property
+    def made_private(self) -> bool:
+        """True if it was asked OFF but made ON."""
+        return self.private and not self.asked_private
 
 
 class Journal:
     """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there.
 
     A journal is made for one promise ("past" or "both") and one set of sensitive sources, and keeps them. `rows` are
-    those after the newest query, if its promise is "past" and a request has counted as ON.
+    those after the newest query, if its promise is "past" and a request has counted as ON. `ended` is when the newest
+    finished step ended, in seconds since 1970.
     """
 
     def __init__(
@@ -64,21 +219,25 @@ class Journal:
             raise JournalError(f"{self.path}: there is no journal; the first request makes one")
         with explained(self.path):
             try:
+                if self.path.exists() and not lock_beside(self.path).exists():
+                    check_is_journal(self.path)  # a file of others gets no lock beside it
                 self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
                     self._create(chain, catalogue or "", first_ever, promise or "both", sensitive)
-                journalfile.check_is_journal(self.path)
-                self._database = journalfile.connect(self.path)
-                self._meta = self._checked(chain, catalogue)
-                found = Snapshot.of(self._database, self._meta)
-                check_promise(self.path, (found.promise, found.sensitive), promise, sensitive)
+                check_is_journal(self.path)
+                self._database = connect(self.path)
+                self._meta = read_meta(self.path, self._database)
+                self._check_is_for(chain, catalogue)
+                self.promise, self.sensitive = self._meta["promise"], tuple(json.loads(self._meta["sensitive"]))
+                check_promise(self.path, (self.promise, self.sensitive), promise, sensitive)
                 self._guard.check(self._meta)
-                self.state, self.memory, self.rows = found.state, found.memory, found.rows
-                self.promise, self.sensitive = found.promise, found.sensitive
+                self.state, self.memory = State.from_dict(json.loads(self._meta["state"])), Memory.of(self._meta)
+                self.rows: dict[str, Any] | None = json.loads(self._meta["rows"])
                 self.stream = self._meta["identity"]  # the random name under which its queries go out
-                self._members = self._checked_members()
-                self._seen = status.read_seen(self._database)
+                self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
+                newest = next(self.steps(self.state.step - 1), None)
+                self.ended = None if newest is None else newest.ended
             except BaseException:
                 self.close()
                 raise
@@ -93,25 +252,12 @@ class Journal:
 
         `cost` is what its law expects, and `law` is the digest of that law.
         """
-        pending, rows = begun.pending, None if begun.rows is None else begun.rows.as_dict()
-        row = (
-            *(begun.state.step, pending.private, pending.asked_private, pending.lag, pending.plan),
-            *(json.dumps(pending.query), pending.request, pending.next, cost),
-            *(journalfile.numbers_text(begun.numbers), law, _pad(pending.request, pending.next)),
-        )
-        changes = {}
-        if rows is not None:
-            text = json.dumps(rows)
-            changes["rows"] = journalfile.digest(text)
+        drawn, rows = begun.pending, None if begun.rows is None else begun.rows.as_dict()
+        about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
+        step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law)
         try:
-            with self._transaction(begun.state, changes) as database:
-                database.execute(
-                    "INSERT INTO steps (step, private, asked_private, lag, plan, query, request, next, cost, numbers, "
-                    "law, pad, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
-                    row,
-                )
-                if rows is not None:
-                    database.execute("INSERT OR REPLACE INTO everyday VALUES (1, ?)", (text,))
+            with self._transaction(begun.state, {} if rows is None else {"rows": json.dumps(rows)}) as database:
+                write_row(database, "steps", step.row)
         finally:
             if rows is not None and self.state is begun.state:  # on disk, though what comes after may have failed
                 self.rows = rows
@@ -119,12 +265,20 @@ class Journal:
     def count_sending(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
         with self._transaction(self.state) as database:
-            database.execute("UPDATE steps SET attempts = attempts + 1 WHERE step = ?", (self.state.step,))
+            [step] = self.steps(self.state.step)
+            write_row(database, "steps", replace(step, attempts=step.attempts + 1).row)
 
-    def check_held(self) -> None:
-        """Raise an error unless all that the pending query says is held can be read. Done before anything is sent."""
+    def read_held(self) -> dict[int, bytes]:
+        """The bodies of all that the pending query says is held, for all members alike. Read before it is sent."""
         with self._open() as database:
-            cache.check_bodies(database, self._members, sorted(self._named()))
+            sources = json.dumps(sorted(self._named()))
+            rows = read_rows(database, "members", "WHERE source IN (SELECT value FROM json_each(?))", sources)
+            found = {row["source"]: (Member.of_row(row), row["body"]) for row in rows}
+            if {source: member for source, (member, body) in found.items() if body is not None} != {
+                source: self._members.get(source) for source in self._named()
+            }:
+                raise DamagedError("what it holds of earlier answers is not what was written")
+            return {source: body for source, (_, body) in found.items()}
 
     def finish(self, state: State, query: Sequence[int], answer: Answer) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
@@ -134,58 +288,79 @@ class Journal:
         written nor whether it fits.
         """
         contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
-        unchanged = {source for source, content in contents.items() if content.unchanged and source in named}
-        members, seen, changes = self._members, self._seen, dict[str, str]()
+        whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
+        before = members = self._members
+        ended = time.time()
         try:
-            with self._transaction(state, changes) as database:
-                members = cache.store(database, members, self.state.step, contents, unchanged, self._limit)
-                if members != self._members:
-                    changes["held"] = cache.members_digest(members)
-                whole = {source: members[source] for source in query if source not in unchanged}
-                sizes = {source: (contents[source].size, member.sum) for source, member in whole.items()}
-                changed = status.note_seen(database, self._seen, sizes)
-                seen = {**seen, **sizes}
-                received = [(s, cache.version_of(contents[s]), member.length) for s, member in whole.items()]
-                database.execute(
-                    "UPDATE steps SET bytes = ?, changed = ?, changed_bytes = ?, received = ?, cache = ? "
-                    "WHERE step = ?",
-                    (
-                        *(answer.size, json.dumps(changed), sum(sizes[source][0] for source in changed)),
-                        *(json.dumps(received), self._limit, self.state.step),
-                    ),
+            with self._transaction(state) as database:
+                members = cache.store(before, self.state.step, whole, self._limit)
+                for source in [s for s in before if s not in whole and members[s] != before[s]]:  # no longer held
+                    write_row(database, "members", members[source].row(self.read_body(source)))
+                for source, content in whole.items():
+                    write_row(database, "members", members[source].row(content.body))
+                unheld = database.execute("SELECT source FROM members WHERE version IS NULL AND body IS NOT NULL")
+                for source in {source for (source,) in unheld} - contents.keys():
+                    write_row(database, "members", members[source].row(None))
+                changed = [s for s in sorted(whole) if s not in before or before[s].crc != members[s].crc]
+                [step] = self.steps(self.state.step)
+                done = replace(
+                    step,
+                    ended=ended,
+                    bytes=answer.size,
+                    changed=json.dumps(changed),
+                    changed_bytes=sum(contents[source].size for source in changed),
+                    received=json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()]),
+                    cache=self._limit,
                 )
+                write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
-                self._members, self._seen = members, seen
+                self._members, self.ended = members, ended
+        if state.step % ERASE == 0:
+            self.erase()
 
-    def latest(self) -> tuple[Step, Member, bytes] | None:
-        """The last finished step, and what there is of its wanted source; None if no step was finished."""
+    def erase(self) -> None:
+        """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
+
+        The newest finished step stays, since its message may be delivered again. What the next query depends on stays
+        in the state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
+        and when, depends on their numbers and ends alone.
+        """
+        if self.memory.keep is None:
+            return
+        amount, is_days = parse_keep(self.memory.keep)
         with self._open() as database:
-            step = next(journalfile.read_steps(database, self.state.step - 1), None)
-            if step is None or step.bytes is None:
-                return None
-            row = database.execute(f"SELECT {cache.COLUMNS} FROM members WHERE source = ?", (step.request,)).fetchone()
-            return step, Member.of_row(row), row[-1]
+            newest = self.state.step - 1
+            limit = "ended < ?" if is_days else "step < ?"
+            oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
+            due = f"WHERE request IS NOT NULL AND step < {newest} AND {limit}"
+            steps = [Step.of_row(row) for row in read_rows(database, "steps", due, oldest)]
+            if steps:
+                with self._transaction(self.state):
+                    for step in steps:
+                        write_row(database, "steps", replace(step, request=None, next=None, numbers=None).row)
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # its log has them still
+
+    def latest(self) -> tuple[Step, Member] | None:
+        """The last finished step, and its wanted member; None if no step was finished."""
+        step = next(self.steps(self.state.step - 1), None)
+        if step is None or step.bytes is None:
+            return None
+        assert step.request is not None, "the newest step is not erased"
+        return step, self._members[step.request]
 
     def steps(self, since: int = 0) -> Iterator[Step]:
         """The steps from `since` on, oldest first."""
         with self._open() as database:
-            yield from journalfile.read_steps(database, since)
-
-    def totals(self) -> Totals:
-        """Sums over the finished steps."""
-        with self._open() as database:
-            return journalfile.read_totals(database)
+            yield from map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", since))
 
     def remember(self, **changes: Any) -> None:
         """Change fields of the memory, all or none."""
         memory = replace(self.memory, **changes)
         rows = self.memory.changes(memory)
         if rows:
-            meta = {**self._meta, **dict(rows)}
-            with self._transaction(self.state, {"notes": journalfile.notes_digest(meta)}) as database:
-                database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
-            self._meta.update(rows)
+            with self._transaction(self.state, rows):
+                pass
             self.memory = memory
 
     def close(self) -> None:
@@ -201,13 +376,13 @@ class Journal:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """The database, with its errors in our words."""
         if self._database is None:
-            raise NotOpen("the journal is closed: open a client with it again")
+            raise SessionError("the journal is closed: open a client with it again")
         with explained(self.path):
             yield self._database
 
     @contextmanager
     def _transaction(self, state: State, changes: Mapping[str, str] | None = None) -> Iterator[sqlite3.Connection]:
-        """A transaction that also writes the new state, and `changes` of `meta`, which the body may add to.
+        """A transaction that also writes the new state, and `changes` of `meta`.
 
         The state in memory changes only once the disk has it.
         """
@@ -217,9 +392,8 @@ class Journal:
                 yield database
                 number = int(self._meta["transaction"]) + 1
                 new = {**(changes or {}), "state": _state_text(state), "transaction": str(number)}
-                new["checksum"] = journalfile.checksum({**self._meta, **new})
-                rows = [(value, key) for key, value in new.items()]
-                database.executemany("UPDATE meta SET value = ? WHERE key = ?", rows)
+                for key, value in new.items():
+                    write_row(database, "meta", {"key": key, "value": value})
                 database.execute("COMMIT")
             except BaseException:
                 if database.in_transaction:
@@ -236,19 +410,12 @@ class Journal:
         assert pending is not None
         return {source for source, version in zip(pending.query, pending.held, strict=True) if version is not None}
 
-    def _checked_members(self) -> Members:
-        """All that is held, every body checked: the next query depends on it."""
+    def read_body(self, source: int) -> bytes:
+        """The newest body of a source whose body is on disk."""
         with self._open() as database:
-            members = cache.read_all(database)
-        if cache.members_digest(members) != self._meta["held"]:
-            raise DamagedError("the checksum of what it holds does not match")
-        pending = self.state.pending
-        if pending is not None and any(
-            version is not None and (source not in members or members[source].version != version)
-            for source, version in zip(pending.query, pending.held, strict=True)
-        ):
-            raise DamagedError("the pending query names what is not held")
-        return members
+            [row] = read_rows(database, "members", "WHERE source = ?", source)
+            body: bytes = row["body"]
+            return body
 
     def _create(self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int]) -> None:
         assert self._guard is not None
@@ -268,36 +435,50 @@ class Journal:
             "inode": str(unfinished.stat().st_ino),
             "transaction": str(start),
             "state": _state_text(state),
-            "notes": journalfile.notes_digest({}),
-            "held": cache.members_digest({}),
             "promise": promise,
             "sensitive": json.dumps(list(sensitive)),
-            "rows": journalfile.digest(""),
+            "rows": "null",
         }
-        database = journalfile.connect(unfinished)
-        try:
-            database.executescript(f"BEGIN;{journalfile.SCHEMA}COMMIT;")
-            rows = {**meta, "checksum": journalfile.checksum(meta)}.items()
-            database.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-        finally:
-            database.close()  # moves everything from the write-ahead log into the file
+        with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
+            database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
+            for key, value in meta.items():
+                write_row(database, "meta", {"key": key, "value": value})
         self._guard.seal_first(start, meta["identity"])
         os.rename(unfinished, self.path)
         sync_directory(self.path.parent)
 
-    def _checked(self, chain: str, catalogue: str | None) -> dict[str, str]:
-        """What the journal says of itself, once all of it makes sense and is for this chain and catalogue."""
-        with self._open() as database:
-            # Not `quick_check`, which passes over an index from which the key of a note is missing.
-            if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
-                raise DamagedError("the file fails SQLite's check")
-            meta = journalfile.read_meta(database)
-            journalfile.check_meta(self.path, meta)
-            for key, value in (("chain", chain), ("catalogue", catalogue)):
-                if value is not None and meta[key] != value:
-                    what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
-                    raise JournalError(f"{self.path}: {_elsewhere(self.path, what, meta)}")
-            return meta
+    def _check_is_for(self, chain: str, catalogue: str | None) -> None:
+        """Refuse a journal of another chain or catalogue. What it has learned is kept."""
+        for key, value in (("chain", chain), ("catalogue", catalogue)):
+            if value is None or self._meta[key] == value:
+                continue
+            if "note learning" not in self._meta:
+                what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+                raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
+            first, second = (shlex.quote(f"{self.path}{end}") for end in ("", "-2"))
+            raise JournalError(
+                f"{self.path}: has learned with another list of sources or URLs, and keeps to it. Nothing of it is "
+                f"lost: learn with another journal (--journal {second}), and then fit (`onoff fit {first} {second} "
+                "-o habits.json`)"
+            )
+
+
+def write_row(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+    """Put a row, with all columns in their order and the checksum, in the place of the one that has its key."""
+    values = (*row.values(), row_sum(table, row))
+    database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({'?, ' * len(row)}?)", values)
+
+
+def read_meta(path: Path, database: sqlite3.Connection) -> dict[str, str]:
+    """All keys of a journal of this version, once the whole file has passed SQLite's check."""
+    [[version]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
+    if version != str(VERSION):
+        raise JournalError(
+            f"{path}: is a journal of version {version}, and only version {VERSION} can be used: {AFRESH}"
+        )
+    if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
+        raise DamagedError("the file fails SQLite's check")
+    return {row["key"]: row["value"] for row in read_rows(database, "meta")}
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
@@ -313,6 +494,71 @@ def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | 
         )
 
 
+def parse_keep(given: int | str) -> tuple[int, bool]:
+    """For how long requests are kept: a number of steps, or of days ("30d"); True if it is days."""
+    found = re.fullmatch("([0-9]{1,9})(d?)", str(given).strip())
+    if found is None or isinstance(given, bool):
+        raise OnoffError(f"keep is {str(given)!r}: a number of steps is needed, as 1000, or of days, as 30d")
+    return int(found[1]), found[2] == "d"
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of SQLite, of the disk and of a content that makes no sense, as a `JournalError` that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in TROUBLES:
+            full = ": is the disk full?" if code & 0xFF == sqlite3.SQLITE_IOERR else ""  # or a limit on files in force
+            raise JournalError(f"{path}: cannot be used ({error}{full}). {KEEP}") from error
+        raise JournalError(f"{path}: the journal is damaged ({plain(str(error))}); {AFRESH}") from error
+    except (OSError, MemoryError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        raise JournalError(f"{path}: cannot be used ({why}). {KEEP if path.exists() else ''}".rstrip()) from error
+    except (DamagedError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise JournalError(f"{path}: the journal is damaged ({plain(str(error))}); {AFRESH}") from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open for use: what is committed is on disk, and what is deleted is overwritten."""
+    database = sqlite3.connect(path, isolation_level=None)
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            database.execute(f"PRAGMA {pragma}")
+    except BaseException:  # a damaged file: Python 3.13 warns of a connection that nobody closes
+        database.close()
+        raise
+    return database
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open without changing anything."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def check_is_journal(path: Path) -> None:
+    """Refuse a file that never was a journal, without touching it. A sealed lock beside it shows that it once was one.
+
+    Only SQLite opens the file: to close any other descriptor of it would drop the locks of this process.
+    """
+    if not path.is_file():
+        raise JournalError(f"{path}: is not a file; name another one")
+    lock = lock_beside(path)
+    was_one = lock.exists() and lock.stat().st_size > 0
+    try:
+        with closing(connect_to_read(path)) as database:
+            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone()
+    except sqlite3.DatabaseError as error:
+        if was_one or getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
+            raise
+        found = None
+    if found is None and was_one:
+        raise DamagedError("it is no longer a database")
+    if found is None:
+        raise JournalError(f"{path}: is not a journal; name another file")
+
+
 def _state_text(state: State) -> str:
     """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
     pending = state.pending
@@ -321,21 +567,10 @@ def _state_text(state: State) -> str:
     return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)
 
 
-def _pad(request: int, following: int | None) -> str:
+def _pad(request: int | None, following: int | None) -> str:
     """Blanks that make up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
 
     def needed(source: int | None) -> int:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
 
     return " " * (8 - needed(request) - needed(following))
-
-
-def _elsewhere(path: Path, what: str, meta: Mapping[str, str]) -> str:
-    """What is said of a journal that is for another chain or list. What one has learned is kept."""
-    if "note learning" not in meta:
-        return f"belongs to another {what}; {AFRESH}"
-    first, second = (shlex.quote(f"{path}{end}") for end in ("", "-2"))
-    return (
-        "has learned with another list of sources or URLs, and keeps to it. Nothing of it is lost: learn with another "
-        f"journal (--journal {second}), and then fit (`onoff fit {first} {second} -o habits.json --open-only`)"
-    )

@@ -1,4 +1,5 @@
-"""What auditors check a draw against: the digest of its law, which the journal keeps, and the record of all laws.
+"""What auditors check a draw against: its random numbers and the digest of its law, which the journal keeps, and the
+record of all laws.
 
 A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are; for each
 set its length and its members; the masses; then for every context, ascending, its number, how many entries its encoder
@@ -13,7 +14,7 @@ is begun: one JSON object a line, without any secret (no request, no context, no
     {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "charge": hex,
      "law": {...}}
 
-`place`, `joined` and `charge` are those of the state in which the step was prepared (`onoff.everyday.Everyday`), and
+`place`, `joined` and `charge` are those of the state in which the step was prepared (`onoff.past.PastState`), and
 `law` is `Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the
 last line of a step counts.
 """
@@ -33,7 +34,7 @@ from onoff.files import append_line, told
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
-    from onoff.everyday import Step
+    from onoff.past import Step
     from onoff.plans.plan import Plan
 
 Entries = tuple[int, Units, Units, Units]  # a context with the requests, the positions of sets and the units
@@ -61,7 +62,7 @@ def law_line(stream: str, number: int, step: Step) -> bytes:
 def record(file: Path, line: bytes) -> None:
     """Append a line to the record. Raises `OnoffError` if that fails; then nothing was asked."""
     try:
-        append_line(file, line, HEAD)
+        append_line(file, line, head=HEAD)
     except (OSError, OnoffError) as error:
         why = told(error) if isinstance(error, OSError) else error
         raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
@@ -69,7 +70,7 @@ def record(file: Path, line: bytes) -> None:
 
 def step_digest(step: Step) -> str:
     """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
-    return _digest(_hashed(step.sets, step.masses), _entries_of(step))
+    return _digest(_hashed(step.sets, step.masses), ((context, *step.entries(context)) for context in step.contexts))
 
 
 class PlanDigests:
@@ -84,11 +85,28 @@ class PlanDigests:
             return None
         if plan is not self._plan:
             self._plan, self._law = plan, _hashed(plan.law.sets, plan.law.masses)
-        table = plan.encoder(last, next, lag)  # type: ignore[attr-defined]
-        table.sum_duplicates()
-        table.eliminate_zeros()
-        rows = np.repeat(np.arange(plan.n), np.diff(table.indptr))
-        return _digest(self._law.copy(), [(last * plan.n + next, rows, table.indices, table.data)])
+        entries = plan.entries(last, next, lag)  # type: ignore[attr-defined]
+        return _digest(self._law.copy(), [(last * plan.n + next, *entries)])
+
+
+def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
+    """The random numbers of a draw as JSON, [[bound, number], ...], equally long whatever the numbers are.
+
+    Races have larger bounds than JSON's readers take. Those of their clocks are 2^k with k above 256, which follows
+    from the chain, and are written so. Those of an earlier request have at most 256 bits and are padded to that: they,
+    and whether one of them is a power of two, may depend on the request.
+    """
+    return "[" + ",".join(map(_pair, numbers)) + "]"
+
+
+def _pair(pair: tuple[int, int]) -> str:
+    bound, number = pair
+    if bound < 1 << 63:
+        return json.dumps(pair).ljust(len("[, ]") + 2 * 19)
+    bits = bound.bit_length() - 1
+    if bits > 256:
+        return f'["2^{bits}", "0x{number:0{-(-bits // 4)}x}"]'
+    return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 65)
 
 
 def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Any:
@@ -103,28 +121,3 @@ def _digest(law: Any, contexts: Iterable[Entries]) -> str:
     for number, *parts in contexts:
         law.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
     return str(law.hexdigest())
-
-
-def _entries_of(step: Step) -> Iterable[Entries]:
-    """The entries of all encoders of a step, without a matrix for each: a context differs from its group in one set.
-
-    That is the full set, the last one: every row gets an entry for it, which stands at the end of the row.
-    """
-    if step.encoders is None:
-        return
-    encoders, sources = step.encoders, np.flatnonzero(step.state.open_sources)
-    flows, n, full = encoders.flows, len(sources), len(step.sets) - 1
-    flows.sum_duplicates()  # sorts the entries of every row
-    ends, used = flows.indptr[1:], np.diff(flows.indptr) > 0
-    lacking = np.flatnonzero(~(used & (flows.indices[ends - 1] == full)))
-    columns = np.insert(flows.indices, ends[lacking], full)
-    shipped = np.insert(flows.data, ends[lacking], 0)
-    ends = ends + np.searchsorted(lacking, np.arange(len(ends)), side="right")
-    rows = np.repeat(np.tile(sources, encoders.groups), np.diff(ends, prepend=0))
-    for i, context in enumerate(step.contexts):
-        first = int(encoders.group[i]) * n
-        here = slice(ends[first - 1] if first else 0, ends[first + n - 1])
-        units = shipped[here].copy()
-        units[ends[first : first + n] - 1 - here.start] += encoders.extra[i]
-        kept = units != 0
-        yield context, rows[here][kept], columns[here][kept], units[kept]

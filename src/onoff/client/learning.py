@@ -1,7 +1,7 @@
 """Without a chain: every request asks for everything, which hides it whatever the habits are, and is noted.
 
-The journal is the record. When it has enough requests, a chain can be fitted to it (`onoff fit JOURNAL`), and a new
-journal is begun with that chain. A journal that was made while learning has no chain, so it is never used with one.
+The journal is the record. When it has enough requests, all of them asked OFF, a chain can be fitted to it (`onoff fit
+JOURNAL`), and a new journal is begun with that chain. A journal that was made while learning is never used with one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,85 +29,52 @@ log = logging.getLogger("onoff.client")
 
 @dataclass(frozen=True)
 class Learned:
-    """How many requests a journal has noted, for n sources, and how many of them were asked OFF.
+    """How many requests a journal has noted, for n sources, and how many of them are `private`: asked ON.
 
-    A chain is fitted to pairs of neighbouring requests. `open_pairs` are those of which both were asked OFF. `enough`
-    means enough for a first, rough chain. How long that one lasts says `onoff.model.misfit.requests_until_refit`.
+    A chain is fitted to a journal without private requests only: it becomes public, and would tell of them. `enough`
+    means enough for a first, rough chain, and `lasts` for about how many requests it serves.
     """
 
     n: int
     requests: int
-    open: int
-    open_pairs: int
-
-    @classmethod
-    def of(cls, n: int, private: Sequence[bool]) -> Learned:
-        """What requests say that were asked with these statuses, in their order."""
-        pairs = sum(not (before or after) for before, after in pairwise(private))
-        return cls(n, len(private), sum(not asked for asked in private), pairs)
-
-    @property
-    def needed_pairs(self) -> int:
-        """The pairs of neighbouring requests from which on a rough chain can be fitted."""
-        return FEW * self.n
+    private: int
 
     @property
     def needed(self) -> int:
-        """The requests that have so many pairs."""
-        return self.needed_pairs + 1
+        """The requests from which on a rough chain can be fitted."""
+        return FEW * self.n + 1
 
     @property
     def enough(self) -> bool:
         return not is_too_small(self.requests - 1, self.n)
 
     @property
-    def enough_open(self) -> bool:
-        """Whether those that were asked OFF are enough by themselves."""
-        return not is_too_small(self.open_pairs, self.n)
-
-    @property
     def lasts(self) -> int:
-        """For about how many requests a chain of all requests lasts."""
         return requests_until_refit(max(0, self.requests - 1), self.n)
 
     @property
-    def lasts_open(self) -> int:
-        """For about how many requests a chain of those that were asked OFF lasts."""
-        return requests_until_refit(self.open_pairs, self.n)
-
-    @property
-    def levels(self) -> tuple[bool, bool, bool, bool]:
-        """What is said once when it is reached: enough, and enough for long, of all and of those asked OFF."""
-        return self.enough, self.enough_open, self.lasts >= LONG, self.lasts_open >= LONG
+    def levels(self) -> tuple[bool, bool, bool]:
+        """What is said once when it is reached: a private request, enough, and enough for long."""
+        return self.private > 0, self.enough, self.lasts >= LONG
 
     def words(self, journal: str | Path) -> str:
         """How far it has come and what to do with this journal, in a few sentences without the last full stop."""
-        noted = f"learning: {self.requests} requests are noted, {self.open} of them asked OFF"
+        noted = f"learning: {self.requests} requests are noted"
+        if self.private:
+            return (
+                f"{noted}, {self.private} of them asked ON. NO CHAIN can be fitted to this journal: it would tell of "
+                "those. To learn, begin a new journal and switch OFF first, for what need not be hidden"
+            )
         if not self.enough:
-            return f"{noted}. A first, rough chain of {self.n} sources takes {self.needed}"
-        fit = f"`onoff fit {shlex.quote(str(journal))} -o habits.json"
-        public = (
-            f"{fit}` uses requests that were asked ON, too: such a chain becomes public with the first query, and "
-            "tells of them"
-        )
-        if self.enough_open:
-            given = _given("The ones asked OFF", self.lasts_open, self.n)
-            return f"{noted}. {given}. To fit it now: {fit} --open-only`. {public}"
-        return (
-            f"{noted}. {_given('All together', self.lasts, self.n)}. For a chain of those asked OFF, "
-            f"{self.needed_pairs} must come right after another one asked OFF, and {self.open_pairs} do. "
-            f"Switch OFF for what need not be hidden until there are enough: {fit} --open-only`. {public}"
-        )
-
-
-def _given(which: str, lasts: int, n: int) -> str:
-    """What such requests give, and how long it lasts."""
-    if lasts >= LONG:
-        return f"{which} give A CHAIN that lasts for about {lasts:,} requests"
-    return (
-        f"{which} give A FIRST, ROUGH CHAIN. After about {lasts} requests `onoff check` may call it wrong although "
-        f"your habits are the same. With {LONG * n // LASTING + 1:,} requests learned it is one that lasts for {LONG}"
-    )
+            return f"{noted}, all asked OFF. A first, rough chain of {self.n} sources takes {self.needed}"
+        given = f"A CHAIN that lasts for about {self.lasts:,} requests"
+        if self.lasts < LONG:
+            given = (
+                f"A FIRST, ROUGH CHAIN. After about {self.lasts} requests `onoff check` may call it wrong although "
+                f"your habits are the same. With {LONG * self.n // LASTING + 1:,} requests it lasts for {LONG}"
+            )
+        fit = f"`onoff fit {shlex.quote(str(journal))} -o habits.json`"
+        return f"{noted}, all asked OFF. They give {given}. To fit it, before the first private request: {fit}"
 
 
 class Learning(NothingAhead):
@@ -120,7 +86,6 @@ class Learning(NothingAhead):
     def __init__(self, chain: Chain, journal: Journal) -> None:
         self._chain, self._journal = chain, journal
         self._learned: Learned | None = None  # counted at the first request
-        self._was_open = False  # whether the request before was asked OFF
 
     def status(self, private: bool | None) -> bool:
         return private is None or private
@@ -139,19 +104,13 @@ class Learning(NothingAhead):
 
     def _count(self, private: bool) -> None:
         """Count the request that was begun, and say it when a level is reached."""
-        before, is_open = self._learned, not private
+        before = self._learned
         if before is None:
             *earlier, _ = _statuses(self._journal)
-            before, self._was_open = Learned.of(self._chain.n, earlier), not all(earlier[-1:])
-        found = replace(
-            before,
-            requests=before.requests + 1,
-            open=before.open + is_open,
-            open_pairs=before.open_pairs + (is_open and self._was_open),
-        )
-        self._learned, self._was_open = found, is_open
-        if found.levels != before.levels:
-            log.warning("%s", found.words(self._journal.path))
+            before = Learned(self._chain.n, len(earlier), sum(earlier))
+        self._learned = replace(before, requests=before.requests + 1, private=before.private + private)
+        if self._learned.levels != before.levels:
+            log.warning("%s", self._learned.words(self._journal.path))
 
 
 def unknown_habits(names: Sequence[str]) -> Chain:
@@ -164,7 +123,8 @@ def unknown_habits(names: Sequence[str]) -> Chain:
 
 def learned(journal: Journal) -> Learned:
     """What a journal that is open has noted."""
-    return Learned.of(len(journal.memory.learning or ()), _statuses(journal))
+    statuses = _statuses(journal)
+    return Learned(len(journal.memory.learning or ()), len(statuses), sum(statuses))
 
 
 def _statuses(journal: Journal) -> list[bool]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Collection
-from itertools import islice, pairwise
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 
-from onoff.client.client import Client
-from onoff.client.journalfile import Progress
-from onoff.client.message import Message
+from onoff.client.client import Client, Message
+from onoff.client.journal import Progress
 from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar
@@ -26,15 +26,18 @@ async def play_file(
     """Make the requests of a file, which are `items`, from where it was left; what there is to say, if anything."""
     played = Played(client, items, file)
     begun = 0 if restart else played.begun()
-    _check_possible(client, file, [source for source, _ in items[max(0, begun - 1) :]])
+    _check_possible(client, file, items[max(0, begun - 1) :])
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
     delivery.open()
     first = played.begin(client.journal.state.step) if begun == 0 else played.first
     state = client.journal.state
     if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
-        # Finish what is pending; a message that had arrived may not have been written before the end.
-        await delivery.take(client.resume(last=True))
+        last = client.last()
+        if last is not None and last[0].step >= first:
+            delivery.put(last[0])  # it may not have been written before the end
+        if state.pending is not None:
+            await delivery.take(client.resume())
     left = items[begun:]
     with bar(len(items)) as advance:
         for _ in range(begun):
@@ -64,18 +67,19 @@ class Played:
 
     def begun(self) -> int:
         """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
-        if self._digest in self._client.journal.memory.played and not self._is_last:
-            raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
         known, made = self._known, self._made()
+        is_last = known is not None and known.digest == self._digest
+        if self._digest in self._client.journal.memory.played and not is_last:
+            raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
         if known is None or not made:
             return 0
-        if self._is_last:
+        if is_last:
             if self._items[: len(made)] in (made, _first_off(made)):
                 return len(made)
             raise OnoffError(
                 f"requests that are not in {self._file} were made since it was left: begin it anew with --restart"
             )
-        if self._at_its_end(made):
+        if self._is_at_end(made):
             return 0
         unfinished = f"{known.file} was not played to its end"
         if len(made) < known.requests:
@@ -88,24 +92,27 @@ class Played:
         """Note that the next step is the first of this file, and which other one is at its end. Return the step."""
         journal = self._client.journal
         played = journal.memory.played
-        if self._known is not None and self._at_its_end(self._made()) and self._known.digest not in played:
+        if self._known is not None and self._is_at_end(self._made()) and self._known.digest not in played:
             played = (*played, self._known.digest)
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
         journal.remember(play=self._known, played=played)
         return step
 
-    @property
-    def _is_last(self) -> bool:
-        return self._known is not None and self._known.digest == self._digest
-
     def _made(self) -> list[tuple[str, bool]]:
-        """The requests made since the file was begun, the pending one too, but no more than it has."""
+        """The requests made since the file was begun, the pending one too, but no more than it has.
+
+        In the place of requests that were erased are those of this file.
+        """
         if self._known is None:
             return []
         names, steps = self._client.chain.names, self._client.journal.steps(since=self._known.first)
-        return [(names[s.request], s.asked_private) for s in islice(steps, self._known.requests)]
+        items = chain(self._items, repeat(("", False)))
+        return [
+            item if step.request is None else (names[step.request], step.asked_private)
+            for step, item in zip(islice(steps, self._known.requests), items, strict=False)
+        ]
 
-    def _at_its_end(self, made: list[tuple[str, bool]]) -> bool:
+    def _is_at_end(self, made: list[tuple[str, bool]]) -> bool:
         """Whether all requests of the file that was played last were made and answered."""
         assert self._known is not None
         answered = self._client.journal.state.step >= self._known.first + self._known.requests
@@ -124,12 +131,13 @@ def _digest(items: list[tuple[str, bool]]) -> str:
 class Delivery:
     """Writes messages to the files of a directory, if there is one.
 
-    What happens here depends on which source was wanted. So nothing is said, and nothing stops the stream, before the
-    connection is closed: what there is to say is kept in `words`.
+    What happens here depends on which source was wanted. So files are written in a thread, nothing is waited for, said
+    or stopped before the connection is closed, and what there is to say is kept until then (`close`).
     """
 
     def __init__(self, out: Path | None) -> None:
         self._out = out
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onoff-play")
         self._said: dict[str, None] = {}  # said once each, in this order
         self._unwritten: list[int] = []
         self._reason = ""
@@ -139,27 +147,32 @@ class Delivery:
         if self._out is not None:
             make_directory(self._out)
 
-    async def take(self, asked: Awaitable[Message | None]) -> None:
-        """Wait for a message and write it. If a source has none, note that and go on."""
+    async def take(self, asked: Awaitable[Message]) -> None:
+        """Wait for a message and have it written. If a source has none, note that and go on."""
         try:
-            message = await asked
+            self.put(await asked)
         except SourceError as error:
             self._said[str(error)] = None
-            return
-        if message is None:
-            return
-        if message.round == 0:
-            self._said[f"{message.source}: nothing has been published yet"] = None
-        if self._out is not None:
-            try:
-                # Unsynced: for a long body the disk takes longer than the client's delay, which would show on the wire.
-                write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
-            except OSError as error:
-                self._unwritten.append(message.step)
-                self._reason = told(error)
 
-    def words(self) -> list[str]:
-        """What was found."""
+    def put(self, message: Message) -> None:
+        """Have a message written."""
+        if message.error is not None:
+            self._said[str(message.error)] = None
+        elif message.round == 0:
+            self._said[f"{message.source}: nothing has been published yet"] = None
+        if self._out is not None and message.error is None:
+            self._writer.submit(self._write, self._out / f"{message.step:06d}", message)
+
+    def _write(self, file: Path, message: Message) -> None:
+        try:
+            write_atomically(file, message.body, sync=False)
+        except OSError as error:
+            self._unwritten.append(message.step)
+            self._reason = told(error)
+
+    def close(self) -> list[str]:
+        """Wait until everything is written; what there is to say."""
+        self._writer.shutdown()
         found = list(self._said)
         if self._unwritten:
             steps = ", ".join(map(str, self._unwritten[:5])) + (", ..." if len(self._unwritten) > 5 else "")
@@ -185,12 +198,15 @@ def _made_on(client: Client, first: int, count: int) -> str | None:
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
 
 
-def _check_possible(client: Client, file: Path, sources: list[str]) -> None:
-    """Refuse a file with a request that the chain calls impossible at once: to stop there would show it."""
+def _check_possible(client: Client, file: Path, items: list[tuple[str, bool]]) -> None:
+    """Refuse a file with a request that the chain calls impossible at once: to stop there would show it.
+
+    With the promise `past` an ON request may be any.
+    """
     chain = client.chain
-    for before, after in pairwise(sources):
+    for (before, _), (after, private) in pairwise(items):
         last, following = chain.index(before), chain.index(after)
-        if chain.P[last, following] == 0:
+        if chain.P[last, following] == 0 and not (private and client.journal.promise == "past"):
             words = f"{file}: the chain calls it impossible to ask for {after!r} right after {before!r}"
             words += ", and nothing was asked: smooth the chain if it can happen"
             raise ContextError(words, last=last, next=following)

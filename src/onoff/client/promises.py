@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from onoff.client.journal import Journal
-from onoff.client.journalfile import DamagedError, explained
+from onoff.client.journal import DamagedError, Journal, explained
 from onoff.client.laws import PlanDigests, law_line, record, step_digest
 from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
 from onoff.errors import OnoffError, SessionError
-from onoff.everyday import Everyday, Step
-from onoff.everyday.state import sensitive_sources
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
+from onoff.past import PastState, Step
+from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
 
@@ -123,10 +122,11 @@ class Past:
         record: Path | None = None,
     ) -> None:
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
-        self._start = Everyday.start(chain, journal.sensitive)
+        self._start = PastState.start(chain, journal.sensitive)
         with explained(journal.path):  # rows that no client can have written are damage
-            self._rows = None if journal.rows is None else Everyday.from_dict(chain, journal.rows)
-            _check_rows(self._rows, journal)
+            self._rows = None if journal.rows is None else PastState.from_dict(chain, journal.rows)
+            if (self._rows is None) != (journal.state.context is None):
+                raise DamagedError("its rows do not fit its state")
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
         self._first: Prepared | None = None  # the step after an ON step, always the same
         self._ready: Prepared | None = None
@@ -183,7 +183,7 @@ class Past:
         self._ahead.close()
         self._limits.close()
 
-    def _prepare(self, rows: Everyday, number: int) -> Prepared:
+    def _prepare(self, rows: PastState, number: int) -> Prepared:
         """Prepare step `number`. What follows an ON step is prepared once, and then taken again."""
         first = rows.same(self._start)
         if first and self._first is not None:
@@ -210,13 +210,13 @@ class Prepared:
 class Ahead:
     """One step ahead. `prepare` makes it from the rows and the number of the step."""
 
-    def __init__(self, prepare: Callable[[Everyday, int], Prepared]) -> None:
+    def __init__(self, prepare: Callable[[PastState, int], Prepared]) -> None:
         self._prepare = prepare
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onoff-prepare")
         self._number = -1
         self._made: asyncio.Future[Prepared] | None = None
 
-    def begin(self, rows: Everyday, number: int) -> asyncio.Future[Prepared]:
+    def begin(self, rows: PastState, number: int) -> asyncio.Future[Prepared]:
         """Begin to prepare step `number`, unless that was begun before. What failed is tried again."""
         if self._made is None or self._number != number or _failed(self._made):
             self._forget()
@@ -224,7 +224,7 @@ class Ahead:
             self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
         return self._made
 
-    async def prepared(self, rows: Everyday, number: int) -> Prepared:
+    async def prepared(self, rows: PastState, number: int) -> Prepared:
         """What was prepared for step `number`. A caller that gives up waiting does not stop the thread."""
         return await asyncio.shield(self.begin(rows, number))
 
@@ -247,17 +247,6 @@ class Ahead:
 
 def _failed(made: asyncio.Future[Prepared]) -> bool:
     return made.done() and (made.cancelled() or made.exception() is not None)
-
-
-def _check_rows(rows: Everyday | None, journal: Journal) -> None:
-    """Raise an error unless the reader's context has a row."""
-    context = journal.state.context
-    if rows is None or context is None:
-        fits = rows is None and context is None
-    else:
-        fits = context in rows.contexts and rows.sensitive == journal.sensitive
-    if not fits:
-        raise DamagedError("its rows do not fit its state")
 
 
 def checked_promise(

@@ -8,7 +8,7 @@ A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchang
 Every random number of the draw is noted, so that an auditor can draw again.
 
 For the promise `past`, `rows` are public: the law of the next request in every context, given all queries so far
-(`onoff.everyday`). Only the last request and the reader's context are secret. Rows and context belong to the newest
+(`onoff.past`). Only the last request and the reader's context are secret. Rows and context belong to the newest
 drawn query and are kept together with it: nothing that is computed again after a crash decides anything.
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
-from onoff.everyday import Everyday, Step
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
+from onoff.past import PastState, Step
 from onoff.plans.plan import Plan
 from onoff.types import RandBelow
 
@@ -94,7 +94,7 @@ class Begun:
     state: State
     pending: Pending
     numbers: tuple[tuple[int, int], ...] = ()
-    rows: Everyday | None = None
+    rows: PastState | None = None
 
 
 class _Numbers:
@@ -155,15 +155,15 @@ def begin_both(
     return Begun(replace(state, pending=pending), pending, tuple(numbers.noted))
 
 
-def is_full(rows: Everyday | None, private: bool) -> bool:
+def is_full(rows: PastState | None, private: bool) -> bool:
     """True if the next step of the promise `past` asks for everything: while ON, and until one has counted as ON."""
     return private or rows is None
 
 
 def begin_past(
     state: State,
-    start: Everyday,
-    rows: Everyday | None,
+    start: PastState,
+    rows: PastState | None,
     request: int,
     private: bool,
     prepared: Step | None,
@@ -173,7 +173,8 @@ def begin_past(
 
     `start` are the rows after an ON step. An OFF step needs `prepared`, made of `rows`.
     """
-    check_request(state, start.chain, request)
+    full = rows is None or private
+    check_request(state, start.chain, request, anything=full)
     if rows is None or private:
         query = tuple(range(start.chain.n))
         pending = Pending(request, None, True, private, 0, query, FULL_SET, 0.0)
@@ -208,8 +209,13 @@ def finish(state: State) -> State:
     )
 
 
-def check_request(state: State, chain: Chain, request: int) -> None:
-    """Raise an error unless nothing is pending and the chain can get from the request before to this one."""
+def check_request(state: State, chain: Chain, request: int, anything: bool = False) -> None:
+    """Raise an error unless nothing is pending and the chain can get from the request before to this one.
+
+    `anything`: the request may be any, since what follows does not rest on how the reader came to it. That is so for a
+    full set of the promise `past`: given the request made ON, the chain tells the law of the next one, whatever the law
+    of this one was.
+    """
     if state.pending is not None:
         raise PendingRequest(
             f"step {state.step}, for {chain.names[state.pending.request]!r}, is still pending, and comes first",
@@ -217,8 +223,9 @@ def check_request(state: State, chain: Chain, request: int) -> None:
             source=chain.names[state.pending.request],
         )
     _check_source(chain, request)
-    if state.previous is not None and state.announced is None and chain.P[state.previous, request] == 0:
-        raise _impossible(chain, state.previous, request)
+    previous = None if anything or state.announced is not None else state.previous
+    if previous is not None and chain.P[previous, request] == 0:
+        raise _impossible(chain, previous, request)
 
 
 def _check_source(chain: Chain, source: int) -> None:

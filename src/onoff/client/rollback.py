@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from onoff.client.journalfile import check_is_journal, lock_beside
 from onoff.errors import AFRESH, JournalError, JournalLocked
 from onoff.files import cache_directory
 
@@ -32,15 +31,12 @@ class RollbackGuard:
 
     def __init__(self, path: Path) -> None:
         self._path, self._witness = path, -1
-        name = lock_beside(path)
-        if path.exists() and not name.exists():
-            check_is_journal(path)  # a file of others gets no lock beside it
-        self._lock = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(lock_beside(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise JournalLocked(f"{path}: another process is using this journal; wait for it to end") from None
+            raise JournalLocked(f"{path}: another client is using this journal; wait for it to end") from None
 
     def seal(self, number: int, identity: str) -> None:
         """Write which transaction is the newest."""
@@ -79,6 +75,11 @@ class RollbackGuard:
             if descriptor >= 0:
                 os.close(descriptor)
         self._witness = self._lock = -1  # the numbers may soon be those of other files
+
+
+def lock_beside(path: Path) -> Path:
+    """The file that seals a journal."""
+    return path.with_name(path.name + ".lock")
 
 
 def _text(descriptor: int) -> str:

@@ -10,19 +10,68 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from typing import Any
 
-from onoff.client.journalfile import Snapshot, Totals, chain_of, explained, read_totals, reading
-from onoff.errors import OnoffError
-from onoff.everyday import Everyday, Step
+from onoff.client.cache import Member
+from onoff.client.journal import Memory, check_is_journal, connect_to_read, explained, read_meta
+from onoff.client.journal import Step as Row
+from onoff.client.protocol import State
+from onoff.errors import ChainError, JournalError, OnoffError
+from onoff.files import path_of, read_rows
 from onoff.model.chain import Chain
+from onoff.past import PastState, Step
 from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
-Seen = dict[int, tuple[int, int]]  # by source: how many bytes its last whole body had on the wire, and its sum
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a journal says, read without opening it for use: another process may be writing to it.
+
+    `chain` is the fingerprint of its chain. `rows` are those after the newest query.
+    """
+
+    state: State
+    memory: Memory
+    chain: str
+    promise: str
+    sensitive: tuple[int, ...]
+    rows: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the finished steps; `lags` counts the steps of each lag.
+
+    `downloaded` is how many messages their queries held, and `cost` how many their laws expected.
+    """
+
+    steps: int
+    private: int
+    bytes: int
+    downloaded: int
+    cost: float
+    attempts: int
+    lags: dict[int, int]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Totals:
+        done = [row for row in rows if row.bytes is not None]
+        return cls(
+            len(done),
+            sum(row.private for row in done),
+            sum(row.bytes or 0 for row in done),
+            sum(len(row.query) for row in done),
+            sum(row.cost for row in done),
+            sum(row.attempts for row in done),
+            dict(sorted(Counter(row.lag for row in done).items())),
+        )
 
 
 @dataclass(frozen=True)
@@ -30,8 +79,8 @@ class Traffic:
     """Bytes: what was downloaded, how much of that had changed since it was last seen, and what else could have been.
 
     The last three are estimates, from the present sizes and from how often sources were seen to change: to ask openly
-    for what was wanted, if it changed; to have a copy of all sources, of which every step downloads what changed; and
-    to download everything at every step.
+    for what was wanted, if it changed (as far as these requests are not erased); to have a copy of all sources, of
+    which every step downloads what changed; and to download everything at every step.
     """
 
     downloaded: int
@@ -62,11 +111,63 @@ class Status:
     law: Step | None = None
 
 
+@contextmanager
+def _reading(path: str | Path) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
+    """One state of a journal that is not opened for use. Nothing is locked or changed."""
+    file = Path(path)
+    if not file.exists():
+        raise JournalError(f"{file}: there is no journal; the first request makes one")
+    with explained(file):
+        check_is_journal(file)
+        with closing(connect_to_read(file)) as database:
+            database.execute("BEGIN")  # one state, though another process may be writing
+            meta = read_meta(file, database)
+            about = meta["chain"], meta["promise"], tuple(json.loads(meta["sensitive"])), json.loads(meta["rows"])
+            yield database, Snapshot(State.from_dict(json.loads(meta["state"])), Memory.of(meta), *about)
+
+
+def snapshot(path: str | Path) -> Snapshot:
+    """Read a journal without locking or changing it."""
+    with _reading(path) as (_, found):
+        return found
+
+
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
-    with reading(path) as (database, meta):
-        found = Snapshot.of(database, meta)
-        return Account(**vars(found), totals=read_totals(database), traffic=read_traffic(database))
+    with _reading(path) as (database, found):
+        rows = list(map(Row.of_row, read_rows(database, "steps")))
+        return Account(**vars(found), totals=Totals.of(rows), traffic=_traffic(rows, _read_members(database)))
+
+
+def message_lengths(path: str | Path) -> dict[int, int]:
+    """The bytes of the newest body of each source that was ever received whole, by its index in the chain."""
+    with _reading(path) as (database, _):
+        return {member.source: member.length for member in _read_members(database)}
+
+
+def has_pending(path: Path, chain: str | None) -> bool | None:
+    """True if a journal that is not open has a request for `resume`. None if it cannot be read.
+
+    A journal of another chain, if the fingerprint of ours is known, is another client's.
+    """
+    try:
+        found = snapshot(path) if path.exists() else None
+    except (OnoffError, OSError):
+        return None  # whoever opens it is told what is wrong
+    if found is None or (chain is not None and found.chain != chain):
+        return False
+    return found.state.pending is not None
+
+
+def last_end(path: Path) -> float | None:
+    """When the newest finished step of a journal ended, in seconds since 1970; None if that cannot be told."""
+    if not path.exists():
+        return None
+    with suppress(sqlite3.Error, ValueError, LookupError), closing(connect_to_read(path)) as database:
+        newest = "WHERE step >= (SELECT MAX(step) - 1 FROM steps)"  # one may be pending
+        ends = [row.ended for row in map(Row.of_row, read_rows(database, "steps", newest)) if row.ended is not None]
+        return max(ends, default=None)
+    return None
 
 
 def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Path | None = None) -> Status:
@@ -77,7 +178,7 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
         raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
     if found.rows is not None:
         with explained(path):
-            rows = Everyday.from_dict(known, found.rows)
+            rows = PastState.from_dict(known, found.rows)
         return Status(found, known, law=rows.prepare())
     after = found.state.answered
     if after.last is None:
@@ -85,33 +186,27 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
     return Status(found, known, Planner(known, plans, background=False).best(after.lag + 1))
 
 
-def read_seen(database: sqlite3.Connection) -> Seen:
-    """What was last seen of each source."""
-    return {source: (size, check) for source, size, check in database.execute("SELECT source, size, sum FROM seen")}
+def chain_of(chain: Chain | str | Path) -> Chain:
+    """The chain, read if it is a file."""
+    return chain if isinstance(chain, Chain) else Chain.load(path_of(chain, "the chain", ChainError))
 
 
-def note_seen(database: sqlite3.Connection, before: Seen, received: Seen) -> list[int]:
-    """Note what an answer shows; return the members that had changed since they were last seen."""
-    different = [(source, *seen) for source, seen in received.items() if before.get(source) != seen]
-    database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", different)
-    return sorted(
-        source for source, (_, check) in received.items() if source not in before or before[source][1] != check
-    )
+def _read_members(database: sqlite3.Connection) -> list[Member]:
+    return [Member.of_row(row) for row in read_rows(database, "members")]
 
 
-def read_traffic(database: sqlite3.Connection) -> Traffic | None:
-    """The traffic of all finished steps of which it was noted; None if there are none."""
-    steps = database.execute(
-        "SELECT step, request, query, bytes, changed, changed_bytes FROM steps WHERE changed IS NOT NULL ORDER BY step"
-    ).fetchall()
+def _traffic(rows: Iterable[Row], members: Iterable[Member]) -> Traffic | None:
+    """The traffic of all finished steps; None if there are none."""
+    steps = [row for row in rows if row.bytes is not None]
     if not steps:
         return None
-    sizes = {source: size for source, (size, _) in read_seen(database).items()}
-    chances = change_chances((step, json.loads(query), json.loads(changed)) for step, _, query, _, changed, _ in steps)
+    sizes = {member.source: member.wire for member in members}
+    chances = change_chances((row.step, row.query, json.loads(row.changed or "[]")) for row in steps)
+    requests = [(row.step, row.request) for row in steps if row.request is not None]
     return Traffic(
-        sum(size for *_, size, _, _ in steps),
-        sum(size for *_, size in steps),
-        _openly(((step, request) for step, request, *_ in steps), sizes, chances),
+        sum(row.bytes or 0 for row in steps),
+        sum(row.changed_bytes or 0 for row in steps),
+        _openly(requests, sizes, chances) * len(steps) / len(requests),
         fsum(size * (1 + chances[source] * (len(steps) - 1)) for source, size in sizes.items()),
         len(steps) * fsum(sizes.values()),
     )

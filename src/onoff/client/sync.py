@@ -14,11 +14,10 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
-from onoff.client.client import Client
+from onoff.client.client import Client, Message
 from onoff.client.connect import Settings, with_settings
 from onoff.client.learning import Learned
-from onoff.client.message import Message
-from onoff.errors import NotOpen, OnoffError
+from onoff.errors import OnoffError, SessionError
 
 Result = TypeVar("Result")
 
@@ -44,9 +43,9 @@ class SyncClient:
     def open(self) -> Self:
         """Learn what the server offers and open the journal."""
         if self._loop is not None:
-            raise NotOpen("the client is open already: use it, or make another one with another journal")
+            raise SessionError("the client is open already: use it, or make another one with another journal")
         if self._is_over:
-            raise NotOpen(OVER)
+            raise SessionError(OVER)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
@@ -60,7 +59,7 @@ class SyncClient:
     def close(self) -> None:
         """Close the client. A request that is under way stays pending. In a process that was forked, do nothing."""
         if self._trouble() == OWN_THREAD:
-            raise NotOpen(OWN_THREAD)
+            raise SessionError(OWN_THREAD)
         with self._closing:  # of two that close it the second finds it closed
             if self._trouble() is not None:
                 return
@@ -78,7 +77,7 @@ class SyncClient:
         self.close()
 
     async def __aenter__(self) -> NoReturn:
-        raise NotOpen("use this client in `with`, or take connect(...), whose client works in `async with`")
+        raise SessionError("use this client in `with`, or take connect(...), whose client works in `async with`")
 
     async def __aexit__(self, *_: object) -> None:
         """Do nothing: it was not entered."""
@@ -126,7 +125,7 @@ class SyncClient:
             trouble = self._trouble()
             if self._loop is None or trouble is not None:
                 work.close()
-                raise NotOpen(trouble)
+                raise SessionError(trouble or "the client is not open")
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -27,9 +27,10 @@ class SendClock:
     def __init__(self) -> None:
         self.start = 0.0
 
-    def restart(self) -> None:
-        """Begin anew, now: a step has ended."""
-        self.start = now()
+    def restart(self, ended: float | None = None) -> None:
+        """Begin anew: a step has ended now, or at `ended`, in seconds since 1970, in a process before this one."""
+        ago = 0.0 if ended is None else time.time() - ended
+        self.start = now() - max(0.0, ago)
 
     async def after_call(self, called: float, delay: float) -> None:
         """Wait for the first point that is at least one delay after the point at which the call counts as made."""

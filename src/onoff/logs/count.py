@@ -1,7 +1,8 @@
 """From a log to counts, by two statements of standard SQL that DuckDB and Spark run as they stand.
 
 Users fall into 64 buckets by a hash of their name. Everything is counted for each bucket, so that one pass over the log
-is enough for the split into training and held-out users and for intervals over users (`onoff.logs.quality`).
+is enough for the split into training and held-out users and for intervals over users (`onoff.logs.quality`). Events of
+one user alone fall into 64 blocks of time instead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ NO_GAP = 1e308  # seconds: times are below 1e300, so no pause is longer
 BUCKET = """
     CAST((POSITION(SUBSTR(MD5(CAST(user AS STRING)), 1, 1) IN '0123456789abcdef') * 16 - 16
         + POSITION(SUBSTR(MD5(CAST(user AS STRING)), 2, 1) IN '0123456789abcdef') - 1) % 64 AS SMALLINT)"""
+
+BLOCK = "CAST(NTILE(64) OVER of_user - 1 AS SMALLINT)"
 
 # How often each source was asked for, by training and by held-out users. Sources that the chain does not keep are
 # added up. Table `known`: the sources that are left out.
@@ -75,7 +78,7 @@ WITH event AS (
     FROM {log} AS log LEFT JOIN known ON log.source = known.source
     WHERE log.user IS NOT NULL AND log.time IS NOT NULL
 ), neighbour AS (
-    SELECT *,
+    SELECT *, {bucket} AS bucket,
         LAG(code, 1) OVER of_user AS last_code,
         LAG(code, 2) OVER of_user AS before_code,
         LAG(time, 1) OVER of_user AS last_time,
@@ -88,7 +91,7 @@ WITH event AS (
         COALESCE(before_code >= 0 AND last_time - before_time <= {gap}, FALSE) AS linked_before
     FROM neighbour
 ), step AS (
-    SELECT *, {bucket} AS bucket,
+    SELECT *,
         CASE WHEN {triples} AND linked AND linked_before THEN before_code ELSE -1 END AS before,
         CASE WHEN linked THEN last_code ELSE -1 END AS last
     FROM link
@@ -178,21 +181,28 @@ def count_transitions(
     n: int,
     other: int | None,
     gap: float | None,
+    one_user: bool = False,
     parts: Sequence[str] = ("log",),
     advance: Callable[[], None] = lambda: None,
 ) -> Transitions:
     """Run `TRANSITIONS` on every part of a log (a user is in one of them) and put its numbers into arrays.
 
-    `codes` of sources are below n, or -1 for one that ends a sequence; `other` is the code of all that are not there.
+    `codes` of sources are below n, or -1 for one that ends a sequence; `other` is the code of all that are not there. A
+    bucket is one of users, or of `one_user` a block of time.
     """
     engine.define_codes(codes)
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
     users, breaks = np.zeros(BUCKETS, np.int64), 0
     keys = counts = np.zeros(0, np.int64)  # of triples: (bucket n^3 + flat index), and how often
-    told = {"bucket": BUCKET, "other": -1 if other is None else other, "gap": repr(NO_GAP if gap is None else gap)}
+    told = {
+        "bucket": BLOCK if one_user else BUCKET,
+        "other": -1 if other is None else other,
+        "gap": repr(NO_GAP if gap is None else gap),
+        "triples": str(wanted).upper(),
+    }
     for part in parts:
-        for column in engine.arrays(TRANSITIONS.format(log=part, triples=str(wanted).upper(), **told)):
+        for column in engine.arrays(TRANSITIONS.format(log=part, **told)):
             names = ("bucket", "before", "last", "code", "number", "users")
             where, before, last, code, number, new = (column[name].astype(np.int64) for name in names)
             np.add.at(users, where, new)

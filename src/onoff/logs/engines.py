@@ -196,7 +196,7 @@ def _without_warnings() -> Iterator[None]:
 
 def _label(name: str, kind: str) -> str:
     """Write a user or a source. Whole numbers stay (they take less room); in a column of floats 7.0 is called 7."""
-    column = _identifier(name)
+    column = identifier(name)
     if kind in ("FLOAT", "DOUBLE"):
         return f"NULLIF(format('{{:.15g}}', {column}), 'nan')"
     return column if kind.endswith(("INT", "INTEGER")) else f"NULLIF(CAST({column} AS VARCHAR), '')"
@@ -206,7 +206,7 @@ def _seconds(columns: Columns, types: Mapping[str, str]) -> str:
     """Write a time as seconds since 1970; null for a text that is none."""
     if columns.time is None:
         return "CAST(0 AS DOUBLE)"
-    column, text = _identifier(columns.time), f"TRIM(CAST({_identifier(columns.time)} AS VARCHAR))"
+    column, text = identifier(columns.time), f"TRIM(CAST({identifier(columns.time)} AS VARCHAR))"
     if columns.time_format is not None:
         return f"epoch(TRY_STRPTIME({text}, {quoted(columns.time_format)}))"
     if types[columns.time].startswith(("DATE", "TIMESTAMP")):
@@ -214,7 +214,8 @@ def _seconds(columns: Columns, types: Mapping[str, str]) -> str:
     return f"COALESCE(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({text} AS TIMESTAMPTZ)))"
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """Write the name of a column in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -235,4 +236,6 @@ def parquet(file: Path, below: str = "") -> str:
 
 def _brief(error: BaseException) -> str:
     """Cut an engine's message, which may go on for pages, and its advice, which is about its own options."""
+    if "state machine reached an invalid state" in str(error):
+        return "its lines do not all end alike, or a quote is never closed"
     return " ".join(re.split(r"Possible fixes|\nLINE \d", str(error))[0].split())[:300]

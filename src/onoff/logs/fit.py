@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from onoff.errors import LogError
+from onoff.errors import ChainError, LogError
 from onoff.extras import need
 from onoff.files import path_of
 from onoff.logs import quality
@@ -23,7 +22,7 @@ from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
 from onoff.logs.quality import Cost, HeldOut, Interval
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.logs.region import Misfit, misfits
-from onoff.model import chainfile
+from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Mask, Progress, Units, is_flag, is_number, is_whole, silent
@@ -39,58 +38,54 @@ class FitOptions(ReadOptions):
     """What `fit` can be told, with the options for reading; everything is checked before the long work, not after it.
 
     Sources that are named in `without` are not in the chain: a request for one of them ends a sequence. So does a pause
-    of more than `gap` seconds. The `top` sources are kept, the others become one. The chain, with `smoothing` added to
-    every count, is fitted on users outside the share `held_out`, chosen by `seed`; they test it. Costs are reported at
-    `lags`, and `replicates` is the number of bootstrap samples for their intervals (None: 50, or 20 above 50 sources,
-    or none above 200). DuckDB uses `memory`, and counts unless `spark` names the master of a Spark.
+    of more than `gap` seconds. The `top` sources are kept, the others become one. The chain is fitted on users outside
+    the share `held_out`, chosen by `seed`; those inside test it. `smoothing` is added to every count (None: chosen by
+    `onoff.logs.quality.choose_smoothing`). Costs are reported at `lags`. DuckDB uses `memory`, and counts unless
+    `spark` names the master of a Spark.
     """
 
     without: Sequence[str] = ()
     gap: float | None = None
     top: int = 100
-    smoothing: float = 1.0
+    smoothing: float | None = None
     held_out: float = 0.2
     seed: int = 1
     lags: Sequence[int] = range(1, 11)
-    replicates: int | None = None
     spark: str | None = None
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
         for name, (is_right, needed) in RULES.items():
-            if not is_right(value := getattr(self, name)):
+            value = getattr(self, name)
+            if not (is_right(value) or (value is None and name in OPTIONAL)):
                 raise LogError(f"{name} is {short(value)}: {needed} is needed")
-        object.__setattr__(self, "smoothing", float(self.smoothing))
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _is_list(value: object, is_right: Callable[[Any], bool]) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(map(is_right, value))
 
 
-def _is_master(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("local", "spark:", "yarn", "k8s:"))
-
-
-Rule: TypeAlias = tuple[Callable[[Any], bool], str]
-WORD: Rule = (lambda value: value is None or isinstance(value, str), "a word")
-FLAG: Rule = (is_flag, "True or False")
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("user", "time", "source", "time_format"), WORD),
-    **dict.fromkeys(("one_user", "open_only"), FLAG),
-    "kind": (lambda kind: kind is None or (isinstance(kind, str) and kind in FORMATS), f"one of {', '.join(FORMATS)}"),
-    "without": (lambda names: _is_list(names, lambda name: isinstance(name, str)), "a list of names"),
-    "gap": (lambda gap: gap is None or (is_number(gap) and 0 < gap < LARGEST), "a number of seconds above 0"),
+OPTIONAL = {"user", "time", "source", "time_format", "kind", "gap", "smoothing", "spark"}
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("user", "time", "source", "time_format"), (_is_word, "a word")),
+    "one_user": (is_flag, "True or False"),
+    "kind": (lambda kind: _is_word(kind) and kind in FORMATS, f"one of {', '.join(FORMATS)}"),
+    "without": (lambda names: _is_list(names, _is_word), "a list of names"),
+    "gap": (lambda gap: is_number(gap) and 0 < gap < LARGEST, "a number of seconds above 0"),
     "top": (lambda top: is_whole(top, 1) and top <= MOST, f"a number of sources from 1 to {MOST}"),
     "smoothing": (lambda added: is_number(added) and 0 <= added < LARGEST, "a finite number of at least 0"),
     "held_out": (lambda share: is_number(share) and 0 <= share < 1, "a share of at least 0 and below 1"),
     "seed": (is_whole, "a whole number of at least 0"),
-    "lags": (
-        lambda lags: _is_list(lags, lambda lag: is_whole(lag, 1)) and bool(lags),
-        "a list of whole numbers from 1",
+    "lags": (lambda lags: _is_list(lags, lambda lag: is_whole(lag, 1)) and bool(lags), "a list of numbers from 1"),
+    "spark": (
+        lambda master: _is_word(master) and master.startswith(("local", "spark:", "yarn", "k8s:")),
+        "a master of Spark, such as local[*],",
     ),
-    "replicates": (lambda number: number is None or is_whole(number), "a whole number of at least 0"),
-    "spark": (lambda master: master is None or _is_master(master), "a master of Spark, such as local[*],"),
-    "memory": (lambda memory: isinstance(memory, str), "a word such as 2GB"),
+    "memory": (_is_word, "a word such as 2GB"),
 }
 
 
@@ -141,15 +136,6 @@ class Fit:
     counts: Units
     report: Report
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the chain as JSON with its counts (`onoff.model.chainfile.read_counts`); `Chain.load` reads it."""
-        if path_of(path, "the file of a chain", LogError).suffix.lower() != ".json":
-            raise LogError(f"{path}: a chain with its counts is written as JSON; give a name that ends in .json")
-        chainfile.write(path, self.chain, {"counts": self.counts.tolist()})
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self.report), indent=2, ensure_ascii=False)
-
 
 @dataclass(frozen=True)
 class _Counted:
@@ -165,8 +151,8 @@ class _Counted:
 def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress = silent, **options: Any) -> Fit:
     """Fit a chain to a log: CSV, JSON lines or Parquet with columns of users, times and sources, or text sequences.
 
-    Logs of web servers (`onoff.logs.read`) and journals (`onoff.logs.journals`) are read, too. Journals may be `more`
-    than one: they are read one after the other, and the chain has the sources of all.
+    Logs of web servers and journals (`onoff.logs.read`) are read, too. Journals may be `more` than one: they are read
+    one after the other, and the chain has the sources of all.
     `options` are the fields of `FitOptions`. One user alone is never held out. `progress` shows each part of the work.
     """
     told = FitOptions(**options)
@@ -205,7 +191,7 @@ def _count(engine: Engine, file: Path, log: Log, told: FitOptions, held: Mask, p
         parts = engine.divide(sources.rows)
     codes = {name: code for code, name in enumerate(sources.kept)} | dict.fromkeys(told.without, -1)
     with progress("counting transitions")(len(parts) if len(parts) > 1 else None) as advance:
-        found = count_transitions(engine, codes, len(names), other, told.gap, parts, advance)
+        found = count_transitions(engine, codes, len(names), other, told.gap, sources.one_user, parts, advance)
     if sources.merged_sources:
         notes.append(f"{sources.merged_sources} sources became {names[-1]!r}: --top says how many are kept")
     return _Counted(names, sources, found, held, tuple(notes))
@@ -245,10 +231,11 @@ def _name_sources(file: Path, sources: Sources) -> tuple[list[str], int | None]:
         other = len(names)
         names.append(OTHER if OTHER not in names else f"{OTHER} (merged)")
     if len(names) < 2:
-        raise LogError(
-            f"{file}: of the sources {len(names)} is left, a chain needs 2: fewer --held-out users may leave more"
-        )
-    Chain(np.eye(len(names)), names)
+        raise LogError(f"{file}: the training users ask for {len(names)} source, and a chain needs 2")
+    try:
+        Chain(np.eye(len(names)), names)
+    except ChainError as error:
+        raise LogError(f"{file}: {error}") from None
     return names, other
 
 
@@ -258,24 +245,25 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, rng: np.random.Genera
     counts, starts = found.pairs[training].sum(axis=0), found.starts[training].sum(axis=0)
     if not counts.any():
         raise LogError(f"{file}: training users have no two events in a row; nothing follows from them")
-    chain = quality.estimate(counts, starts, log.names, told.smoothing)
-    notes = [*log.notes]
-    if (word := quality.smoothing_note(counts, told.smoothing)) is not None:
-        notes.append(word)
+    given = told.smoothing
+    smoothing = quality.choose_smoothing(found.pairs[training]) if given is None else float(given)
+    chain = quality.estimate(counts, starts, log.names, smoothing)
     if is_too_small(counts.sum(), chain.n):
-        notes.append(f"{counts.sum()} transitions are few for {chain.n} sources: do not rely on this chain")
-    replicates = told.replicates
-    if replicates is None:
-        replicates = 50 if chain.n <= 50 else 20 if chain.n <= 200 else 0
-    active = training & found.starts.any(axis=1)  # users without a single event that counts say nothing
-    with progress("intervals")(replicates + 1) as advance:
-        pairs, begun = found.pairs[active], found.starts[active]
-        costs = tuple(quality.costs(pairs, begun, log.names, told.smoothing, told.lags, replicates, rng, advance))
-    return Fit(chain, counts, _report(replace(log, notes=tuple(notes)), told, chain, counts, costs, rng))
+        few = f"{counts.sum()} transitions are few for {chain.n} sources: do not rely on this chain"
+        log = replace(log, notes=(*log.notes, few))
+    with progress("costs")(None):
+        costs = tuple(Cost(lag, outer_bound(chain.posterior(lag))) for lag in told.lags)
+    return Fit(chain, counts, _report(log, told, smoothing, chain, counts, costs, rng))
 
 
 def _report(
-    log: _Counted, told: FitOptions, chain: Chain, counts: Units, costs: tuple[Cost, ...], rng: np.random.Generator
+    log: _Counted,
+    told: FitOptions,
+    smoothing: float,
+    chain: Chain,
+    counts: Units,
+    costs: tuple[Cost, ...],
+    rng: np.random.Generator,
 ) -> Report:
     found, held = log.transitions, log.held
     counted = vars(log.sources) | vars(found)
@@ -291,11 +279,11 @@ def _report(
         dead_ends=tuple(name for name, row in zip(log.names, counts, strict=True) if not row.any()),
         training_users=int(found.users_by_bucket[~held].sum()),
         training_transitions=int(counts.sum()),
-        smoothing=told.smoothing,
+        smoothing=smoothing,
         unseen_cells=float((counts == 0).mean()),
         held_out=quality.held_out(chain, counts, found.pairs[held].sum(axis=0)),
-        second_order_gain=quality.second_order_gain(counts, found.triples, held, rng),
-        misfit=misfits(chain, counts, told.smoothing, sorted({min(near), max(near)}) if near else [], rng),
+        second_order_gain=quality.second_order_gain(counts, found.triples, held),
+        misfit=misfits(chain, counts, smoothing, sorted({min(near), max(near)}) if near else [], rng),
         costs=costs,
         verdict=quality.verdict(costs, chain.n, int(counts.sum())),
     )

@@ -15,19 +15,26 @@ All predictors start from the chain and move away from it as far as the requests
                                                 inside A, and outside of it, the chain decides
 
 The strength s says how slowly. Some forget everything every `SHORT` requests, so that a change of habits is noticed.
+
+The requests come from a journal, a log or a list, as indices of the chain in the order in which they were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import exp, inf, log
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import OnoffError
+from onoff.errors import LogError, OnoffError
+from onoff.logs.engines import DuckDB, explained
+from onoff.logs.read import ReadOptions, open_log, read_journal
 from onoff.model.chain import Chain, checked_chain
 from onoff.types import Floats, Mask, Units, is_number, is_whole
 
@@ -35,8 +42,12 @@ FALSE_ALARMS = 0.01
 FAITH = 0.5  # what is laid on the chain itself: the capital never falls far below it
 MOST = 1e200  # by which a request multiplies at most: less than q / P is no harm, and infinity would be
 LITTLE = 50  # requests: fewer say little
+SLIGHT = 0.1  # bits a request
 PERIODS = 32
 SHORT, LONG = 64, 2**16  # requests, after which a predictor begins afresh
+MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
+ORDERED = "SELECT user, source FROM log WHERE user IS NOT NULL AND time IS NOT NULL ORDER BY user, time, row"
+DEFAULT = ReadOptions()
 
 
 @dataclass(frozen=True)
@@ -61,15 +72,21 @@ class Following:
     def refuted(self) -> bool:
         return self.found_at is not None
 
+    @property
+    def is_slight(self) -> bool:
+        """Say whether a better model is ahead by little: by Pinsker's inequality its rows are within .19 on average."""
+        return self.bits < SLIGHT and not self.impossible
+
     def words(self) -> str:
         """Say the verdict in a line."""
         if not self.tested:
             return "whether requests follow the chain: not known, too few were made"
+        effect = f"a better model gains {self.bits:.2f} bits a request"
         about = f"p = {self.p_value:.2g}, false alarms at most {100 * self.false_alarms:g} %"
         if not self.refuted:
             little = "; so few say little" if self.tested < LITTLE else ""
-            return f"{self.tested} requests tested: nothing speaks against the chain ({about}){little}"
-        what = f"look at {self.hint}; a better model gains {self.bits:.2f} bits a request"
+            return f"{self.tested} requests tested: nothing speaks against the chain ({effect}, {about}){little}"
+        what = f"look at {self.hint}; {effect}, which is {'little' if self.is_slight else 'much'}"
         if self.impossible:
             what = f"the chain calls {self.impossible} of them impossible"
         verdict = f"they DO NOT FOLLOW the chain, as the first {self.found_at} requests show"
@@ -111,7 +128,10 @@ def follows(
     found_at, hint, shares = None, "", None
     for start in range(0, len(linked), LONG):
         steps = slice(start, start + LONG)
-        names, prior, table = _lay(Piece(chain.P, path[:-1][steps], path[1:][steps], (linked & likely)[steps]))
+        piece = Piece(chain.P, path[:-1][steps], path[1:][steps], (linked & likely)[steps])
+        names, weights, ratios = zip(*predictors(piece), strict=True)
+        prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
+        table = np.minimum(np.column_stack([np.ones(len(piece.x)), *ratios]), MOST)
         shares = prior if shares is None else shares
         for t, row in enumerate(table, start):
             shares = shares * row
@@ -146,26 +166,17 @@ def _check(
     if not (is_number(false_alarms) and 0 < false_alarms < 1):
         raise OnoffError(f"the rate of false alarms is {false_alarms!r}: it lies between 0 and 1")
     try:
-        path = np.asarray(requests if len(requests) else np.zeros(0, np.int64))
-        places = list(begins)
-    except (TypeError, ValueError):
-        path, places = np.zeros(0), []
-    sources = path.ndim == 1 and path.dtype.kind in "iu" and ((path >= 0) & (path < chain.n)).all()
-    if not sources or not all(map(is_whole, places)):
+        path, places = [*requests], [*begins]
+    except TypeError:
+        path, places = [-1], []
+    if not all(is_whole(x) and x < chain.n for x in path) or not all(map(is_whole, places)):
         raise OnoffError(
             f"requests are indices of sources, from 0 to {chain.n - 1} (Chain.index gives that of a name), and begins "
             "are places among them"
         )
     new = np.zeros(max(1, len(path)), bool)
     new[[place for place in places if place < len(path)]] = True
-    return path.astype(np.int64), ~new[1:]
-
-
-def _lay(piece: Piece) -> tuple[Sequence[str], Floats, Floats]:
-    """Return the names of the predictors, the capital on the chain and on each of them, and q / P at every step."""
-    names, weights, ratios = zip(*predictors(piece), strict=True)
-    prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
-    return names, prior, np.minimum(np.column_stack([np.ones(len(piece.x)), *ratios]), MOST)
+    return np.array(path, np.int64), ~new[1:]
 
 
 def predictors(piece: Piece) -> Iterator[tuple[str, float, Floats]]:
@@ -251,3 +262,82 @@ def _bet_on_class(tested: Mask, hit: Mask, mass: Floats, length: int) -> Floats:
     ratio = np.ones(len(tested))
     ratio[at] = (came / p + strength) / (trials + strength)
     return ratio
+
+
+@dataclass(frozen=True)
+class Requests:
+    """`indices` in order. At the places in `begins` another sequence begins: another user's, or after a break.
+
+    `unknown` requests are for no source of the chain, and `example` is what one of them asked for.
+    """
+
+    indices: tuple[int, ...]
+    begins: tuple[int, ...] = ()
+    unknown: int = 0
+    notes: tuple[str, ...] = ()
+    example: str | None = None
+
+
+def read_journal_requests(file: Path, chain: Chain) -> Requests:
+    """Read the requests of all steps of a journal of this chain, or of one that was made while learning."""
+    found = read_journal(file)
+    if found.chain is not None and found.chain != chain.fingerprint:
+        raise LogError(f"{file}: is the journal of another chain")
+    names = chain.names if found.chain is not None else found.names or ()
+    known = {name: i for i, name in enumerate(chain.names)}
+    try:
+        return Requests(tuple(known[names[request]] for request in found.requests))
+    except LookupError:
+        raise LogError(f"{file}: the journal has requests for no source of the chain") from None
+
+
+def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) -> Requests:
+    """Read the requests of a log, as `onoff.fit` does, or of a list: one name in a line, or `on NAME` and `off NAME`.
+
+    Each user is a sequence. Pauses are not taken for ends: to a client they are not.
+    """
+    if options.kind is None and (listed := _read_list(file, chain)):
+        return Requests(tuple(listed))
+    with (
+        TemporaryDirectory(prefix="onoff-check-") as name,
+        closing(DuckDB("1GB", Path(name))) as engine,
+        explained(file),
+    ):
+        log = open_log(engine, [file], options)
+        return _find_sequences(file, chain, engine.rows(ORDERED), log.notes)
+
+
+def _find_sequences(
+    file: Path, chain: Chain, events: Iterable[tuple[object, str | None]], notes: tuple[str, ...]
+) -> Requests:
+    known = {name: i for i, name in enumerate(chain.names)}
+    merged = next((known[name] for name in MERGED if name in known), None)
+    indices: list[int] = []
+    begins: list[int] = []
+    before: object = None
+    unknown, broken, example = 0, False, None
+    for user, source in events:
+        index = known.get(source, merged) if source is not None else None
+        if index is None:
+            unknown, broken, example = unknown + (source is not None), True, example or source
+            continue
+        if broken or user != before:
+            begins.append(len(indices))
+        indices.append(index)
+        before, broken = user, False
+    if not indices:
+        raise LogError(f"{file}: none of its requests is for a source of the chain ({', '.join(chain.names[:6])}, ...)")
+    return Requests(tuple(indices), tuple(begins), unknown, notes, example)
+
+
+def _read_list(file: Path, chain: Chain) -> list[int]:
+    """Read a list in which every line names a source of the chain. Nothing if the file is not such a list."""
+    known = {name: i for i, name in enumerate(chain.names)}
+    known |= {
+        f"{word} {name}": i for name, i in known.items() for word in ("on", "off") if f"{word} {name}" not in known
+    }
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            return [known[line.strip()] for line in lines if line.strip() and not line.startswith("#")]
+    except (OSError, UnicodeDecodeError, KeyError):
+        return []

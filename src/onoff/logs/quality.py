@@ -1,33 +1,24 @@
-"""What a fitted chain is worth: how well it predicts, how far requests are from first order, what privacy will cost.
-
-Intervals are over users: whole buckets of users are drawn again with replacement (a bucketed bootstrap). The events of
-one user depend on each other, those of different users do not. Users fall into k buckets at random, so the buckets'
-counts are k independent, equally distributed parts of the total, and resampling them is the bootstrap of a sample of k.
-It costs k counts instead of a hundred passes over the log.
-"""
+"""What a fitted chain is worth: how well it predicts, how far requests are from first order, what privacy will cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.misfit import FEW, is_too_small
-from onoff.model.powers import contracted, times
 from onoff.types import Floats, Mask, Units
 
 LEVEL = 0.95
 FEWEST = 10  # buckets: fewer say too little about how they vary
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
-REPLICATES = 1000  # behind an interval of the gain
-MUCH, NOTABLE = 4.0, 0.005  # smoothing: so many times what the counts ask for, and so large a share of all weight
-# Candidate smoothing strengths: how far a row is shrunk towards the lower-order model.
-STRENGTHS = 2.0 ** np.arange(-20, 21)
+FOLDS = 8  # of a cross-validation
+SMOOTHINGS = 2.0 ** np.array(sorted(range(-10, 7), key=abs))
+STRENGTHS = 2.0 ** np.arange(-20, 21)  # with which a row is shrunk towards the lower-order model
 
 
 @dataclass(frozen=True)
@@ -41,12 +32,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Cost:
-    """The outer bound at one lag, in messages per request; `low` and `high` are None without enough users."""
+    """The outer bound at one lag, in messages per request."""
 
     lag: int
     outer: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -72,16 +61,20 @@ def estimate(pairs: Units, starts: Units, names: Sequence[str], smoothing: float
     return Chain.from_counts(np.where(dead, starts, pairs), names, smoothing)
 
 
-def smoothing_note(pairs: Units, smoothing: float) -> str | None:
-    """Warn if the smoothing pulls the rows together much more than the counts ask for."""
-    weight, asked = pairs.size * smoothing, best_smoothing(pairs)
-    if smoothing < MUCH * asked or weight < NOTABLE * (weight + pairs.sum()):
-        return None
-    return (
-        f"smoothing {smoothing:g} makes the rows more alike than the counts do, so the cost may come out "
-        "wrong, mostly too low; "
-        f"--smoothing {asked:.2g} is what the counts ask for"
-    )
+def choose_smoothing(pairs: Units) -> float:
+    """Choose the smoothing that makes readers likeliest who are held out, from the counts pairs[bucket, i, j].
+
+    An eighth of the buckets at a time is held out, and its transitions are predicted by counts of the others. One
+    reader has blocks of time for buckets. Of smoothings that do equally well, the nearest to 1 is taken.
+    """
+    total, n = pairs.sum(axis=0), pairs.shape[1]
+    likelihood = np.zeros(len(SMOOTHINGS))
+    for fold in np.array_split(pairs, FOLDS):
+        held = fold.sum(axis=0)
+        i, j = held.nonzero()
+        seen, after = (total - held)[i, j], (total - held).sum(axis=1)[i]
+        likelihood += [(held[i, j] * np.log((seen + s) / (after + n * s))).sum() for s in SMOOTHINGS]
+    return float(SMOOTHINGS[likelihood.argmax()])
 
 
 def held_out(chain: Chain, pairs: Units, held: Units) -> HeldOut | None:
@@ -98,12 +91,7 @@ def held_out(chain: Chain, pairs: Units, held: Units) -> HeldOut | None:
     return HeldOut(total, unseen, bits, marginal)
 
 
-def second_order_gain(
-    pairs: Units,
-    triples: tuple[Units, Units, Units] | None,
-    held: Mask,
-    rng: np.random.Generator,
-) -> Interval | None:
+def second_order_gain(pairs: Units, triples: tuple[Units, Units, Units] | None, held: Mask) -> Interval | None:
     """Estimate the bits per transition by which the last two requests predict better than the last, on held-out users.
 
     The first-order row is Q_jk = (N_jk + s f_k) / (N_j + s): training counts, pulled towards the frequencies f of the
@@ -130,27 +118,15 @@ def second_order_gain(
     n_ij = _look_up(groups, sizes, wanted // n)
     gain = np.log2((n_ijk / first[wanted % n**2] + strength) / (n_ij + strength))
     column = np.searchsorted(np.flatnonzero(held), bucket[~train])
-    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]), rng, REPLICATES)
+    return ratio(_sums(column, gain * count[~train]), _sums(column, count[~train]))
 
 
 def _first_order(pairs: Units) -> Floats:
-    common = _common(pairs)
-    strength = _row_strength(pairs, common)
-    rows: Floats = (pairs + strength * common) / (pairs.sum(axis=1, keepdims=True) + strength)
-    return rows
-
-
-def best_smoothing(pairs: Units) -> float:
-    """Find the smoothing under which each transition is likeliest given all others: what the counts ask for."""
-    n = len(pairs)
-    return _row_strength(pairs, np.full(n, 1 / n)) / n
-
-
-def _row_strength(pairs: Units, towards: Floats) -> float:
-    """Find the strength with which rows of counts are best shrunk towards one distribution."""
-    seen = pairs > 0
+    seen, towards = pairs > 0, np.broadcast_to(_common(pairs), pairs.shape)
     sizes = np.broadcast_to(pairs.sum(axis=1, keepdims=True), pairs.shape)
-    return _strength(pairs[seen], sizes[seen], np.broadcast_to(towards, pairs.shape)[seen])
+    strength = _strength(pairs[seen], sizes[seen], towards[seen])
+    rows: Floats = (pairs + strength * towards) / (sizes + strength)
+    return rows
 
 
 def _common(pairs: Units) -> Floats:
@@ -160,16 +136,17 @@ def _common(pairs: Units) -> Floats:
 
 
 def _strength(known: Floats | Units, sizes: Floats | Units, towards: Floats) -> float:
-    return float(max(STRENGTHS, key=lambda s: _leave_one_out(known, sizes, towards, s)))
-
-
-def _sums(place: NDArray[np.intp], values: NDArray[np.number[Any]]) -> Floats:
-    return np.bincount(place, values).astype(np.float64)
+    """Find the strength under which each of the counted transitions is likeliest given all others."""
+    return float(max(STRENGTHS, key=lambda strength: _leave_one_out(known, sizes, towards, strength)))
 
 
 def _leave_one_out(known: Floats | Units, sizes: Floats | Units, towards: Floats, strength: float) -> float:
     p = (known - 1 + strength * towards) / (sizes - 1 + strength)
     return float((known * np.log(np.maximum(p, 1e-300))).sum())
+
+
+def _sums(place: NDArray[np.intp], values: NDArray[np.number[Any]]) -> Floats:
+    return np.bincount(place, values).astype(np.float64)
 
 
 def _look_up(keys: NDArray[np.int64], values: Floats, wanted: NDArray[np.int64]) -> Floats:
@@ -178,63 +155,21 @@ def _look_up(keys: NDArray[np.int64], values: Floats, wanted: NDArray[np.int64])
     return np.where(keys[at] == wanted, values[at], 0.0)
 
 
-def ratio(sums: Floats, sizes: Floats, rng: np.random.Generator, replicates: int) -> Interval | None:
-    """Divide the total of `sums` by that of `sizes`, with an interval over buckets; None with fewer than 10 of them."""
-    some = sizes > 0
-    sums, sizes = sums[some], sizes[some]
-    if len(sizes) < FEWEST:
-        return None
-    drawn = resample(lambda w: np.array([times(w, sums) / times(w, sizes)]), len(sizes), replicates, rng)
-    return intervals(np.array([sums.sum() / sizes.sum()]), drawn, len(sizes))[0]
+def ratio(sums: Floats, sizes: Floats) -> Interval | None:
+    """Divide the total of `sums` by that of `sizes`, with an interval over buckets; None with fewer than 10 of them.
 
-
-def resample(statistic: Callable[[Units], Floats], k: int, replicates: int, rng: np.random.Generator) -> Floats:
-    """Compute the statistic, a vector, for `replicates` draws of k buckets: how often each of them was drawn."""
-    return np.array([statistic(rng.multinomial(k, np.full(k, 1 / k))) for _ in range(replicates)])
-
-
-def intervals(estimate: Floats, replicates: Floats, k: int) -> list[Interval]:
-    """Compute estimate ± t s, component by component, widened by the bias to the side where it points.
-
-    Mean and deviation of the replicates about the estimate stand for those of the estimate about the truth. t is
-    Student's quantile with k - 1 degrees of freedom, and s is scaled by k / (k - 1), since k buckets vary a little
-    less about their own mean than about the true one. Subtracting the bias was tried and covered less often.
+    The events of one user depend on each other, those of different users do not. Users fall into buckets at random, so
+    the k buckets are k independent parts with the same law, and the deviation of the ratio r is that of the mean of
+    sums - r sizes. Student's quantile with k - 1 degrees of freedom gives the interval.
     """
     from scipy.stats import t
 
-    bias = replicates.mean(axis=0) - estimate
-    half = t.ppf((1 + LEVEL) / 2, k - 1) * replicates.std(axis=0, ddof=1) * np.sqrt(k / (k - 1))
-    low, high = estimate - half - np.maximum(bias, 0), estimate + half - np.minimum(bias, 0)
-    return [Interval(*map(float, row)) for row in zip(estimate, low, high, strict=True)]
-
-
-def costs(
-    pairs: Units,
-    starts: Units,
-    names: Sequence[str],
-    smoothing: float,
-    lags: Sequence[int],
-    replicates: int,
-    rng: np.random.Generator,
-    advance: Callable[[], None] = lambda: None,
-) -> list[Cost]:
-    """Compute the outer bound at each lag for the chain of all buckets, with intervals over users."""
-
-    def outer(weights: NDArray[np.int64]) -> Floats:
-        whole = estimate(contracted("k,kij->ij", weights, pairs), times(weights, starts), names, smoothing)
-        result = np.array([outer_bound(whole.posterior(lag)) for lag in lags])
-        advance()
-        return result
-
-    n, k = len(names), len(pairs)
-    found = outer(np.ones(k, np.int64))
-    if k < FEWEST or replicates < 2:
-        return [Cost(lag, float(cost), None, None) for lag, cost in zip(lags, found, strict=True)]
-    ranges = intervals(found, resample(outer, k, replicates, rng), k)
-    return [
-        Cost(lag, one.estimate, min(max(one.low, 1.0), n), min(max(one.high, 1.0), n))
-        for lag, one in zip(lags, ranges, strict=True)
-    ]
+    k = int(np.count_nonzero(sizes))
+    if k < FEWEST:
+        return None
+    found = float(sums.sum() / sizes.sum())
+    half = t.ppf((1 + LEVEL) / 2, k - 1) * np.sqrt(((sums - found * sizes) ** 2).sum() * k / (k - 1)) / sizes.sum()
+    return Interval(found, found - float(half), found + float(half))
 
 
 def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
@@ -249,11 +184,7 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
         )
     span = f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
     mean = sum(row.outer for row in rows) / len(rows)
-    saved = 1 - mean / n
     what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
-    if saved >= WORTH:
+    if (saved := 1 - mean / n) >= WORTH:
         return f"OFF saves download, at most {saved:.0%}: {what}."
-    return (
-        f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%} "
-        f"(the rule: below {WORTH:.0%} it is not worth it)."
-    )
+    return f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%}, and {WORTH:.0%} would be worth it."

@@ -1,7 +1,7 @@
 """Log files: what kind they are, which column is what, and the table `log` that they become.
 
 Every log becomes a Parquet file, unless it is one. CSV and JSON lines are read by DuckDB as text, so that names keep
-their digits. Journals are those of `onoff.logs.journals`. The other kinds:
+their digits. The other kinds:
 
 text: one sequence in a line, sources separated by spaces. Lines that are blank or begin with `%` are skipped. A comment
 that speaks of categories says that the next line lists their names; the sequences may then give the numbers of the
@@ -13,28 +13,37 @@ access: the Common or the Combined Log Format of web servers:
 
 A user is the login name or, without one (`-`), the address together with the program. A source is the path without its
 query string. Only what was fetched counts: GET, with an answer below 400.
+
+journal: the SQLite file of a client, read without a lock. It is one user's log, and names all sources, also those that
+were never asked for. A chain becomes public, so a journal with something to hide is refused (`_open_requests`).
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
-import io
+import json
+import lzma
+import re
 import shutil
+import sqlite3
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from statistics import median
-from typing import IO, TextIO, cast
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
 
 from onoff.errors import LogError
-from onoff.files import only_member, reading
-from onoff.logs import journals
-from onoff.logs.engines import Columns, DuckDB, parquet, pattern, quoted
+from onoff.files import read_rows, reading
+from onoff.logs.engines import Columns, DuckDB, identifier, parquet, pattern, quoted
+from onoff.text import plain
+from onoff.types import is_whole
 
 FORMATS = ("csv", "json", "parquet", "text", "access")
 KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text", ".seq": "text"}
@@ -52,6 +61,12 @@ TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?"
 PARTS = ["address", "identity", "login", "clock", "request", "status", "size", "referrer", "agent"]  # of such a line
 ALONE = "all rows are taken to be one user's"
+HEAD = b"SQLite format 3\0"
+GZIP = b"\x1f\x8b"
+ADDED = re.compile(r"/$|^__MACOSX/|(^|/)\.[^/]*$")  # what archivers add: directories, names that begin with a dot
+# Of an archive: damaged, cut, packed in a way that is not known here, or encrypted.
+DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
+WHAT = "what it hides. Import a chain, or learn with a new journal and privacy OFF before the first private request"
 
 
 @dataclass(frozen=True)
@@ -60,8 +75,7 @@ class ReadOptions:
 
     `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
     `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
-    `kind` is one of `FORMATS`, if the name does not say it. `open_only` leaves out what was asked ON, which the journal
-    of a client knows.
+    `kind` is one of `FORMATS`, if the name does not say it.
     """
 
     user: str | None = None
@@ -70,7 +84,6 @@ class ReadOptions:
     one_user: bool = False
     time_format: str | None = None
     kind: str | None = None
-    open_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,16 +98,15 @@ class Log:
 def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log:
     """Define the table `log` of a file, or of several journals together."""
     plain = unpack(files[0], engine.directory)
-    if len(files) > 1 and not all(map(journals.is_journal, files)):
+    if len(files) > 1 and not all(map(is_journal, files)):
         raise LogError(f"{files[0]}: only journals are read together: join logs into one file first")
-    if options.kind is None and journals.is_journal(plain):
-        names, requests, notes = journals.read_requests([plain, *files[1:]], options.open_only)
+    if options.kind is None and is_journal(plain):
+        names, requests = _open_requests([plain, *files[1:]])
         events = engine.save("SELECT UNNEST($requests::VARCHAR[]) AS source", "events", {"requests": requests})
-        log = Log(Columns(None, None, "source"), tuple(notes), names)
-    elif options.open_only:
-        raise LogError(f"{files[0]}: only a journal says which requests were asked OFF: leave --open-only out")
+        log = Log(Columns(None, None, "source"), (), names)
     else:
-        events, log = _convert(engine, plain, options)
+        with _named(plain, files[0]):
+            events, log = _convert(engine, plain, options)
     engine.define_log(events, log.columns)
     ticks = ticks_per_second([time for (time,) in engine.rows(FIRST_TIMES)])
     if ticks == 1:
@@ -109,41 +121,64 @@ def _convert(engine: DuckDB, file: Path, options: ReadOptions) -> tuple[Path, Lo
     kind = options.kind or KINDS.get(file.suffix.lower())
     if kind == "text":
         return _convert_text(engine, file, options.one_user)
-    notes: list[str] = []
-    if kind == "csv":
-        file = engine.save(f"FROM {_scan_csv(file)}", "events")
-    elif kind == "json":
-        scan = f"read_json({pattern(file)}, format = 'newline_delimited', hive_partitioning = false"
-        file = engine.save(f"FROM {scan}, columns = {_as_text(engine.describe(scan + ')'))})", "events")
-    elif kind == "access":
-        file, notes = _convert_access(engine, file)
-    elif kind != "parquet":
+    if kind not in FORMATS:
         raise LogError(f"{file}: the name does not say what the log is: say --format {', '.join(FORMATS)}")
-    columns, guesses = choose_columns(options, list(engine.describe(parquet(file))))
+    notes: list[str] = []
+    if kind == "access":
+        file, notes = _convert_access(engine, file)
+    table = _scan_csv(file) if kind == "csv" else _scan_json(engine, file) if kind == "json" else parquet(file)
+    columns, guesses = choose_columns(options, list(engine.describe(table)))
+    if kind in ("csv", "json"):
+        wanted = filter(None, (columns.user, columns.time, columns.source))
+        file = engine.save(f"SELECT {', '.join(map(identifier, wanted))} FROM {table}", "events")
     return file, Log(columns, (*notes, *guesses))
 
 
+@contextmanager
+def _named(plain: Path, file: Path) -> Iterator[None]:
+    """Let errors name the file that the caller gave, not what it was unpacked to."""
+    try:
+        yield
+    except LogError as error:
+        raise LogError(str(error).replace(str(plain), str(file))) from None
+
+
 def unpack(file: Path, directory: Path) -> Path:
-    """Unpack the only file of a zip archive, or a gzipped one, into `directory`; other files are left as they are."""
-    with reading(file, LogError):
-        if file.stat().st_size == 0:
+    """Unpack the only file of a zip archive, or a gzipped one, into `directory`; other files are left as they are.
+
+    An archive is read to its end, where its length and its checksum are compared, before anything of it is believed.
+    """
+    with reading(file, LogError), file.open("rb") as stream:
+        head = stream.read(3)
+        if not head:
             raise LogError(f"{file}: is empty")
-    if zipfile.is_zipfile(file):
-        with only_member(file, LogError) as (name, packed):
-            return unpack(_copy(packed, directory / name), directory)
-    if file.suffix.lower() == ".gz":
-        try:
-            with gzip.open(file) as stream:
-                return _copy(cast(IO[bytes], stream), directory / file.stem)
-        except (OSError, EOFError, zlib.error) as error:
-            raise LogError(f"{file}: cannot be unpacked ({error})") from None
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                names = [name for name in archive.namelist() if not ADDED.search(name)]
+                if len(names) != 1:
+                    raise LogError(f"{file}: holds {len(names)} files; an archive with one file is needed")
+                with archive.open(names[0]) as packed:
+                    return _unpack_copy(packed, file, directory, Path(names[0]).name)
+        if head[:2] == GZIP or file.suffix.lower() == ".gz":
+            with gzip.open(file) as zipped:
+                return _unpack_copy(zipped, file, directory, file.name.removesuffix(".gz"))
+    except DAMAGED as error:
+        raise LogError(f"{file}: cannot be unpacked ({error}): copy or download it again") from None
+    if head == codecs.BOM_UTF8:
+        with file.open("rb") as text:
+            text.seek(len(head))
+            return _unpack_copy(text, file, directory, file.name)
     return file
 
 
-def _copy(stream: IO[bytes], target: Path) -> Path:
-    with target.open("wb") as out:
+def _unpack_copy(stream: Any, file: Path, directory: Path, name: str) -> Path:
+    """Copy what was packed in `file`, and unpack the copy if it is packed once more."""
+    place = Path(mkdtemp(dir=directory)) / name
+    with place.open("wb") as out:
         shutil.copyfileobj(stream, out, 2**20)
-    return target
+    with _named(place, file):
+        return unpack(place, directory)
 
 
 def _scan_csv(file: Path) -> str:
@@ -152,8 +187,10 @@ def _scan_csv(file: Path) -> str:
     Nothing is left to DuckDB's guesses: it would skip lines at the start, take `#` for a comment, and make one column
     of all if a row is too short. A column without a name of its own gets its number.
     """
-    with reading(file, LogError), file.open(encoding="utf-8-sig") as lines:
+    with reading(file, LogError), file.open(encoding="utf-8") as lines:
         first = lines.readline()
+    if "\0" in first:
+        raise LogError(f"{file}: the first line is not text; save the file as UTF-8")
     cut = max(",\t;|", key=first.count)
     names: list[str] = []
     for number, name in enumerate(next(csv.reader([first], delimiter=cut), [])):
@@ -163,19 +200,28 @@ def _scan_csv(file: Path) -> str:
     return f"read_csv({pattern(file)}, auto_detect = false, columns = {_as_text(names)}, {form})"
 
 
+def _scan_json(engine: DuckDB, file: Path) -> str:
+    """Write DuckDB's table function for JSON: objects one after the other, or a list of them."""
+    scan = f"read_json({pattern(file)}, hive_partitioning = false"
+    return f"{scan}, columns = {_as_text(engine.describe(scan + ')'))})"
+
+
 def _as_text(names: Iterable[str]) -> str:
     return "{" + ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names) + "}"
 
 
 def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Read the sequences of a text, or of the one in a zip archive, as lists of names.
+    """Read the sequences of a text, packed or not, as lists of names.
 
     A word may also be the number of a name, counted from 1. The names are those of the file's header; without a
     header, `names`; without either, the words themselves.
     """
-    file = Path(path)
     meaning, header = _meaning(names), False
-    with reading(file, LogError), _open_text(file) as lines:
+    with (
+        TemporaryDirectory(prefix="onoff-sequences-") as name,
+        reading(path, LogError),
+        unpack(Path(path), Path(name)).open(encoding="utf-8") as lines,
+    ):
         for line in lines:
             if line.startswith("%"):
                 header = "categories" in line
@@ -190,16 +236,6 @@ def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iter
 def _meaning(names: Sequence[str]) -> dict[str, str]:
     """Map numbers and names to names; where a number is also a name, the name counts."""
     return {str(i): name for i, name in enumerate(names, 1)} | {name: name for name in names}
-
-
-@contextmanager
-def _open_text(file: Path) -> Iterator[TextIO]:
-    if zipfile.is_zipfile(file):
-        with only_member(file, LogError) as (_, stream), io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-            yield lines
-    else:
-        with file.open(encoding="utf-8-sig") as lines:
-            yield lines
 
 
 def _convert_text(engine: DuckDB, file: Path, one_user: bool) -> tuple[Path, Log]:
@@ -247,7 +283,7 @@ def _convert_access(engine: DuckDB, file: Path) -> tuple[Path, list[str]]:
 
 def _scan_lines(file: Path) -> str:
     """Write DuckDB's table function for the lines of a text."""
-    form = "auto_detect = false, header = false, delim = '', quote = '', escape = ''"
+    form = "auto_detect = false, header = false, delim = '\x1f', quote = '', escape = ''"
     return f"read_csv({pattern(file)}, columns = {{'line': 'VARCHAR'}}, {form})"
 
 
@@ -289,3 +325,84 @@ def ticks_per_second(times: Sequence[float]) -> int:
     """Tell the unit of times: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on."""
     size = median(times) if times else 0.0
     return next((ticks for ticks in TICKS if size > 1e8 * ticks), 1)
+
+
+@dataclass(frozen=True)
+class JournalRequests:
+    """The requests of all steps of a journal, as positions in `names`, and which were asked ON.
+
+    `chain` is the fingerprint of the journal's chain, and None if it was made while learning. Names are None if no
+    command has noted them. `sensitive` sources are hidden whatever the status is.
+    """
+
+    names: tuple[str, ...] | None
+    chain: str | None
+    promise: str
+    requests: tuple[int, ...]
+    private: tuple[bool, ...]
+    sensitive: frozenset[int] = frozenset()
+
+
+def is_journal(file: Path) -> bool:
+    """Say whether the file is a database, as journals are."""
+    with reading(file, LogError), file.open("rb") as stream:
+        return stream.read(len(HEAD)) == HEAD
+
+
+def read_journal(file: Path) -> JournalRequests:
+    """Read what a journal has noted."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+                raise ValueError("it fails SQLite's check")
+            meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}
+            rows = [(step["request"], step["asked_private"]) for step in read_rows(database, "steps")]
+        learning, chain = meta.get("note learning"), meta.get("note chain")
+        names = json.loads(learning) if learning is not None else json.loads(chain)["names"] if chain else None
+        found = JournalRequests(
+            names=None if names is None else tuple(names),
+            chain=meta.get("chain") if learning is None else None,
+            promise=meta["promise"],
+            requests=tuple(request for request, _ in rows if request is not None),  # others were erased
+            private=tuple(bool(private) for _, private in rows),
+            sensitive=frozenset(json.loads(meta["sensitive"])),
+        )
+    except (sqlite3.Error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LogError(f"{file}: cannot be read as a journal ({plain(str(error))})") from None
+    sources = (*found.requests, *found.sensitive)
+    if not all(is_whole(source) and (names is None or source < len(names)) for source in sources):
+        raise LogError(f"{file}: the journal is damaged: it has requests for no source")
+    return found
+
+
+def _open_requests(files: Sequence[Path]) -> tuple[tuple[str, ...], list[str | None]]:
+    """Return all sources of some journals, and their requests one after the other, with a None between two journals.
+
+    Counts of open requests show where each run of them begins and ends, and so tell of the private request between two
+    runs. A journal is therefore refused if anything in it is hidden: by what is public, the statuses, the promise and
+    the list of sensitive sources, never by which requests were made.
+    """
+    names: dict[str, None] = {}
+    requests: list[str | None] = []
+    if len({file.resolve() for file in files}) < len(files):
+        raise LogError(f"{files[0]}: a journal is named twice, and its requests would count twice: name each once")
+    for file in files:
+        found = read_journal(file)
+        if found.names is None:
+            raise LogError(f"{file}: this journal was made in Python and does not know the names of its sources")
+        if hidden := _hidden(found):
+            raise LogError(f"{file}: {hidden}: a chain is public, and one fitted to this journal would tell of {WHAT}")
+        if not found.requests:
+            raise LogError(f"{file}: no request yet")
+        names |= dict.fromkeys(found.names)
+        requests += [None] * bool(requests) + [found.names[request] for request in found.requests]
+    return tuple(names), requests
+
+
+def _hidden(journal: JournalRequests) -> str:
+    """Say what a journal hides; nothing if all of it is open."""
+    if journal.sensitive:
+        return "has sensitive sources"
+    if journal.chain is not None and journal.promise == "both":
+        return "keeps the promise both"
+    return f"has requests that were asked ON ({sum(journal.private)})" if any(journal.private) else ""

@@ -1,6 +1,6 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
-The JSON of a fitted chain also has its counts, and under "fit" how they became the matrix. `Chain.load` ignores both.
+A CSV may have counts[i, j] of j after i instead of probabilities. Other entries of a JSON file are ignored.
 
 A third form is small and quick to read, and is what plans keep beside them: the bytes whose SHA-256 is the fingerprint
 of the chain (`Chain.content`), in a file `FINGERPRINT.chain`. It need not be believed, since its name proves it.
@@ -11,57 +11,57 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+import logging
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onoff.errors import ChainError
 from onoff.files import path_of, read_regular, read_text, reason, write_atomically
-from onoff.types import Units, is_whole
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 MOST_BYTES = 2**30  # of a `.chain` file: 11,000 sources
 ROW_NAMES = "; no column of row names is wanted"
+ENDINGS = "a chain file ends in .json, .csv or .chain"
 FORMAT, VERSION = "onoff-chain", 1
+
+log = logging.getLogger("onoff.model")
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
-    """The matrix and the names in a file, and what else JSON has; their values are checked by `Chain`."""
+    """Read the matrix and the names of a file; their values are checked by `Chain`."""
     file = path_of(path, "the file of a chain", ChainError)
     parse = {".json": _parse_json, ".csv": _parse_csv}.get(file.suffix.lower())
     if file.suffix.lower() == ".chain":
         return _parse_content(read_regular(file, MOST_BYTES, ChainError), file)
     if parse is None:
-        raise ChainError(f"{file}: a chain file ends in .json, .csv or .chain", value=file.suffix)
-    text = read_text(file, ChainError)
-    if text.startswith("\ufeff"):
-        raise ChainError(f"{file}: begins with a byte-order mark; save it as UTF-8 without BOM", row=0)
-    return parse(text, file)
+        raise ChainError(f"{file}: {ENDINGS}", value=file.suffix)
+    return parse(read_text(file, ChainError).removeprefix("\ufeff"), file)
 
 
-def write(path: str | PathLike[str], chain: Chain, more: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Write atomically: a reader sees the old file or the new one, whole. JSON also takes `more` entries."""
+def write(path: str | PathLike[str], chain: Chain) -> None:
+    """Write atomically: a reader sees the old file or the new one, whole."""
     file = path_of(path, "the file of a chain", ChainError)
     if file.suffix.lower() == ".json":
-        text = json.dumps({"format": FORMAT, "version": VERSION, **chain.as_dict(), **more}) + "\n"
+        data = (json.dumps({"format": FORMAT, "version": VERSION, **chain.as_dict()}) + "\n").encode()
     elif file.suffix.lower() == ".csv":
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(chain.names)
         writer.writerows(map(repr, row) for row in chain.P.tolist())
-        text = buffer.getvalue()
-    elif file.suffix.lower() != ".chain":
-        raise ChainError(f"{file}: a chain file ends in .json, .csv or .chain", value=file.suffix)
+        data = buffer.getvalue().encode()
+    elif file.suffix.lower() == ".chain":
+        data = chain.content
+    else:
+        raise ChainError(f"{file}: {ENDINGS}", value=file.suffix)
     try:
-        write_atomically(file, chain.content if file.suffix.lower() == ".chain" else text.encode())
+        write_atomically(file, data)
     except OSError as error:
         raise ChainError(f"{file}: cannot be written ({reason(error)})") from error
 
@@ -95,26 +95,6 @@ def kept(directory: Path, fingerprint: str) -> Chain:
     if chain.fingerprint != fingerprint:
         raise ChainError(f"{file}: is not the chain that its name says: it was damaged or exchanged; copy it again")
     return chain
-
-
-def read_counts(path: str | PathLike[str]) -> Units:
-    """The counts[i, j] of transitions from i to j that a fitted chain was saved with."""
-    file = Path(path)
-    if file.suffix.lower() in (".csv", ".chain"):
-        raise ChainError(f"{file}: only a chain in JSON has counts", value=file.suffix)
-    data = read(path)
-    matrix, counts = data["matrix"], data.get("counts")
-    if counts is None:
-        raise ChainError(f"{file}: has no counts; `onoff fit` saves a chain with them")
-    whole = isinstance(counts, list) and all(
-        isinstance(row, list) and len(row) == len(matrix) and all(is_whole(count) for count in row) for row in counts
-    )
-    if not whole or len(counts) != len(matrix):
-        raise ChainError(f"{file}: the counts are not {len(matrix)} rows of {len(matrix)} whole numbers, at least 0")
-    try:
-        return np.array(counts, dtype=np.int64)
-    except OverflowError:
-        raise ChainError(f"{file}: a count does not fit into 64 bits") from None
 
 
 def _parse_content(content: bytes, file: Path) -> dict[str, Any]:
@@ -152,11 +132,6 @@ def _parse_json(text: str, file: Path) -> dict[str, Any]:
     for number, row in enumerate(matrix):
         if not isinstance(row, list) or len(row) != len(matrix):
             raise ChainError(f"{file}: row {number} does not have {len(matrix)} numbers", row=number, value=row)
-        for value in row:
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ChainError(
-                    f"{file}: row {number} has {short(value)}: a number is needed", row=number, value=value
-                )
     return data
 
 
@@ -171,29 +146,37 @@ def _parse_csv(text: str, file: Path) -> dict[str, Any]:
     if len(body) != len(names):
         found = f"{len(names)} names in the header but {len(body)} rows below it"
         raise ChainError(f"{file}: {found}{_hint(names, body)}", value=len(body))
-    matrix: list[list[float]] = []
-    for number, cells in enumerate(body):
-        if len(cells) != len(names):
-            raise ChainError(
-                f"{file}: row {number} ({names[number]!r}) has {len(cells)} cells, the header {len(names)}"
-                + (ROW_NAMES if len(cells) == len(names) + 1 else ""),
-                row=number,
-                value=len(cells),
-            )
-        row: list[float] = []
-        for cell in cells:
-            try:
-                if "_" in cell:  # Python takes 1_000 for a number; a spreadsheet does not
-                    raise ValueError
-                row.append(float(cell))
-            except ValueError:
-                raise ChainError(
-                    f"{file}: row {number} ({names[number]!r}) has {cell!r}: a number is needed",
-                    row=number,
-                    value=cell,
-                ) from None
-        matrix.append(row)
+    matrix = [_parse_row(number, names, cells, file) for number, cells in enumerate(body)]
+    if any(sum(row) != 1 for row in matrix) and all(value.is_integer() for row in matrix for value in row):
+        log.info("%s: the whole numbers are taken for counts, and 1 is added to each", file)
+        return _chain_of_counts(matrix, names, file)
     return {"names": names, "matrix": matrix}
+
+
+def _parse_row(number: int, names: list[str], cells: list[str], file: Path) -> list[float]:
+    where = f"{file}: row {number} ({names[number]!r})"
+    if len(cells) != len(names):
+        hint = ROW_NAMES if len(cells) == len(names) + 1 else ""
+        found = f"{where} has {len(cells)} cells, the header {len(names)}{hint}"
+        raise ChainError(found, row=number, value=len(cells))
+    row: list[float] = []
+    for cell in cells:
+        try:
+            if "_" in cell:  # Python takes 1_000 for a number; a spreadsheet does not
+                raise ValueError
+            row.append(float(cell))
+        except ValueError:
+            raise ChainError(f"{where} has {cell!r}: a number is needed", row=number, value=cell) from None
+    return row
+
+
+def _chain_of_counts(counts: list[list[float]], names: list[str], file: Path) -> dict[str, Any]:
+    from onoff.model.chain import Chain
+
+    try:
+        return Chain.from_counts(counts, names).as_dict()
+    except ChainError as error:
+        raise ChainError(f"{file}: {error}", row=error.row, value=error.value) from None
 
 
 def _hint(names: list[str], body: list[list[str]]) -> str:

@@ -1,13 +1,15 @@
 """Plans as files: one JSON document with its own checksum, and everything needed to check it again.
 
-The chain lies beside it, once for all plans of a directory, in a file that is named by its fingerprint and proved by
-its name (`onoff.model.chainfile`). Every plan has the fields
+The chain lies beside the plan, once for all plans of a directory, in a file that is named by its fingerprint and proved
+by its name (`onoff.model.chainfile`). Every plan has the fields
 
     format       "onoff-plan"
     version      3
     scheme       the name of the scheme that made it (`onoff.schemes.SCHEMES`)
     lag          a whole number: the plan serves this lag and every larger one
     chain        the fingerprint of the chain: FINGERPRINT.chain in the same directory has it
+    seal         of a table that its writer knows to serve every context: HMAC-SHA-256, in hexadecimal, of all other
+                 fields but the checksum, with the secret key in the user's cache; else empty
     checksum     SHA-256, in hexadecimal, of all other fields as JSON with sorted keys and without spaces
 
 and a plan with a table has besides
@@ -24,21 +26,24 @@ while a race has
     interval     [low, high], its 95 % interval
     lower_bound  what no scheme can go below
 
-The audit reads files by its own rules (`onoff.audit.files`).
+The audit reads files by its own rules (`onoff.audit.planfile`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
+import secrets
+from contextlib import suppress
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from onoff.errors import OnoffError, PlanError
-from onoff.files import path_of, read_regular, write_atomically
+from onoff.files import cache_directory, path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
 from onoff.model.chainfile import keep, kept
 from onoff.model.posterior import Posterior
@@ -51,6 +56,7 @@ from onoff.schemes.law import Law
 FORMAT, VERSION = "onoff-plan", 3
 LARGEST = 256 * 2**20  # bytes: of a thousand sources a plan has 23 million with its matrix
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
+KEY_BYTES = 32
 FIELDS = {  # of each kind of plan, beside those of every plan
     TablePlan.kind: ("sets", "masses", "denominator", "certificate"),
     RacePlan.kind: ("cost", "interval", "lower_bound"),
@@ -69,18 +75,14 @@ def write(path: str | PathLike[str], plan: Plan) -> None:
         "chain": plan.chain.fingerprint,
         **{name: _plain(getattr(plan, name)) for name in FIELDS[plan.kind]},
     }
+    data["seal"] = seal(data) if isinstance(plan, TablePlan) and plan.verified else ""
     write_atomically(file, json.dumps({**data, "checksum": checksum(data)}).encode() + b"\n")
 
 
-def read(path: str | PathLike[str]) -> Plan:
-    """Read a plan; `PlanError` names the check that fails."""
-    return read_with_digest(path)[0]
+def read(path: str | PathLike[str], chain: Chain | None = None) -> Plan:
+    """Read a plan; `PlanError` names the check that fails. If the plan is for `chain`, its chain is not read again.
 
-
-def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> tuple[Plan, str]:
-    """Read a plan, and the digest of the very bytes that were read: SHA-256, in hexadecimal.
-
-    If it is for `chain`, that is not read again.
+    A plan with a seal of this user counts as verified.
     """
     file = path_of(path, "the file of a plan", PlanError)
     content = read_regular(file, LARGEST, PlanError)
@@ -95,18 +97,41 @@ def read_with_digest(path: str | PathLike[str], chain: Chain | None = None) -> t
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
     try:
-        return _plan(data, _chain(data, file, chain)), digest_of(content)
+        plan = _plan(data, _chain(data, file, chain))
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, OnoffError) as error:
         raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
-
-
-def digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    stated = data.pop("seal", None)
+    if isinstance(plan, TablePlan) and stated and stated == seal(data):
+        plan.vouch()
+    return plan
 
 
 def checksum(data: dict[str, Any]) -> str:
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """The SHA-256 of a document, in hexadecimal."""
+    return hashlib.sha256(_canonical(data)).hexdigest()
+
+
+def seal(data: dict[str, Any]) -> str:
+    """The HMAC of a document with the key in the user's cache, which is made if there is none; "" if it cannot be.
+
+    Without a seal the plan is verified whenever it is opened.
+    """
+    with suppress(OSError, RuntimeError, OnoffError):
+        file = cache_directory("plans.key")
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            unfinished = file.with_name(f".{secrets.token_hex(8)}")
+            unfinished.touch(mode=0o600)
+            unfinished.write_bytes(secrets.token_bytes(KEY_BYTES))
+            unfinished.replace(file)
+        key = read_regular(file, KEY_BYTES)
+        if len(key) == KEY_BYTES:
+            return hmac.new(key, _canonical(data), "sha256").hexdigest()
+    return ""
+
+
+def _canonical(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -124,21 +149,17 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
 
 
 def _plan(data: dict[str, Any], chain: Chain) -> Plan:
-    plan = (_race if data["scheme"] == RacePlan.scheme else _table)(data, chain)
+    plan: Plan
+    check_lag(data["lag"])
+    if data["scheme"] == RacePlan.scheme:
+        low, high = data["interval"]
+        plan = RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"])
+    else:
+        law = Law.of_sets(tuple(map(tuple, data["sets"])), data["masses"], chain.n)
+        if law.total != data["denominator"]:
+            raise PlanError(f"the masses sum to {law.total}, not to the denominator {data['denominator']}")
+        proof = proved(Certificate.from_dict(data["certificate"]), Posterior(chain, data["lag"]))
+        plan = TablePlan(data["scheme"], chain, data["lag"], law, proof)
     if not plan.rounding <= MAX_ROUNDING:
         raise PlanError(f"it states a rounding of {plan.rounding:.3g}, and at most {MAX_ROUNDING:.3g} is taken")
     return plan
-
-
-def _race(data: dict[str, Any], chain: Chain) -> Plan:
-    low, high = data["interval"]
-    return RacePlan(chain, data["lag"], data["cost"], (low, high), data["lower_bound"])
-
-
-def _table(data: dict[str, Any], chain: Chain) -> Plan:
-    law = Law.of_sets(tuple(map(tuple, data["sets"])), data["masses"], chain.n)
-    if law.total != data["denominator"]:
-        raise PlanError(f"the masses sum to {law.total}, not to the denominator {data['denominator']}")
-    check_lag(data["lag"])
-    claim = Certificate.from_dict(data["certificate"])
-    return TablePlan(data["scheme"], chain, data["lag"], law, proved(claim, Posterior(chain, data["lag"])))

@@ -78,11 +78,6 @@ class Plan(ABC):
         return PlanName(self.scheme, self.lag)
 
     @property
-    def estimated(self) -> bool:
-        """True if the cost is known up to chance only."""
-        return self.kind == "race"
-
-    @property
     def name(self) -> str:
         """`identity` as journals keep it."""
         return str(self.identity)
@@ -106,13 +101,8 @@ class Plan(ABC):
         """`rounding_at` the lag of the plan."""
         return self.rounding_at(self.lag)
 
-    @property
-    def known_realisable(self) -> bool:
-        """Whether every context is known to be one that can be drawn from. A table read from a file is not known."""
-        return True
-
-    def verify(self) -> None:  # noqa: B027 (a race can be drawn from in every context)
-        """Look at every context, if that is needed. Raises `PlanError` if one cannot be drawn from."""
+    def verify(self) -> None:  # noqa: B027 (a race serves every context)
+        """Check every context of a table. Raises `PlanError` if one cannot be drawn from."""
 
     def served_lag(self, lag: int | None) -> int:
         """The lag to serve: the plan's own by default, never a smaller one."""
@@ -204,15 +194,15 @@ def plan(
     with one_thread():
         found = _auto(task) if scheme == AUTO else SCHEMES[scheme].propose(task)
         if found.law is None:
-            return race_plan(chain, lag, bound=found.certificate.bound)
+            return race_plan(chain, lag, bound=found.certificate.bound, deadline=deadline)
         table = TablePlan(found.scheme, chain, task.posterior.lag, found.law, found.certificate)
         table.vouch()  # every scheme repairs its law in all contexts, by a flow or by a certificate
-        made = _never_worse(table) if scheme == AUTO or found.scheme != scheme else table
+        made = _never_worse(table, deadline) if scheme == AUTO or found.scheme != scheme else table
     tell(made.cost, made.lower_bound)
     return made
 
 
-def _never_worse(table: Plan) -> Plan:
+def _never_worse(table: Plan, deadline: float) -> Plan:
     """The table, or the race if that is cheaper by more than chance explains (`RacePlan.at_most`).
 
     A race is looked at only where it may win. A few draws tell whether an estimate of its cost is worth its time.
@@ -222,9 +212,11 @@ def _never_worse(table: Plan) -> Plan:
     if table.lag == 0 or table.cost <= table.lower_bound * (1 + NEAR):
         return table
     for draws in (FIRST_DRAWS, DRAWS):
-        race = race_plan(table.chain, table.lag, draws, bound=table.lower_bound)
+        race = race_plan(table.chain, table.lag, draws, bound=table.lower_bound, deadline=deadline)
         if race.cost - 4 * race.standard_error > table.cost:
             return table
+        if time.monotonic() > deadline:
+            break
     return cheapest([table, race])
 
 
@@ -232,9 +224,9 @@ def _auto(task: Task) -> Proposal:
     """What the best scheme for this number of sources proposes."""
     n = task.posterior.n
     if COMB_LIMIT >= n > OPTIMAL_LIMIT:
-        from onoff.schemes.symmetric import propose
+        from onoff.schemes.optimum import by_symmetry
 
-        if (found := propose(task)) is not None:
+        if (found := by_symmetry(task)) is not None:
             return found
     return SCHEMES[best_scheme(n)].propose(task)
 

@@ -260,7 +260,7 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 def is_final(found: Plan) -> bool:
     """Whether this is what `plan` would make: the best scheme for this number of sources."""
-    near = not found.estimated and found.gap <= 1e-6
+    near = found.kind == "table" and found.gap <= 1e-6
     return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 

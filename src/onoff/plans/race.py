@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -136,11 +137,17 @@ def race_plan(
     draws: int = DRAWS,
     randbelow: RandBelow = secrets.randbelow,
     bound: float | None = None,
+    deadline: float = math.inf,
 ) -> RacePlan:
-    """A race with the estimate of its cost from `draws` unconditional races, and the outer bound (if it is known)."""
+    """Estimate the cost of a race from `draws` unconditional races, or FIRST_DRAWS if the deadline passes.
+
+    `bound` is the outer bound, if it is known.
+    """
     race = Race(chain.P, chain.power(lag))
-    sizes = np.array([max(1, len(race.winners(on_grid(exponentials(chain.n, randbelow))))) for _ in range(draws)])
-    mean, half = float(sizes.mean()), 1.96 * float(sizes.std(ddof=1)) / math.sqrt(draws)
+    sizes: list[int] = []
+    while len(sizes) < (draws if time.monotonic() < deadline else min(draws, FIRST_DRAWS)):
+        sizes.append(max(1, len(race.winners(on_grid(exponentials(chain.n, randbelow))))))
+    mean, half = float(np.mean(sizes)), 1.96 * float(np.std(sizes, ddof=1)) / math.sqrt(len(sizes))
     bound = outer_bound(Posterior(chain, lag)) if bound is None else bound
     return RacePlan(chain, lag, mean, (max(mean - half, 1.0), mean + half), bound)
 

@@ -4,9 +4,9 @@
 
 Every file is written whole and renamed into place, so a reader sees the old plan or the new one.
 
-A table states what it costs and rounds. Whether it can be drawn from in every context is known only once all of them
-were looked at: by its maker, or when the file is opened. The digests of files that passed are noted in the user's
-cache, so that each is looked at once; not in the directory of the plans, which a stranger may have handed over.
+A table states what it costs and rounds. Whether it can be drawn from in every context is known only once all contexts
+were checked. The user's seal in a file says that its maker did so. A table without it, from another user or machine, is
+verified whenever it is opened.
 """
 
 from __future__ import annotations
@@ -82,12 +82,10 @@ class PlanStore:
 
     def load(self, lag: int) -> Plan:
         """The plan for this lag. Raises `PlanError` if there is none, or if some context cannot be drawn from."""
-        plan, digest = planfile.read_with_digest(self.path(lag), self.chain)
+        plan = planfile.read(self.path(lag), self.chain)
         if plan.chain != self.chain or plan.lag != lag:
             raise PlanError(f"{self.path(lag)}: is a plan for another chain or lag; delete it")
-        if not (plan.known_realisable or _passed(digest)):
-            plan.verify()
-            _note_passed(digest)
+        plan.verify()
         return plan
 
     def save(self, plan: Plan) -> bool:
@@ -100,11 +98,6 @@ class PlanStore:
         unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
         try:
             plan.save(unfinished)
-            if plan.known_realisable:
-                # Read again: whoever else can write here may have put another file in its place.
-                written, digest = planfile.read_with_digest(unfinished, self.chain)
-                if written == plan:
-                    _note_passed(digest)
             unfinished.replace(self.path(plan.lag))
         finally:
             unfinished.unlink(missing_ok=True)
@@ -138,20 +131,6 @@ class PlanStore:
 def _name(fingerprint: str) -> str:
     """The name of the directory for a chain."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
-
-
-def _passed(digest: str) -> bool:
-    """Whether the file with this digest (SHA-256 of its bytes, in hexadecimal) was verified on this machine."""
-    with suppress(OSError, RuntimeError):
-        return (cache_directory("verified") / digest).exists()
-    return False
-
-
-def _note_passed(digest: str) -> None:
-    with suppress(OSError, RuntimeError):  # without a cache it is verified again next time
-        place = cache_directory("verified")
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (place / digest).touch(mode=0o600)
 
 
 def _clear(file: Path) -> None:

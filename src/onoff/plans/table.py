@@ -19,7 +19,7 @@ from onoff.model.posterior import Posterior, WalkedPosterior, Walks
 from onoff.plans.plan import Plan
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
-from onoff.schemes.encoder import Encoders, LawEncoder, draw_index
+from onoff.schemes.encoder import Encoders, Entries, LawEncoder
 from onoff.schemes.law import DENOMINATOR, Law
 from onoff.schemes.realise import SCREEN_FROM, misses_a_context
 from onoff.schemes.sinkhorn import screen_of, unsure
@@ -42,7 +42,7 @@ class TablePlan(Plan):
     lag: int
     law: Law
     certificate: Certificate
-    _realisable: bool = field(default=False, init=False, repr=False, compare=False)
+    _verified: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.check()
@@ -58,7 +58,7 @@ class TablePlan(Plan):
             raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*super().__reduce__(), {"_realisable": self._realisable})
+        return (*super().__reduce__(), {"_verified": self._verified})
 
     @property
     def sets(self) -> tuple[Query, ...]:
@@ -112,7 +112,14 @@ class TablePlan(Plan):
         Column i sums to masses[i] exactly, row x is within `rounding_at(lag)` of denominator * p(x | last, next), and
         every possible request has a positive row. Given the request x, set i is drawn with probability entry / row sum.
         """
-        return self._encoded(last, next, self.served_lag(lag)).table(0)
+        from scipy.sparse import csr_array
+
+        requests, sets, units = self.entries(last, next, lag)
+        return csr_array((units, (requests, sets)), shape=(self.n, len(self.sets)))
+
+    def entries(self, last: int, next: int, lag: int | None = None) -> Entries:
+        """The entries of `encoder` above 0, sorted by request and set."""
+        return self._encoded(last, next, self.served_lag(lag)).entries(0)
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
@@ -120,19 +127,19 @@ class TablePlan(Plan):
         """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
         lag = self.served_lag(lag)
         self._posterior(lag).check(request, last, next)
-        return self.sets[draw_index(self._encoded(last, next, lag).row(0, request), randbelow)]
+        return self.sets[self._encoded(last, next, lag).draw(0, request, randbelow)]
 
     @property
-    def known_realisable(self) -> bool:
-        """Whether its maker, or `verify`, has looked at every context. A plan read from a file is not known to be."""
-        return self._realisable
+    def verified(self) -> bool:
+        """True if every context was checked, by `verify` or by the maker of the law."""
+        return self._verified
 
     def vouch(self) -> None:
-        """Note that every context has been looked at: by `verify`, or by whoever made the law."""
-        object.__setattr__(self, "_realisable", True)
+        """Note that every context was checked."""
+        object.__setattr__(self, "_verified", True)
 
     def verify(self) -> None:
-        """Look at every context; `PlanError` names one in which the law is not realisable.
+        """Check every context, unless that was done. Raises `PlanError` if the law is not realisable in one of them.
 
             in every possible context at the lag of the plan, of the D - n flowing units at most 2n are left over,
             and no set but the full one misses all possible requests of a context
@@ -140,6 +147,8 @@ class TablePlan(Plan):
         Then no draw at this lag or a larger one can fail, whatever was asked for. A row at a larger lag mixes rows at
         this one, which leaves no more of them over. Rounding it leaves at most n more.
         """
+        if self.verified:
+            return
         missing = np.flatnonzero(misses_a_context(self.posterior, self.law.member[:-1]))
         if len(missing):
             raise PlanError(f"the set {self.sets[missing[0]]} holds no possible request in some context")

@@ -1,8 +1,8 @@
 """Ways to draw a query, and the one place where a scheme is plugged in: `SCHEMES`.
 
-A scheme is a module with a function `propose(task: Task) -> Proposal`, and an entry here. `onoff.plan`, the help and
-checks of the command line, sweeps, plan files and audits derive their names from the entries. Nothing heavy is
-imported before a scheme is used, and none of them talks to a network.
+A scheme is a module with a function `propose(task: Task) -> Proposal`, and an entry here. `onoff.plan`, the command
+line, plan files and audits take the names of schemes from the entries. A scheme imports heavy libraries only when it is
+used, and never talks to a network.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Tell = Callable[[float, float], None]  # a cost and a lower bound, as they impro
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be planned for: a chain at a lag of at least 1.
+    """A chain at a lag of at least 1, for which a law is wanted.
 
-    A cost at most `gap` above the proved bound is near enough. `deadline` (monotonic) is when time is up. `tell(cost,
-    lower_bound)` may be called as they improve.
+    The scheme may stop at a cost of at most 1 + `gap` times the proved bound, and must stop at `deadline` (monotonic).
+    It may call `tell(cost, lower_bound)` as they improve.
     """
 
     posterior: Posterior
@@ -38,7 +38,7 @@ class Task:
 class Proposal:
     """A law and the proof of a lower bound. `law` is None for a race, which draws without a table.
 
-    `scheme` is the scheme that made it. If time was short, that may not be the one that was asked for.
+    `scheme` names the scheme that made the law: another one than was asked for, if time was short.
     """
 
     scheme: str
@@ -48,23 +48,28 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Scheme:
-    """An entry: the module of `propose`, what it is in a few words, and what others must know about its plans.
-
-    `kind`: what its plans draw from, "table" or "race" (`onoff.Plan.kind`).
-    """
+    """An entry: the module of `propose`, a few words for help texts, and what plans draw from (`onoff.Plan.kind`)."""
 
     module: str
     about: str
     kind: str = "table"
 
     def propose(self, task: Task) -> Proposal:
-        """What the scheme makes of the task."""
+        """Import the module and let it propose a law."""
         found: Proposal = import_module(self.module).propose(task)
         return found
 
 
+def propose(task: Task) -> Proposal:
+    """Propose the full set, whatever is asked for: private for every chain, without any computation."""
+    from onoff.schemes.certificate import outer_certificate
+    from onoff.schemes.law import everything
+
+    return Proposal("everything", everything(task.posterior.n), outer_certificate(task.posterior))
+
+
 SCHEMES = {
-    "everything": Scheme("onoff.schemes.everything", "always the full set"),
+    "everything": Scheme("onoff.schemes", "always the full set"),
     "paper": Scheme("onoff.schemes.paper", "the paper's scheme"),
     "comb": Scheme("onoff.schemes.comb", "near the bound at once"),
     "optimal": Scheme("onoff.schemes.optimum", "proved to be within the gap of the least possible"),
@@ -74,10 +79,10 @@ AUTO = "auto"  # not a scheme but a choice among them, by the number of sources:
 
 
 def tables() -> tuple[str, ...]:
-    """The schemes whose plans are tables."""
+    """Name the schemes whose plans are tables."""
     return tuple(name for name, scheme in SCHEMES.items() if scheme.kind == "table")
 
 
 def listed(*names: str) -> str:
-    """Names in words, for help and errors: "a, b or c"."""
+    """Join names for help and errors: "a, b or c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

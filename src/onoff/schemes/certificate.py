@@ -129,6 +129,34 @@ def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Cert
     return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
 
 
+def size_law(reached: Floats) -> tuple[Floats, Floats]:
+    """Masses of the sizes 1..n that minimise the mean size, and multipliers of `reached`, pi(C) by |C|.
+
+    The query is uniform among the sets of its size. Singletons and the full set often reach the outer bound.
+    """
+    from scipy.optimize import linprog
+
+    n = len(reached)
+    sizes = np.arange(1, n + 1)
+    meets = np.array([[1 - comb(n - c, k) / comb(n, k) for k in sizes.tolist()] for c in sizes.tolist()])
+    full = (n * reached[0] - 1) / (n - 1)
+    masses = np.zeros(n)
+    masses[0], masses[-1] = 1 - full, full
+    if (times(meets, masses) >= reached - 1e-14).all():
+        return masses, np.eye(n)[0] * n
+    solved = linprog(sizes, A_ub=-meets, b_ub=-reached, A_eq=np.ones((1, n)), b_eq=[1.0], method="highs")
+    if solved.status != 0:
+        raise ArithmeticError(f"the linear program of the sizes was not solved: {solved.message}")
+    masses = np.where(solved.x > 1e-9, solved.x, 0.0)
+    masses /= masses.sum()
+    met = times(meets, masses)
+    lack = np.maximum(reached - met, 0.0)[:-1] / np.maximum(1 - met[:-1], 1e-15)
+    lift = min(1.0, float(lack.max()))  # the full set makes up for what the solver's tolerance left
+    masses *= 1 - lift
+    masses[-1] += lift
+    return masses, np.maximum(-solved.ineqlin.marginals, 0.0)
+
+
 def _least_in_table(cuts: Mask, weights: Units, must: Mask) -> tuple[int, Mask]:
     """min over non-empty q that meet `must` of |q| 2^SHIFT - weight of the cuts met, over all 2^n sets, exactly."""
     n = cuts.shape[1]

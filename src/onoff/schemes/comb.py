@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,19 @@ from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.exchange import Exchange
 from onoff.schemes.flow import Network, in_time, supplies
 from onoff.schemes.law import DENOMINATOR, Law, Member, end_to_end, everything, merged, quantised
-from onoff.schemes.realise import FIRST, Short, Survey, finish, fix, realise, rows_of, short_rows, start, survey
+from onoff.schemes.realise import (
+    FIRST,
+    Short,
+    Survey,
+    finished,
+    fix,
+    realise,
+    rows_of,
+    short_rows,
+    start,
+    survey,
+    units_of,
+)
 from onoff.types import Floats
 
 PRICE = 6e-4  # share of the outer bound spent on slack for the screen
@@ -58,9 +69,10 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> La
     """
     outer = float(rows.peaks.sum())
     seen = survey(rows, price * outer, deadline)
-    orders = Orders.for_rows(rows, min(ENOUGH, price / 6))
-    member, mass = mixed_combs(rows, np.random.default_rng(SEED), deadline, orders, seen)
-    short = float(_violated(member, mass, seen.hard[:HARD])[1].sum()) / outer
+    first = first_orders(rows)
+    most = min(ORDERS[1], 2 * first)
+    member, mass = mixed_combs(rows, seen.hard, first, most, min(ENOUGH, price / 6), deadline)
+    short = float(_violated(member, mass, seen.hard[:HARD], deadline)[1].sum()) / outer
     law = realise(rows, member, mass, seen, deadline) if short <= FAR else None
     if law is not None and law.cost() <= (1 + NEAR) * outer:
         return law
@@ -94,7 +106,7 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
                 continue
             fix(repair, seen.hard[:FIRST], deadline)  # the hardest first: what mends them mends most of the others
             fix(repair, rows_of(rows, seen, short), deadline)
-            law = finish(rows, repair, seen)
+            law = finished(rows, repair.law, units_of(seen.cover))
         except TimeoutError:
             if best is None:
                 raise
@@ -129,48 +141,37 @@ def at_peaks(rows: Rows) -> Floats:
     return np.unique(found, axis=0)
 
 
-@dataclass(frozen=True)
-class Orders:
-    """How many orders to begin with and to have at most, and when they suffice (see ENOUGH)."""
-
-    first: int
-    most: int
-    enough: float = ENOUGH
-
-    @classmethod
-    def for_rows(cls, rows: Rows, enough: float = ENOUGH) -> Orders:
-        """Few where sets are large: what counts is with how many others a source can share its part of the circle."""
-        least, most = ORDERS
-        first = min(most, max(least, math.ceil(HITS / float(rows.peaks.sum()))))
-        return cls(first, min(most, 2 * first), enough)
+def first_orders(rows: Rows) -> int:
+    """How many orders to begin with: few where sets are large, since a source then meets many others in each order."""
+    least, most = ORDERS
+    return min(most, max(least, math.ceil(HITS / float(rows.peaks.sum()))))
 
 
 def mixed_combs(
-    rows: Rows,
-    rng: np.random.Generator,
-    deadline: float = math.inf,
-    orders: Orders | None = None,
-    seen: Survey | None = None,
+    rows: Rows, hard: Floats, first: int, most: int, enough: float = ENOUGH, deadline: float = math.inf
 ) -> tuple[Member, Floats]:
-    """Combs mixed until the hard contexts hardly fall short. Further orders keep apart what violated cuts name."""
-    effort = orders or Orders.for_rows(rows)
-    hard = (seen or survey(rows)).hard
+    """Mix `first` combs or more, at most `most`, until the hard contexts fall short by at most `enough`.
+
+    Further orders keep apart what violated cuts name.
+    """
+    rng = np.random.default_rng(SEED)
     lengths = rows.peaks * (1 + 1e-9)  # a little longer: rounding must not leave a source short in all contexts at once
     rivals = Rivals(rows.peaks, hard)
     combs: list[tuple[Member, Floats]] = []
-    wanted = effort.first
+    wanted = first
     while True:
         while len(combs) < wanted:
             in_time(deadline)
             combs.append(comb(lengths, rivals.order(lengths, rng)))
-        mixture = _mixture(combs)
-        if wanted >= effort.most:
+        member, mass = (np.concatenate(parts) for parts in zip(*combs, strict=True))
+        mixture = merged(member, mass / len(combs))
+        if wanted >= most:
             return mixture
-        cuts, short = _violated(*mixture, hard[:HARD])
-        if short.sum() <= effort.enough * rows.peaks.sum():
+        cuts, short = _violated(*mixture, hard[:HARD], deadline)
+        if short.sum() <= enough * rows.peaks.sum():
             return mixture
         rivals.learn(cuts)
-        wanted = min(effort.most, wanted + max(1, wanted // 2))
+        wanted = min(most, wanted + max(1, wanted // 2))
 
 
 def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
@@ -182,17 +183,13 @@ def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
     return member, mass
 
 
-def _mixture(combs: list[tuple[Member, Floats]]) -> tuple[Member, Floats]:
-    member = np.concatenate([sets for sets, _ in combs])
-    return merged(member, np.concatenate([mass for _, mass in combs]) / len(combs))
-
-
-def _violated(member: Member, mass: Floats, hard: Floats) -> tuple[Member, Floats]:
+def _violated(member: Member, mass: Floats, hard: Floats, deadline: float) -> tuple[Member, Floats]:
     """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
     law = quantised(member, mass, DENOMINATOR)
     network = Network(law)
     cuts, short = [], []
     for row in hard:
+        in_time(deadline)
         supply = supplies(row, law.total)
         missing = int(supply.sum()) - network.ship(supply)
         if missing > law.total >> 30:

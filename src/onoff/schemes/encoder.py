@@ -1,10 +1,10 @@
 """The integer encoder: with how many units each request goes to each set, in every context.
 
-Of the D units of a law, H = n + `held` units of the full set N, which is its last set, are held out. The others flow: a
+Of the D units of a law, H = n + `held` units of the full set N, which is the last set, are held out. The others flow: a
 maximal integer flow from the supplies floor((D - H) r(x)) into the sets, one for each group of contexts whose rows are
-nearly alike. The few units that stay unfilled go to the likeliest possible member, so that every column is full. Then
-each context c of the group shares out the H units of N such that the units of x come as near to D r_c(x) as integers
-can, at least one for every possible request, however unlikely. So
+nearly alike. The few units that the flow leaves unfilled go to the likeliest possible member of their set, so that
+every column is full. Then each context c of the group shares out the H units of N such that the units of x come as near
+to D r_c(x) as integers can, with at least one unit for every possible request, however unlikely. So
 
     the column of every set sums to its mass, in every context, exactly,
 
@@ -18,23 +18,26 @@ from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from onoff.errors import PlanError
 from onoff.schemes.flow import Network, supplies
 from onoff.schemes.law import Law
 from onoff.types import Floats, Mask, RandBelow, Units
 
+Entries = tuple[Units, Units, Units]  # requests, sets (by their positions in the law) and units, sorted by both
+
 
 @dataclass(frozen=True, eq=False)
 class Encoders:
-    """The encoder of context c is the flow of its group k = group[c], and `extra[c]`: the units for the full set N.
+    """The encoder of context c is the flow of its group k = group[c], with `extra[c]` more units for the full set N.
 
-    Row k n + x of `flows` has the units of the source x on every set, in group k. `totals[c, x]` are all units of x.
-    All groups stand in one sparse table, because many small ones take longer to make.
+    The flow of request x in group k is the slice starts[k n + x] : starts[k n + x + 1] of `sets` and `units`, sorted
+    by set. The last entry of every slice is that of N, possibly with 0 units. `totals[c, x]` are all units of x.
     """
 
-    flows: csr_array
+    starts: NDArray[np.intp]
+    sets: Units
+    units: Units
     group: NDArray[np.intp]
     extra: Units
     totals: Units
@@ -42,35 +45,37 @@ class Encoders:
     @property
     def groups(self) -> int:
         """How many groups of contexts have a flow of their own."""
-        found: int = self.flows.shape[0] // self.extra.shape[1]
-        return found
+        return (len(self.starts) - 1) // int(self.extra.shape[1])
 
-    def table(self, context: int) -> csr_array:
-        """The joint integer weights of request (row) and set (column) in a context."""
+    def entries(self, context: int) -> Entries:
+        """The entries above 0 of a context: joint integer weights of request and set."""
         n = self.extra.shape[1]
         first = int(self.group[context]) * n
-        flow = self.flows[first : first + n]
-        last = csr_array((self.extra[context], (np.arange(n), np.full(n, flow.shape[1] - 1))), flow.shape)
-        both: csr_array = flow + last
-        both.eliminate_zeros()
-        return both
+        starts = self.starts[first : first + n + 1]
+        units = self.units[starts[0] : starts[-1]].copy()
+        units[starts[1:] - starts[0] - 1] += self.extra[context]
+        used = np.flatnonzero(units)
+        requests = np.repeat(np.arange(n), np.diff(starts))
+        return requests[used], self.sets[starts[0] : starts[-1]][used], units[used]
 
-    def row(self, context: int, request: int) -> Units:
-        """The units of the request on every set."""
+    def draw(self, context: int, request: int, randbelow: RandBelow) -> int:
+        """Draw a set with probability units / sum(units) of the request, exactly, from one random number."""
         row = int(self.group[context]) * self.extra.shape[1] + request
-        units = np.zeros(self.flows.shape[1], dtype=np.int64)
-        inside = slice(self.flows.indptr[row], self.flows.indptr[row + 1])
-        units[self.flows.indices[inside]] = self.flows.data[inside]
+        inside = slice(self.starts[row], self.starts[row + 1])
+        units = self.units[inside].copy()
         units[-1] += self.extra[context, request]
-        return units
+        return int(self.sets[inside][draw_index(units, randbelow)])
 
     def column(self, index: int) -> Units:
         """The units of every request (column) on one set, in every context (row)."""
         n = self.extra.shape[1]
-        units: Units = self.flows[:, [index]].toarray().reshape(-1, n)[self.group]
-        if index == self.flows.shape[1] - 1:
-            units = units + self.extra
-        return units
+        units = np.zeros(len(self.starts) - 1, dtype=np.int64)
+        at = np.flatnonzero(self.sets == index)
+        units[np.searchsorted(self.starts, at, side="right") - 1] = self.units[at]
+        found: Units = units.reshape(-1, n)[self.group]
+        if index == self.sets[-1]:
+            found += self.extra
+        return found
 
     def off_by(self, rows: Floats) -> float:
         """The largest total variation, over contexts, between the units of the requests and D r_c; rounded up."""
@@ -93,32 +98,39 @@ class LawEncoder:
     def encode(
         self, rows: Floats, possible: Mask, shared: Floats | None = None, group: NDArray[np.intp] | None = None
     ) -> Encoders:
-        """The encoders of contexts whose rows are r_c, positive exactly where `possible` holds.
+        """Encode contexts whose rows are r_c, positive exactly where `possible` holds.
 
         `shared[k]` is the row that the contexts c with group[c] = k share a flow for; without it each has its own.
         """
-        n = self.law.n
+        n, count = self.law.n, len(self.law.mass)
         shared, group = (rows if shared is None else shared), (np.arange(len(rows)) if group is None else group)
         allowed = np.ones(shared.shape, dtype=bool)
         np.logical_and.at(allowed, group, possible)
-        parts = [self._flow(row, mask) for row, mask in zip(shared, allowed, strict=True)]
-        number = np.repeat(np.arange(len(parts)), [len(units) for _, _, units in parts])
-        source, column, units = (np.concatenate(same) for same in zip(*parts, strict=True))
-        flows = csr_array((units, (number * n + source, column)), shape=(len(parts) * n, len(self.law.mass)))
-        sums: Units = flows.sum(axis=1, dtype=np.int64).reshape(-1, n)[group]
+        cells, parts = [np.arange(1, n * len(shared) + 1) * count - 1], [np.zeros(n * len(shared), dtype=np.int64)]
+        for k, (row, mask) in enumerate(zip(shared, allowed, strict=True)):
+            source, column, units = self._flow(row, mask)
+            cells.append((k * n + source) * count + column)
+            parts.append(units)
+        cell = np.concatenate(cells)
+        order = np.argsort(cell)
+        cell = cell[order]
+        first = np.flatnonzero(np.diff(cell, prepend=-1))  # units of one request on one set are added up
+        cell, units = cell[first], np.add.reduceat(np.concatenate(parts)[order], first)
+        starts = np.searchsorted(cell, np.arange(n * len(shared) + 1) * count)
+        sums: Units = np.add.reduceat(units, starts[:-1]).reshape(-1, n)[group]
         missing = np.floor(self.law.total * rows - sums).astype(np.int64)
         extra = np.where(possible, np.maximum(missing, 1), 0)
         for given in extra:
             _sum_to(given, self._out)
-        return Encoders(flows, group, extra, sums + extra)
+        return Encoders(starts, cell % count, units, group, extra, sums + extra)
 
     def left_over(self, row: Floats) -> int:
         """How many units of the sets a flow of this row leaves unfilled."""
         with self._lock:
             return self._flowing.total - self._network.ship(supplies(row, self._flowing.total))
 
-    def _flow(self, row: Floats, possible: Mask) -> tuple[Units, Units, Units]:
-        """A maximal flow of a row as (source, set, units). Unfilled units go to the likeliest possible member."""
+    def _flow(self, row: Floats, possible: Mask) -> Entries:
+        """A maximal flow of a row. Unfilled units go to the likeliest possible member."""
         network = self._network
         with self._lock:
             network.ship(supplies(row, self._flowing.total))
@@ -144,6 +156,7 @@ def draw_index(units: Units, randbelow: RandBelow) -> int:
 
 def _sum_to(units: Units, total: int) -> None:
     """Change the largest entries, where a unit matters least, until they sum to `total`; none falls below 1."""
-    while (over := int(units.sum()) - total) != 0:
-        x = int(units.argmax())
-        units[x] -= min(over, int(units[x]) - 1) if over > 0 else over
+    order = np.argsort(-units, kind="stable")
+    spare, over = np.maximum(units[order] - 1, 0), int(units.sum()) - total
+    units[order] -= np.minimum(np.maximum(over - np.cumsum(spare) + spare, 0), spare)
+    units[order[0]] -= min(over, 0)

@@ -1,4 +1,4 @@
-"""One integer network for a law, reused in every context: only the supplies change.
+"""Max-flows: one integer network for a law, reused in every context; only the supplies change.
 
     root --supply--> source x --mass of q--> set q containing x --mass of q--> sink
 

@@ -5,42 +5,52 @@
 Rows start with the singletons and their complements and grow by separation of a *central* point of the master; its
 vertices violate thousands of cuts, its centre a few dozen. Columns start with the sets of combs and grow by pricing.
 Every iterate that was seen in all contexts is repaired into an exact law; lower bounds are proved by `certificate`.
+
+**Symmetric chains** have one value of P on a permutation and one elsewhere. Then P^lag is of that kind too, and the
+posterior row of (i, k) is special at two sources, one given by i and one by k, each bijectively: relabelling the
+sources permutes the rows. Averaging a law over all relabellings keeps its cost, so some optimal law depends on the size
+of the set only: a program of n unknowns and n rows. Its solution is thinned to a few orbits of the rotation.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 
-from onoff.model.posterior import Rows
-from onoff.model.powers import counts, times, whole_times
+from onoff.model.bounds import is_symmetric
+from onoff.model.posterior import Posterior, Rows
+from onoff.model.powers import counts, times
 from onoff.schemes import Proposal, Task, Tell
-from onoff.schemes.certificate import Certificate, cut_certificate, outer_certificate, supports
+from onoff.schemes.certificate import (
+    Certificate,
+    cut_certificate,
+    outer_certificate,
+    size_certificate,
+    size_law,
+    sizes_reached,
+    supports,
+)
 from onoff.schemes.comb import PRICE, comb, comb_law
 from onoff.schemes.comb import propose as by_comb
 from onoff.schemes.flow import Repair
 from onoff.schemes.interior_point import Solution, central_point
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised, with_full_set
-from onoff.schemes.realise import finished
-from onoff.schemes.symmetric import propose as by_symmetry
-from onoff.types import Floats, Mask
+from onoff.schemes.law import DENOMINATOR, Law, Member, as_matrix, everything, quantised, with_full_set
+from onoff.schemes.realise import finished, realise
+from onoff.types import Floats, Mask, Query
 
 SMALL = 16  # sources up to which the optimum takes less time than the comb
 ALL_SETS = 6  # sources up to which all 2^n - 1 sets are columns
 COMBS = 8  # random orders behind the first columns
 HELP = 2**20  # units of the full set in an iterate, if affordable: they absorb what rounding would leave short
+FIRST_ROUND = 3e-7  # seconds, times n^3: the first round with its preparation
 PATIENCE = 2  # rounds after which a slack row is dropped, once
-TABLE_LIMIT = 10  # sources up to which all 2^n cuts are tabulated
-NEAR, WILD, MOST, STEPS = (
-    200,
-    100,
-    150,
-    30,
-)  # of pricing: known and random sets it starts from, new sets, changes of one
+PROVED = 14  # sources up to which every bound that may be better is proved at once
+NEAR, WILD = 200, 100  # known and random sets that pricing starts from
+MOST, STEPS = 150, 30  # new sets of pricing, and changes of a set
 
 
 def propose(task: Task) -> Proposal:
@@ -55,7 +65,7 @@ def propose(task: Task) -> Proposal:
     outer = outer_certificate(posterior)
     start = Proposal("everything", everything(posterior.n), outer)
     if posterior.n > SMALL:
-        if isfinite(task.deadline):  # something to fall back on
+        if math.isfinite(task.deadline):  # something to fall back on
             start = by_comb(task)
             if start.scheme != "comb":  # no time was left
                 return start
@@ -73,6 +83,49 @@ def propose(task: Task) -> Proposal:
     return Proposal("optimal" if best is not start.law else start.scheme, best, proof)
 
 
+def by_symmetry(task: Task) -> Proposal | None:
+    """Propose the optimum of a symmetric chain; None if the chain is another one, or time runs out."""
+    if is_symmetric(task.posterior.chain):
+        with suppress(TimeoutError):
+            if (found := symmetric_law(task.posterior, task.gap, task.deadline)) is not None:
+                return Proposal("optimal", *found)
+    return None
+
+
+def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) -> tuple[Law, Certificate] | None:
+    """An optimal law of a symmetric chain, or None if no small table of sets comes within `gap`."""
+    n = posterior.n
+    reached = sizes_reached(posterior)
+    masses, multipliers = size_law(reached)
+    error = 2 * posterior.relative_error
+    proof = max(outer_certificate(posterior), size_certificate(multipliers, reached, error), key=lambda c: c.bound)
+    rng = np.random.default_rng(0)
+    count = 2
+    while count <= max(n, 64):
+        sizes = [int(size) for size in np.flatnonzero(masses) + 1]
+        parts = [_orbits(n, size, count, rng) for size in sizes]
+        shares = [np.full(len(sets), masses[size - 1] / len(sets)) for sets, size in zip(parts, sizes, strict=True)]
+        law = realise(posterior, np.concatenate(parts), np.concatenate(shares), deadline=deadline)
+        if float(law.cost()) <= proof.bound * (1 + gap):
+            return law, proof
+        count *= 2
+    return None
+
+
+def _orbits(n: int, size: int, count: int, rng: np.random.Generator) -> Member:
+    """The sets of this size in `count` random orbits of the rotation; for pairs there are only n / 2 orbits."""
+    if size == n:
+        return np.ones((1, n), dtype=bool)
+    if size == 1:
+        starts: list[Query] = [(0,)]
+    elif size == 2:
+        starts = [(0, step) for step in rng.permutation(np.arange(1, n // 2 + 1))[:count]]
+    else:
+        starts = [tuple(rng.choice(n, size, replace=False)) for _ in range(count)]
+    member = as_matrix(starts, n)
+    return np.unique(np.concatenate([np.roll(member, shift, axis=1) for shift in range(n)]), axis=0)
+
+
 def optimal_law(
     rows: Rows,
     gap: float,
@@ -80,11 +133,18 @@ def optimal_law(
     start: Law | None = None,
     progress: Tell = lambda cost, bound: None,
 ) -> tuple[Law, Certificate]:
-    """The cheapest law found and a proved bound, once they are within `gap` or the deadline (monotonic) has passed."""
+    """The cheapest law found and a proved bound, once they are within `gap` or no time is left for another round.
+
+    A round is taken to last as long as the one before.
+    """
+    lasts = FIRST_ROUND * rows.n**3
+    if time.monotonic() + lasts > deadline:
+        return start or everything(rows.n), outer_certificate(rows)
     search = Search(rows, gap, start)
-    while not search.done and time.monotonic() < deadline:
+    while not search.done and (begun := time.monotonic()) + lasts < deadline:
         search.round(deadline)
         progress(search.cost, search.certificate.bound)
+        lasts = time.monotonic() - begun
     return search.best, search.certificate
 
 
@@ -130,7 +190,7 @@ class Search:
             least = self.gap * value / 20
             more = priced(self.cuts, centre, self.sets, self.must, self.rng, least)
         scan = self._separate(centre, max(1e-9, bound * (1 + self.gap) - value), value, deadline)
-        provable = dual * (1 + self.gap) >= self.cost or self.n <= TABLE_LIMIT + 4
+        provable = dual * (1 + self.gap) >= self.cost or self.n <= PROVED
         if lifted and not self.done and provable and not len(more):
             limiting = self._prove(centre, deadline)
             more = novel(limiting[None], self.sets) if self.n > ALL_SETS else more
@@ -142,10 +202,6 @@ class Search:
         """Find violated cuts; if the iterate was seen in all contexts and is nearly realisable, repair and keep it."""
         masses = np.where(centre.masses > 1e-12, centre.masses, 0.0)
         law = quantised(self.sets, masses, DENOMINATOR - self.n - self.help)
-        if self.n <= TABLE_LIMIT:
-            cuts = self.separator.table(law, self.cuts, max(budget / len(self.rows), 1e-11))
-            if len(cuts):
-                return Scan([], 1e-3, cuts, complete=False)
         repair = Repair(with_full_set(law, self.help))
         scan = self.separator.scan(repair, self.cuts, budget, deadline)
         if scan.complete and scan.total < 0.01 * value:
@@ -159,7 +215,7 @@ class Search:
 
     def _prove(self, centre: Solution, deadline: float) -> Mask:
         """Raise the proved bound by the multipliers of the centre; the set that limits it."""
-        limit = min(60.0, max(2.0, deadline - time.monotonic()))
+        limit = min(60.0, max(0.5, deadline - time.monotonic()))
         error = 2 * self.source.relative_error
         found, limiting = cut_certificate(self.cuts, centre.multipliers, self.need, error, self.must, limit)
         if found.bound > self.certificate.bound:
@@ -225,20 +281,6 @@ class Separator:
         self._single = rows.astype(np.float32)
         self._seen_fit = np.zeros(len(rows))  # the round in which a context was last seen realisable
         self._round = 0
-        if self.n <= TABLE_LIMIT:
-            self._every = ((np.arange(1 << self.n)[:, None] >> np.arange(self.n)) & 1).astype(bool)
-            self._reached = times(rows, self._every.T).max(axis=0)
-
-    def table(self, law: Law, cuts: Member, tolerance: float) -> Member:
-        """The most violated of all 2^n cuts (small n)."""
-        inside = np.zeros(1 << self.n)
-        np.add.at(inside, whole_times(law.member, 1 << np.arange(self.n)), law.mass / law.total)
-        for x in range(self.n):
-            halves = inside.reshape(-1, 2, 1 << x)
-            halves[:, 1] += halves[:, 0]
-        lack = self._reached - 1 + inside[::-1]  # a cut is missed by the sets in its complement: the reversed index
-        deep = np.argsort(-lack)[: self.most]
-        return novel(self._every[deep[lack[deep] > tolerance]], cuts)
 
     def scan(self, repair: Repair, cuts: Member, budget: float, deadline: float) -> Scan:
         """Flows through the contexts, those nearest to a known cut first, then those checked longest ago.

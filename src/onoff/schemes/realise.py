@@ -11,11 +11,12 @@ on who computes a part, nor on how groups are divided into parts.
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import lru_cache
-from math import ceil, inf
+from functools import lru_cache, partial
+from math import ceil, inf, isinf
 from typing import NamedTuple
 
 import numpy as np
@@ -86,13 +87,13 @@ def realise(rows: Rows, member: Member, mass: Floats, seen: Survey | None = None
     repair = start(rows, member, mass, seen)
     fix(repair, seen.hard[:FIRST], deadline)
     fix(repair, rows_of(rows, seen, short_rows(rows, repair.law, seen, deadline)), deadline)
-    return finish(rows, repair, seen)
+    return finished(rows, repair.law, units_of(seen.cover))
 
 
 def start(rows: Rows, member: Member, mass: Floats, seen: Survey) -> Repair:
     """The base law with the slack, before repair."""
-    slack = _units(seen.slack)
-    base = quantised(member, mass, DENOMINATOR - rows.n - slack - _units(seen.cover))
+    slack = units_of(seen.slack)
+    base = quantised(member, mass, DENOMINATOR - rows.n - slack - units_of(seen.cover))
     return Repair(with_full_set(base, slack))
 
 
@@ -112,9 +113,11 @@ def short_rows(rows: Rows, law: Law, seen: Survey, deadline: float) -> list[Shor
     groups = range(rows.groups)
     parts = [groups[first::PARTS] for first in range(min(PARTS, len(groups)))]
     work = float(rows.groups) * rows.n**2 * max(1.0, len(law.mass) / rows.n)
-    look = _in_parallel if work >= PARALLEL else _one_by_one
+    look = partial(_short_in, rows, law, units_of(seen.slack), seen.cover)
     short: list[Short] = []
-    with closing(look(rows, law, _units(seen.slack), seen.cover, parts)) as answers:
+    with closing(
+        _in_parallel(look, parts, deadline) if work >= PARALLEL else (look(part) for part in parts)
+    ) as answers:
         for found in answers:
             in_time(deadline)
             short += found
@@ -127,13 +130,8 @@ def rows_of(rows: Rows, seen: Survey, short: list[Short]) -> Iterator[Floats]:
     return (block(group)[index] for _, group, index in short)
 
 
-def finish(rows: Rows, repair: Repair, seen: Survey) -> Law:
-    """The law of the plan, once all contexts that fell short are repaired."""
-    return finished(rows, repair.law, _units(seen.cover))
-
-
 def finished(rows: Rows, law: Law, units: int) -> Law:
-    """The plan's law: `units` and the held-out ones are added to the full set, which comes last.
+    """The law of a plan, from a repaired law: the full set comes last, with `units` and the n held-out ones more.
 
     No set may miss all possible requests of a context. Repair leaves at most n units on such sets, which go to the
     full set; it is decided on the support, so that it holds at all larger lags too, whose contexts allow more.
@@ -173,20 +171,23 @@ def block_of(group: Floats, cover: float) -> Floats:
     return group
 
 
-def _one_by_one(rows: Rows, law: Law, slack: int, cover: float, parts: list[range]) -> Generator[list[Short]]:
-    return (_short_in(rows, law, slack, cover, part) for part in parts)
+def _in_parallel(look: Callable[[range], list[Short]], parts: list[range], deadline: float) -> Generator[list[Short]]:
+    """Look at all parts in processes, in their order. Raises `TimeoutError` if a part takes longer than is left."""
+    from multiprocessing import TimeoutError as PartTooLong
 
-
-def _in_parallel(rows: Rows, law: Law, slack: int, cover: float, parts: list[range]) -> Generator[list[Short]]:
     from joblib import Parallel, delayed
 
     # No more parts are given out than there are processes: loky fails in a thread of its own if some wait when it is
     # stopped (KeyError in `add_call_item_to_queue`).
-    parallel = Parallel(n_jobs=-1, pre_dispatch="n_jobs", return_as="generator")
-    found = parallel(delayed(_short_in)(rows, law, slack, cover, part) for part in parts)
+    limit = None if isinf(deadline) else max(0.1, deadline - time.monotonic())
+    found = Parallel(n_jobs=-1, pre_dispatch="n_jobs", return_as="generator", timeout=limit)(
+        delayed(look)(part) for part in parts
+    )
     try:
         for result in found:  # noqa: UP028 (`yield from` would close it with a warning)
             yield result
+    except PartTooLong:
+        raise TimeoutError("the time limit has passed") from None
     finally:
         with warnings.catch_warnings(action="ignore"):  # stopped early: joblib would tell that work is lost
             found.close()
@@ -210,5 +211,6 @@ def _short_in(rows: Rows, law: Law, slack: int, cover: float, groups: Sequence[i
     return found
 
 
-def _units(share: float) -> int:
+def units_of(share: float) -> int:
+    """Units of a plan for a share of its mass, rounded up."""
     return ceil(share * DENOMINATOR)

@@ -16,7 +16,7 @@ certify nothing: every test of a certificate is one that they fail.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +35,24 @@ KEPT = 0.1  # the least share of a factor that a step leaves: factors stay posit
 COMPILED_FROM = 100  # sources from which compiled code pays for its loading, half a second
 
 
-class Screen(Protocol):
-    """Certifies rows for one law, with some slack on the full set."""
+class Screen(ABC):
+    """Certifies rows for one law, with some slack on the full set. `hit` is the probability of each source."""
+
+    def __init__(self, hit: Floats) -> None:
+        self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
 
     def start(self, row: Floats) -> Floats | None:
-        """The factors v of a row, for rows near it to begin with; None if it is not certified."""
+        """The factors v of a row, for rows near it to begin with; None if the row is not certified."""
+        passed, factors = self.scale(row[None], self._start, ROUNDS)
+        return factors[0] if passed[0] else None
 
-    def passes(self, rows: Floats, start: Floats | None = None) -> Mask:
-        """Which rows are certified."""
+    def passes(self, rows: Floats, start: Floats | None = None, rounds: int = ROUNDS) -> Mask:
+        """Say which rows are certified."""
+        return self.scale(rows, self._start if start is None else start, rounds)[0]
+
+    @abstractmethod
+    def scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
+        """Iterate from `start`. Says which rows are certified, and gives their factors."""
 
 
 def screen_of(law: Law, slack: float) -> Screen:
@@ -59,7 +69,7 @@ def unsure(screen: Screen, group: Floats) -> NDArray[np.intp]:
     return np.flatnonzero(~screen.passes(group, screen.start(group.mean(axis=0))))
 
 
-class NumpyScreen:
+class NumpyScreen(Screen):
     """Certifies rows for one law; `slack` is s above."""
 
     def __init__(self, law: Law, slack: float) -> None:
@@ -68,22 +78,15 @@ class NumpyScreen:
         self._to_sources = csr_array(self._to_sets.T)
         longest = max(int(law.member.sum(axis=0).max()), int(law.member.sum(axis=1).max()))
         self._most = 1 / ((1 - slack) * (1 + 4 * gamma(longest + 4)))
-        hit = sparse_times(self._to_sources, self._mass)[:, 0]
-        self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
+        super().__init__(sparse_times(self._to_sources, self._mass)[:, 0])
 
-    def start(self, row: Floats) -> Floats | None:
-        """The factors of a row, for rows near it to begin with; None if it is not certified."""
-        passed, factors = self._scaled(row[None], self._start, ROUNDS)
-        return factors[0] if passed[0] else None
+    def scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
+        parts = [self._scale(rows[i : i + COLUMNS], start, rounds) for i in range(0, max(1, len(rows)), COLUMNS)]
+        passed, factors = zip(*parts, strict=True)
+        return np.concatenate(passed), np.concatenate(factors)
 
-    def passes(self, rows: Floats, start: Floats | None = None, rounds: int = ROUNDS) -> Mask:
-        """Which rows are certified."""
-        begin = self._start if start is None else start
-        parts = [self._scaled(rows[i : i + COLUMNS], begin, rounds)[0] for i in range(0, len(rows), COLUMNS)]
-        return np.concatenate([np.zeros(0, dtype=bool), *parts])
-
-    def _scaled(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
-        """Which rows are certified, and their factors. A row that is certified leaves the others at once."""
+    def _scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
+        """Scale a few rows side by side. A row that is certified leaves the others at once."""
         passed, factors = np.zeros(len(rows), dtype=bool), np.zeros(rows.shape)
         left, p = np.arange(len(rows)), np.ascontiguousarray(rows.T)
         v = before = np.repeat(start[:, None], len(rows), axis=1)

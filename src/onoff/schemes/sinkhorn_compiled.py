@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from onoff.model.powers import gamma, times
 from onoff.schemes.law import Law
-from onoff.schemes.sinkhorn import KEPT, ROUNDS, chebyshev
+from onoff.schemes.sinkhorn import KEPT, Screen, chebyshev
 from onoff.types import Floats, Mask
 
 if TYPE_CHECKING:
@@ -63,24 +63,14 @@ class _Lanes(NamedTuple):
     rho: Floats
 
 
-class CompiledScreen:
+class CompiledScreen(Screen):
     """Certifies rows for one law, as `onoff.schemes.sinkhorn.NumpyScreen` does. `slack` is s there."""
 
     def __init__(self, law: Law, slack: float) -> None:
         self._sets, self._slack = _changes(law.member, law.mass / law.total), slack
-        hit = times(self._sets.mass, law.member)
-        self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
+        super().__init__(times(self._sets.mass, law.member))
 
-    def start(self, row: Floats) -> Floats | None:
-        """The factors of a row, for rows near it to begin with; None if it is not certified."""
-        passed, factors = self._scaled(row[None], self._start, ROUNDS)
-        return factors[0] if passed[0] else None
-
-    def passes(self, rows: Floats, start: Floats | None = None, rounds: int = ROUNDS) -> Mask:
-        """Which rows are certified."""
-        return self._scaled(rows, self._start if start is None else start, rounds)[0]
-
-    def _scaled(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
+    def scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
         passed, factors = np.zeros(len(rows), dtype=np.bool_), np.zeros(rows.shape)
         _scale(self._sets, np.ascontiguousarray(rows), start, self._slack, LANES, rounds, passed, factors)
         return passed, factors

@@ -1,33 +1,36 @@
-"""The application: what the server does for each request, and what is opened and closed with it."""
+"""The application: it answers each request, counts, and opens and closes the store."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from onoff.errors import StoreError
-from onoff.server import metrics as exposition
+from onoff.errors import StoreError, WireError
 from onoff.server.frames import Board, Snapshot
 from onoff.server.limits import AnswerSender, Document, read_body
-from onoff.server.metrics import Metrics
 from onoff.server.parse import parse_publication, parse_query
-from onoff.server.problems import Problem, ProblemResponses, unavailable
+from onoff.server.problems import Problem, problem_of, unavailable
 from onoff.server.store import open_store
-from onoff.server.store.streams import Streams, open_streams
+from onoff.server.store.streams import open_streams
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.wire import Catalogue, Query
+from onoff.wire import Catalogue, QueryMessage
 
 QUERY = "/v1/query"
 
@@ -36,6 +39,9 @@ _STALE = (
     "Start a new journal."
 )
 _NO_STORE = {"Cache-Control": "no-store"}
+# Set before the worker processes start: they add up their counts in files there.
+SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
 @dataclass(frozen=True)
@@ -52,96 +58,83 @@ class Settings:
     transcript: Path | None = None
 
 
+class Metrics:
+    """The counters of one application, for Prometheus. Those of worker processes are added up; none is by source."""
+
+    def __init__(self) -> None:
+        mine = self._registry = CollectorRegistry()
+        self.frames = Counter("onoff_frames", "Frames sent in answers.", registry=mine)
+        said = "Queries: from read to answered."
+        self.seconds = Histogram("onoff_query_seconds", said, buckets=_BUCKETS, registry=mine)
+        self.rounds = Counter("onoff_rounds", "Rounds published over HTTP.", registry=mine)
+        self.problems = Counter("onoff_problems", "Requests refused, by type of problem.", ["type"], registry=mine)
+
+    def text(self) -> bytes:
+        if SHARED_DIRECTORY not in os.environ:
+            return generate_latest(self._registry)
+        everyone = CollectorRegistry()
+        MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
+        return generate_latest(everyone)
+
+    def respond(self, error: Exception) -> Response:
+        """Count a refusal, and give its problem document."""
+        problem = problem_of(error)
+        self.problems.labels(problem.reason).inc()
+        return problem.response()
+
+
 class Application(Starlette):
-    """Starlette, but for the query itself, which goes straight to its endpoint."""
+    """The server for these settings. It opens the store, and closes it at its end.
 
-    query: QueryEndpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == QUERY and scope["method"] == "POST":
-            await self.query(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-
-def create_app(settings: Settings) -> Application:
-    """The server for these settings. It opens the store and the transcript, and closes them at its end."""
-    names = settings.catalogue.names
-    transcript = Transcript(settings.transcript, names) if settings.transcript is not None else None
-    board, metrics = Board(open_store(settings.store, settings.catalogue)), Metrics()
-    streams = open_streams(settings.store)
-    problems, endpoints = ProblemResponses(metrics), Endpoints(settings, board, metrics)
-    query = QueryEndpoint(settings, board, metrics, problems, transcript, streams)
-    routes: list[BaseRoute] = [
-        Route(QUERY, query, methods=["POST"]),  # for its other methods: 405
-        Route("/v1/catalogue", endpoints.catalogue),
-        Route("/v1/messages/{name:path}", endpoints.publish_message, methods=["PUT"]),
-        Route("/v1/rounds", endpoints.publish_round, methods=["POST"]),
-        Route("/health", endpoints.health),
-        Route("/metrics", endpoints.metrics),
-    ]
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        board.close()
-        streams.close()
-        if transcript is not None:
-            transcript.close()
-
-    app = Application(routes=routes, exception_handlers=problems.handlers, lifespan=lifespan)
-    app.query = query
-    app.router.redirect_slashes = False  # a wrong path is an error, not another request
-    return app
-
-
-def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
-    if not matches(headers.get("authorization"), hashes):
-        detail = "A token is needed: Authorization: Bearer TOKEN."
-        raise Problem(401, "wrong-token", detail, {"WWW-Authenticate": "Bearer"})
-
-
-def require_json(headers: Headers) -> None:
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "wrong-media-type", "Send Content-Type: application/json.")
-
-
-class QueryEndpoint:
-    """Answers a set of sources with their frames, joined; short ones for what the reader holds already.
-
-    A plain ASGI application that also answers its own errors: this is the path that carries the load, and Starlette's
+    A query goes straight to `_query`, which also answers its own errors: this path carries the load, and Starlette's
     routing, middleware, request and response would cost more than all that is done here.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        board: Board,
-        metrics: Metrics,
-        problems: ProblemResponses,
-        transcript: Transcript | None,
-        streams: Streams,
-    ) -> None:
-        self._board, self._metrics, self._problems, self._transcript = board, metrics, problems, transcript
-        self._streams, self._sender = streams, AnswerSender()
-        self._readers, self._catalogue = settings.readers, settings.catalogue
-        self._limit = settings.catalogue.query_limit
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._catalogue = settings, settings.catalogue
+        self._transcript = Transcript(settings.transcript, self._catalogue.names) if settings.transcript else None
+        self._board = Board(open_store(settings.store, self._catalogue, create=False))
+        self._streams = open_streams(settings.store)
+        self._metrics, self._sender = Metrics(), AnswerSender()
+        routes: list[BaseRoute] = [
+            Route(QUERY, self._health, methods=["POST"]),  # never called: it is there for 405 to other methods
+            Route("/v1/catalogue", self._describe),
+            Route("/v1/messages/{name:path}", self._publish_message, methods=["PUT"]),
+            Route("/v1/rounds", self._publish_round, methods=["POST"]),
+            Route("/health", self._health),
+            Route("/metrics", self._count),
+        ]
+        kinds: tuple[type[Exception], ...] = (Problem, WireError, HTTPException, ClientDisconnect, Exception)
+        super().__init__(routes=routes, exception_handlers=dict.fromkeys(kinds, self._refuse), lifespan=self._lifespan)
+        self.router.redirect_slashes = False  # a wrong path is an error, not another request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == QUERY and scope["method"] == "POST":
+            await self._query(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        yield
+        self._board.close()
+        self._streams.close()
+
+    async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a set of sources with their frames, joined; short ones where the reader holds the latest round."""
         try:
             snapshot, frames = await self._answer(scope, receive)
         except Exception as error:
-            await self._problems.response(error)(scope, receive, send)
+            await self._metrics.respond(error)(scope, receive, send)
             return
         await self._sender.send(send, snapshot, frames)
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, list[bytes]]:
         """The snapshot, and those of its frames that are the answer."""
         headers = Headers(scope=scope)
-        if self._readers:
-            authorize(headers, self._readers)
+        self._admit_reader(headers)
         require_json(headers)
-        body = await read_body(receive, self._limit)
+        body = await read_body(receive, self._catalogue.query_limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
         await self._admit(query, body)
@@ -151,13 +144,13 @@ class QueryEndpoint:
                 self._transcript.record(query, scope["client"][0] if scope.get("client") else None)
             except OSError as error:
                 raise unavailable(error, "transcript-unavailable") from error
-        snapshot = await self._board.current()
+        snapshot = await self._board.current(max(query.held))
         frames = snapshot.answer(query.sources, query.held)
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
         return snapshot, frames
 
-    async def _admit(self, query: Query, body: bytes) -> None:
+    async def _admit(self, query: QueryMessage, body: bytes) -> None:
         """Refuse what only a copy of a journal can ask, before it is recorded or answered.
 
         This comes first. If the query cannot be recorded or answered after that, its retry is the same again, and is
@@ -170,47 +163,56 @@ class QueryEndpoint:
         if not admitted:
             raise Problem(409, "stale-step", _STALE)
 
-
-class Endpoints:
-    """All endpoints except the query."""
-
-    def __init__(self, settings: Settings, board: Board, metrics: Metrics) -> None:
-        self._settings, self._board, self._metrics = settings, board, metrics
-        self._catalogue = Document(AnswerSender(), settings.catalogue.document)
-
-    async def catalogue(self, request: Request) -> Response:
+    def _admit_reader(self, headers: Headers) -> None:
+        """Ask for a reader's token, if readers need one."""
         if self._settings.readers:
-            authorize(request.headers, self._settings.readers)
-        return self._catalogue
+            authorize(headers, self._settings.readers)
 
-    async def publish_message(self, request: Request) -> Response:
+    async def _describe(self, request: Request) -> Response:
+        """The catalogue."""
+        self._admit_reader(request.headers)
+        return Document(self._sender, self._catalogue.document)
+
+    async def _publish_message(self, request: Request) -> Response:
         """Publish one message: the body."""
         authorize(request.headers, self._settings.publishers)
-        name, catalogue = request.path_params["name"], self._settings.catalogue
-        if name not in catalogue.index:
-            raise Problem(404, "unknown-source", f"There is no source {name[:200]!r}; see /v1/catalogue.")
-        message = await read_body(request.receive, catalogue.length)
-        return await self._publish({catalogue.index[name]: message})
+        source = self._catalogue.index.get(request.path_params["name"])
+        if source is None:
+            raise Problem(404, "unknown-source", "There is no source of this name; see /v1/catalogue.")
+        return await self._publish({source: await read_body(request.receive, self._catalogue.length)})
 
-    async def publish_round(self, request: Request) -> Response:
+    async def _publish_round(self, request: Request) -> Response:
         """Publish several messages that readers get together or not at all."""
         authorize(request.headers, self._settings.publishers)
         require_json(request.headers)
-        body = await read_body(request.receive, self._settings.catalogue.publication_limit)
+        body = await read_body(request.receive, self._catalogue.publication_limit)
         # In a thread: readers do not wait for the messages of a large round to be read.
-        return await self._publish(await asyncio.to_thread(parse_publication, body, self._settings.catalogue))
+        return await self._publish(await asyncio.to_thread(parse_publication, body, self._catalogue))
 
     async def _publish(self, messages: dict[int, bytes]) -> Response:
         number = await self._board.publish(messages)
         self._metrics.rounds.inc()
-        self._metrics.messages.inc(len(messages))
         return JSONResponse({"round": number}, headers=_NO_STORE)
 
-    async def health(self, _: Request) -> Response:
+    async def _health(self, _: Request) -> Response:
         """Whether a query would be answered now."""
         snapshot = await self._board.current()
-        return JSONResponse({"status": "ok", "round": snapshot.round}, headers=_NO_STORE)
+        return JSONResponse({"status": "ok", "round": snapshot.point.round}, headers=_NO_STORE)
 
-    async def metrics(self, _: Request) -> Response:
-        self._metrics.round.set(self._board.round)
-        return Response(self._metrics.text(), headers={**_NO_STORE, "Content-Type": exposition.CONTENT_TYPE})
+    async def _count(self, request: Request) -> Response:
+        self._admit_reader(request.headers)
+        return Response(self._metrics.text(), headers={**_NO_STORE, "Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _refuse(self, _: Request, error: Exception) -> Response:
+        return self._metrics.respond(error)
+
+
+def authorize(headers: Headers, hashes: Iterable[bytes]) -> None:
+    if not matches(headers.get("authorization"), hashes):
+        detail = "A token is needed: Authorization: Bearer TOKEN."
+        raise Problem(401, "wrong-token", detail, {"WWW-Authenticate": "Bearer"})
+
+
+def require_json(headers: Headers) -> None:
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "wrong-media-type", "Send Content-Type: application/json.")

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from onoff.errors import StoreError, StoreUnavailable
-from onoff.server.problems import unavailable
-from onoff.server.store import Store
+from onoff.server.problems import log, unavailable
+from onoff.server.store import START, Point, Store
 from onoff.wire import Frame, Unchanged
 
 # Others' publications are seen at most this much later, which is well within the promised second.
@@ -21,12 +21,12 @@ PUBLISH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All frames as of one round. `made` counts the frames made until then, including those that were replaced.
+    """All frames as of one point of the store. `made` counts the frames made until then, with those replaced since.
 
     `unchanged` has, for every source, the round of its frame and what a reader gets who holds that round already.
     """
 
-    round: int
+    point: Point
     frames: tuple[bytes, ...]
     made: int = 0
     unchanged: tuple[tuple[int, bytes], ...] = ()
@@ -57,14 +57,14 @@ class Board:
         self._reading = ThreadPoolExecutor(1, "onoff-reading")
         self._publishing = ThreadPoolExecutor(1, "onoff-publishing")
 
-    @property
-    def round(self) -> int:
-        """The latest round seen so far."""
-        return self._snapshot.round
+    async def current(self, held: int = 0) -> Snapshot:
+        """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board.
 
-    async def current(self) -> Snapshot:
-        """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board."""
-        needed = max(time.monotonic() - MAX_AGE, self._published)
+        A reader who holds a later round, `held`, got it from another server: the store is looked at again. So rounds go
+        back for a reader only if the store itself has gone back.
+        """
+        now = time.monotonic()
+        needed = now if held > self._snapshot.point.round else max(now - MAX_AGE, self._published)
         while self._seen < needed:  # twice at most: a look that was already under way, then one of our own
             if self._look is None:
                 self._look = asyncio.create_task(self._renew())
@@ -110,21 +110,21 @@ class Board:
         return None
 
     def _next(self, old: Snapshot) -> Snapshot:
-        changes = self._store.changes(old.round)
-        made = old.made
-        if changes.round == old.round:
+        changes = self._store.changes(old.point)
+        if changes.point == old.point:
             return old
-        if changes.round < old.round:  # the store has lost rounds: what we have is no longer its state
-            changes = self._store.changes(0)
+        made = old.made + len(changes.messages)
+        if changes.anew and old.point != START:
+            log.warning("the store was emptied or restored, or has lost its last rounds: all of it is loaded anew")
             old = self._empty()
             made += len(old.frames)
         frames, unchanged = list(old.frames), list(old.unchanged)
         for source, message in changes.messages.items():
             frame = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
             frames[source], unchanged[source] = frame, (message.round, Unchanged.of(frame).encode())
-        return Snapshot(changes.round, tuple(frames), made + len(changes.messages), tuple(unchanged))
+        return Snapshot(changes.point, tuple(frames), made, tuple(unchanged))
 
     def _empty(self) -> Snapshot:
         catalogue = self._store.catalogue
         frames = tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n))
-        return Snapshot(0, frames, unchanged=((0, b""),) * catalogue.n)
+        return Snapshot(START, frames, unchanged=((0, b""),) * catalogue.n)

@@ -1,89 +1,76 @@
-"""`onoff serve` as a process of its own on a free loopback port, with one round published.
+"""A server in a thread of this process, on a free loopback port, with one round published.
 
-The demonstration and the page talk to it over HTTP as they would to any server.
+The demonstration and the page talk to it over HTTP as they would to any server. It ends with the process.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import asyncio
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from onoff.errors import OnoffError
-from onoff.server.tokens import hash_line, new_token
+from onoff.server.app import Application, Settings
+from onoff.server.run import reserved, served, url_of
+from onoff.server.store import open_store
+from onoff.server.tokens import hash_line, new_token, read_hashes
 from onoff.wire import Catalogue, encode_publication
 
-ONOFF = [sys.executable, "-P", "-m", "onoff"]  # this very command, wherever it is installed
-STOP_SECONDS = 20
+HOST = "127.0.0.1"
 
 
 class LocalServer:
-    """Its files are in `directory`. It may be stopped, or be killed, and started again: same port, same messages."""
+    """Its files are in `directory`. It may be stopped and started again: same port, same messages."""
 
     def __init__(self, directory: Path, messages: Mapping[str, bytes], length: int) -> None:
-        self.catalogue = Catalogue(tuple(messages), length)
-        self.transcript, self._log = directory / "transcript", directory / "server.log"
+        self.catalogue, self.transcript = Catalogue(tuple(messages), length), directory / "transcript"
         self._messages, self._token, self._port = messages, new_token(), 0
-        self._options = ["--store", str(directory / "messages.db"), "--length", str(length)]
-        self._options += [part for name in messages for part in ("--source", name)]
-        self._options += ["--transcript", str(self.transcript)]
-        self._process: subprocess.Popen[str] | None = None
-        self._lock, self._closed = threading.Lock(), False
+        hashes = read_hashes(hash_line(self._token), "the token")
+        self._settings = Settings(str(directory / "messages.db"), self.catalogue, hashes, transcript=self.transcript)
+        self._lock, self._stack, self._closed = threading.Lock(), ExitStack(), False
         self.url = ""
-
-    @property
-    def pid(self) -> int | None:
-        """The number of its process, while it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        self.runs = False
 
     def start(self) -> None:
         """Return when it answers; the first time, publish the messages."""
         with self._lock:
-            if not self._closed:
-                self._end()
-                self._begin()
+            if self.runs or self._closed:
+                return
+            listening = self._stack.enter_context(reserved(HOST, self._port))
+            first, self.url, self._port = not self._port, url_of(listening), listening.getsockname()[1]
+            if first:
+                open_store(self._settings.store, self.catalogue).close()
+            app, ready = Application(self._settings), threading.Event()
+
+            async def serve() -> None:
+                stop = asyncio.Event()
+                self._stack.callback(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
+                async with served(app, listening):
+                    ready.set()
+                    await stop.wait()
+
+            thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+            self._stack.callback(thread.join)
+            thread.start()
+            ready.wait()
+            self.runs = True
+            if first:
+                self.publish(self._messages)
 
     def stop(self) -> None:
         """End it, if it runs, and wait for its end."""
         with self._lock:
-            self._end()
+            self._stack.close()
+            self.runs = False
 
     def close(self) -> None:
         """Stop it for good, whatever other threads are about to do."""
-        with self._lock:
-            self._closed = True
-            self._end()
-
-    def _begin(self) -> None:
-        command = [*ONOFF, "serve", "--port", str(self._port), *self._options]
-        environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(self._token)}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-        ready = _output(self._process).readline()
-        if not ready:
-            raise OnoffError(f"the server did not start: {self._log.read_text(errors='replace').strip()}")
-        self.url = json.loads(ready)["url"]
-        if not self._port:
-            self._port = int(self.url.rpartition(":")[2])
-            self.publish(self._messages)
-
-    def _end(self) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _output(self._process).close()
-        self._process = None
+        self._closed = True
+        self.stop()
 
     def __enter__(self) -> Self:
         self.start()
@@ -106,8 +93,3 @@ class LocalServer:
             reply.raise_for_status()
         except httpx.HTTPError as error:
             raise OnoffError(f"the server did not take the messages: {error}") from None
-
-
-def _output(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout

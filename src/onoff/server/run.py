@@ -16,21 +16,20 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
 from onoff.errors import OnoffError
-from onoff.server.app import Settings, create_app
-from onoff.server.connection import CONNECTIONS, REQUEST_SECONDS, connection_class, connection_limit
-from onoff.server.metrics import SHARED_DIRECTORY
+from onoff.server.app import SHARED_DIRECTORY, Application, Settings
+from onoff.server.limits import CONNECTIONS, REQUEST_SECONDS, connection_class, connection_limit
 from onoff.server.store import Store
 from onoff.server.watch import Watcher
 
@@ -47,6 +46,9 @@ _TCP_NOTSENT_LOWAT = 25  # Linux's number; Python 3.11 has no name for it
 
 BACKLOG = 4096  # connections that the system keeps waiting; it may have a smaller limit of its own (somaxconn)
 
+# Connections that asyncio accepts before any of them is counted (`limits.Room`): out of files it would spin.
+ACCEPTED_AT_ONCE = 32
+
 FINISH_SECONDS = 5  # that requests under way have when the server stops
 STOP_SECONDS = 10.0  # then a process that has not ended is killed
 _RESTART_SECONDS = 0.5  # before a process that has died is replaced: it may die again at once
@@ -54,22 +56,16 @@ _RESTART_SECONDS = 0.5  # before a process that has died is replaced: it may die
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed is an end, too
+_READY = signal.SIGUSR1  # by which a process tells its parent that it answers
+_FROM_PROCESSES = (_READY, signal.SIGCHLD)
 
 
-@contextmanager
-def reserved(host: str, port: int) -> Iterator[socket.socket]:
+def reserved(host: str, port: int) -> socket.socket:
     """A socket that listens on the address and the port (0: any). Nobody else can have them while it is open."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise OnoffError(f"{host}: not an address to listen on ({error.strerror})") from error
-    except UnicodeError as error:
-        raise OnoffError(f"{host!r}: not an address to listen on") from error
-    with _listening(family, place) as found:
-        yield found
-
-
-def _listening(family: int, place: Any) -> socket.socket:
+    except (OSError, UnicodeError) as error:
+        raise OnoffError(f"{host}: not an address to listen on ({error!s})") from error
     deadline = time.monotonic() + _PORT_PATIENCE
     while True:
         made = socket.socket(family)
@@ -87,7 +83,7 @@ def _listening(family: int, place: Any) -> socket.socket:
         except OSError as error:
             made.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise OnoffError(f"{place[0]} port {place[1]}: {error.strerror}; name another --port") from error
+                raise OnoffError(f"{host} port {port}: {error.strerror}; name another --port") from error
             time.sleep(0.1)
 
 
@@ -98,6 +94,14 @@ def url_of(listening: socket.socket) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
+class _Server(uvicorn.Server):
+    """uvicorn without handlers of its own for signals: it would also heed those that are to be ignored."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @asynccontextmanager
 async def served(
     application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS, seconds: float = REQUEST_SECONDS
@@ -105,14 +109,13 @@ async def served(
     """Serve an application on a socket that listens, in this event loop, while the block runs.
 
     At most `limit` connections are open, and a request must arrive within `seconds`. At the end of the block requests
-    under way have `FINISH_SECONDS`. uvicorn handles SIGINT and SIGTERM itself meanwhile: call `stop_event` before, so
-    that the block ends, too.
+    under way have `FINISH_SECONDS`. Signals are left to the caller: `stop_event`.
     """
     config = uvicorn.Config(
         application,
         http=connection_class(limit, seconds),
         ws="none",
-        backlog=BACKLOG,
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         log_level="critical",  # applications log their own mistakes, and strangers can make the rest
         access_log=False,
@@ -121,10 +124,11 @@ async def served(
         timeout_graceful_shutdown=FINISH_SECONDS,
         timeout_keep_alive=math.ceil(seconds),  # an idle connection has as long as a request
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     while not (server.started or serving.done()):
         await asyncio.sleep(0.01)
+    listening.listen(BACKLOG)
     try:
         yield
     finally:
@@ -138,10 +142,17 @@ def heeded_signals() -> set[signal.Signals]:
 
 
 def stop_event() -> asyncio.Event:
-    """An event that is set by the signals that end a server."""
-    stop = asyncio.Event()
-    for number in heeded_signals():
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """An event that is set by the signals that end a server. Further ones are ignored: the end takes its time."""
+    stop, loop, signals = asyncio.Event(), asyncio.get_running_loop(), heeded_signals()
+
+    def end() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+
+    for number in signals:
+        loop.add_signal_handler(number, end)
     return stop
 
 
@@ -153,7 +164,7 @@ def serve(
     workers: int = 1,
     watch: Path | None = None,
     seconds: float = REQUEST_SECONDS,
-    application: Callable[[Settings], ASGIApp] = create_app,
+    application: Callable[[Settings], ASGIApp] = Application,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP with so many processes on one socket, and with the watcher beside them.
 
@@ -168,42 +179,42 @@ def serve(
     with ExitStack() as stack:
         if workers > 1:
             os.environ[SHARED_DIRECTORY] = stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-metrics-"))
-        signals = stack.enter_context(_signals_held_back())
-        receiver, sender = context.Pipe(duplex=False)
-        _start(_announce, receiver, url_of(listening))
+        signals = _block_signals()
 
         def start() -> SpawnProcess:
-            process = context.Process(target=_work, args=(application, settings, listening, (limit, seconds), sender))
+            process = context.Process(target=_work, args=(application, settings, listening, limit, seconds))
             process.start()
             return process
 
         if watch is not None:
             stop = threading.Event()
-            stack.callback(_start(Watcher(watch, store).run, stop).join)
+            stack.enter_context(ThreadPoolExecutor(1)).submit(Watcher(watch, store).run, stop)
             stack.callback(stop.set)
         processes: list[SpawnProcess] = []
         stack.callback(lambda: _end(processes))
         processes += [start() for _ in range(workers)]
-        while signal.sigwait(signals) == signal.SIGCHLD:
+        ready = False
+        while (number := signal.sigwait(signals)) in _FROM_PROCESSES:
+            if number == _READY and not ready:
+                ready = True
+                print(json.dumps({"event": "ready", "url": url_of(listening), "pid": os.getpid()}), flush=True)
             if not all(process.is_alive() for process in processes):
+                if not ready:
+                    raise OnoffError("a process of the server ended before it answered; its log says why")
                 time.sleep(_RESTART_SECONDS)
                 processes[:] = [process if process.is_alive() else start() for process in processes]
 
 
-@contextmanager
-def _signals_held_back() -> Iterator[set[signal.Signals]]:
-    """Block the signals that `serve` waits for, and return them.
+def _block_signals() -> set[signal.Signals]:
+    """Block the signals that `serve` waits for, and return them. The process ends after that, so they stay blocked.
 
     Its processes inherit the block. So a process that is still starting does not die of SIGTERM half-way, and Ctrl-C,
     which a terminal sends to all, is for the parent alone.
     """
     resource_tracker.ensure_running()  # which would be started with the first process, and lift the block
-    signals = {*heeded_signals(), signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield signals
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signals = {*heeded_signals(), *_FROM_PROCESSES}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    return signals
 
 
 def _end(processes: list[SpawnProcess]) -> None:
@@ -217,27 +228,21 @@ def _end(processes: list[SpawnProcess]) -> None:
         process.join()
 
 
-def _announce(receiver: Pipe, url: str) -> None:
-    """Say where the server is, once a process answers."""
-    receiver.recv_bytes()
-    receiver.close()
-    print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
-
-
 def _work(
-    application: Callable[[Settings], ASGIApp],
-    settings: Settings,
-    listening: socket.socket,
-    bounds: tuple[int, float],
-    ready: Pipe,
+    application: Callable[[Settings], ASGIApp], settings: Settings, listening: socket.socket, limit: int, seconds: float
 ) -> None:
     """Answer requests in a process of its own."""
     logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
+    try:
+        made = application(settings)
+    except OnoffError as error:
+        logging.getLogger("onoff.server").error("%s", error)
+        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_answer(application(settings), listening, bounds, ready))
+        runner.run(_answer(served(made, listening, limit, seconds)))
 
 
-async def _answer(application: ASGIApp, listening: socket.socket, bounds: tuple[int, float], ready: Pipe) -> None:
+async def _answer(serving: AbstractAsyncContextManager[None]) -> None:
     stop, loop, parent = stop_event(), asyncio.get_running_loop(), multiprocessing.parent_process()
     assert parent is not None
 
@@ -249,13 +254,7 @@ async def _answer(application: ASGIApp, listening: socket.socket, bounds: tuple[
 
     loop.add_reader(parent.sentinel, end_without_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    async with served(application, listening, *bounds):
-        with suppress(OSError):  # another process was ready first
-            ready.send_bytes(b"ready")
+    async with serving:
+        with suppress(ProcessLookupError):  # a parent that was killed meanwhile
+            os.kill(cast("int", parent.pid), _READY)
         await stop.wait()
-
-
-def _start(work: Callable[..., None], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=work, args=arguments, daemon=True)
-    thread.start()
-    return thread

@@ -11,10 +11,11 @@ import os
 import stat
 import threading
 import time
+from hashlib import sha256
 from pathlib import Path
 
 from onoff.errors import OnoffError, StoreError
-from onoff.server.store import Store
+from onoff.server.store import START, Store
 
 LOOK_SECONDS = 0.25
 # A directory in which some file never rests must not hold up the others for longer than this.
@@ -54,11 +55,13 @@ class Watcher:
         self._settled: dict[int, Stamp] = {}  # files that need no look: published, or too long
         self._waiting_since: float | None = None
         self._reported: dict[Path, str] = {}
+        self._point, self._digests = START, dict[int, bytes]()  # of what the store has
 
     def look(self) -> int | None:
         """Look once, publish what is ready, and return the round if anything was."""
         now, before = self._stamps(), self._before
         self._before = now
+        self._follow_store()
         changed = {source: stamp for source, stamp in now.items() if self._settled.get(source) != stamp}
         rested = {source: stamp for source, stamp in changed.items() if before.get(source) == stamp}
         if not changed:
@@ -77,7 +80,7 @@ class Watcher:
                 self.look()
                 self._reported.pop(self._directory, None)
             except StoreError as error:
-                log.warning("not published yet: %s", error)
+                self._report(self._directory, f"not published yet: {error}")
             except OSError as error:
                 self._report(self._directory, f"cannot be watched at the moment ({error.strerror})")
 
@@ -99,8 +102,16 @@ class Watcher:
                     self._report(self._file(source), f"not published, because it is {what}")
         return stamps
 
+    def _follow_store(self) -> None:
+        """Learn what the store has. If that was emptied or restored, every file is looked at again."""
+        changes = self._store.changes(self._point)
+        if changes.anew and self._point != START:
+            self._digests, self._settled = {}, {}
+        self._point = changes.point
+        self._digests |= {source: sha256(message.data).digest() for source, message in changes.messages.items()}
+
     def _publish(self, rested: dict[int, Stamp]) -> int | None:
-        kept, most = self._store.changes(0).messages, self._store.catalogue.length
+        most = self._store.catalogue.length
         messages: dict[int, bytes] = {}
         settled: dict[int, Stamp] = {}
         for source, stamp in rested.items():
@@ -110,7 +121,7 @@ class Watcher:
             settled[source] = stamp
             if len(data) > most:
                 self._report(self._file(source), f"not published: {stamp[1]} bytes, --length is {most}")
-            elif source not in kept or kept[source].data != data:
+            elif self._digests.get(source) != sha256(data).digest():
                 messages[source] = data
         number = self._store.publish(messages) if messages else None
         self._settled |= settled

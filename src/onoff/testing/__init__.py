@@ -22,20 +22,20 @@ def chains(min_sources: int = 2, max_sources: int = 12) -> st.SearchStrategy[Cha
 
 def dense(n: int) -> st.SearchStrategy[Chain]:
     """Every entry positive."""
-    return _weights(n, st.integers(1, 100)).map(_normalised)
+    return _weights(n, st.integers(1, 100)).map(_normalise)
 
 
 def sparse(n: int) -> st.SearchStrategy[Chain]:
     """Many zeros: impossible contexts, transient and absorbing sources."""
     weights = _weights(n, st.sampled_from([0, 0, 0, 1, 2, 5]))
-    return st.builds(_with_a_successor, weights, st.permutations(range(n))).map(_normalised)
+    return st.builds(_with_a_successor, weights, st.permutations(range(n))).map(_normalise)
 
 
 def periodic(n: int) -> st.SearchStrategy[Chain]:
     """The sources fall into two parts that alternate."""
     part = np.arange(n) % 2
     alternates = part[:, None] != part[None, :]
-    return _weights(n, st.integers(1, 20)).map(lambda weights: _normalised(weights * alternates))
+    return _weights(n, st.integers(1, 20)).map(lambda weights: _normalise(weights * alternates))
 
 
 def near_deterministic(n: int) -> st.SearchStrategy[Chain]:
@@ -58,7 +58,7 @@ def symmetric(n: int) -> st.SearchStrategy[Chain]:
 def tiny_entries(n: int) -> st.SearchStrategy[Chain]:
     """Entries down to 1e-18: contexts of 14 steps down to 1e-252."""
     weights = _weights(n, st.sampled_from([0.0, 1e-18, 1e-9, 1.0]))
-    return st.builds(_with_a_successor, weights, st.permutations(range(n))).map(_normalised)
+    return st.builds(_with_a_successor, weights, st.permutations(range(n))).map(_normalise)
 
 
 def _weights(n: int, entry: st.SearchStrategy[float]) -> st.SearchStrategy[NDArray[np.float64]]:
@@ -72,5 +72,5 @@ def _with_a_successor(weights: NDArray[np.float64], successors: list[int]) -> ND
     return weights
 
 
-def _normalised(weights: NDArray[np.float64]) -> Chain:
+def _normalise(weights: NDArray[np.float64]) -> Chain:
     return Chain(weights / weights.sum(axis=1, keepdims=True))

@@ -10,7 +10,7 @@ import typer
 from onoff.apps.cli.options import PLAN, AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
 from onoff.apps.cli.output import note, plain_data, print_json
 from onoff.errors import FOUND, OnoffError
-from onoff.foreign import plain
+from onoff.text import plain
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +40,9 @@ def check(
     Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
     """
     from onoff.client.connect import default_journal
-    from onoff.client.journalfile import snapshot
-    from onoff.logs.follow import follows
-    from onoff.logs.journals import is_journal, read_journal
-    from onoff.logs.read import ReadOptions
-    from onoff.logs.requests import of_journal, of_log
+    from onoff.client.status import snapshot
+    from onoff.logs.follow import follows, read_journal_requests, read_log_requests
+    from onoff.logs.read import ReadOptions, is_journal, read_journal
     from onoff.model.chain import Chain
     from onoff.model.misfit import LASTING
 
@@ -55,12 +53,12 @@ def check(
                 raise OnoffError(f"{requests}: learned and has no chain: give the one to test, --chain FILE")
             note("if the chain was fitted to this journal, this is no test: it knows these requests. Test later ones")
         known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
-        found = of_journal(requests, known)
+        found = read_journal_requests(requests, known)
     elif chain is None:
         raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
-        found = of_log(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
+        found = read_log_requests(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
     for words in found.notes:
         note(words)
     if found.unknown:
@@ -71,8 +69,11 @@ def check(
         print_json({**plain_data(result), "refuted": result.refuted, "unknown": found.unknown})
     else:
         print(result.words())
-        if result.refuted:
+        if result.refuted and result.is_slight:
+            print("The chain is nearly right: fit it again, to such requests too.")
+        elif result.refuted:
             print("Do not rely on this chain: fit one to such requests, or ask for everything.")
+        if result.refuted:
             print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
     if result.refuted:
         raise typer.Exit(FOUND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
 NAMES = {
     "openly": "asking openly",
-    "past": "past (switching)",
-    "sensitive": "past (sensitive)",
-    "both": "both (announced)",
+    "past": "past, switching ON",
+    "sensitive": "past, sensitive sources",
+    "both": "both",
     "on": "ON all the time",
     "mirror": "mirroring",
 }
@@ -95,9 +95,10 @@ def costs(
     from onoff.apps.day import Habits, compare_day
     from onoff.apps.parallel import use_workers
     from onoff.apps.progress import progress
+    from onoff.logs.read import is_journal
 
     wanted = parse_lags(lags, least=1)
-    found = _files(chains or []) | _symmetric(symmetric or []) | _dirichlet(dirichlet or [])
+    found = _files(chains or []) | _random_and_symmetric(symmetric or [], dirichlet or [])
     effort = Effort(streams, time_limit, gap)
     promises, schemes = tuple(dict.fromkeys(promise or ("past",))), tuple(dict.fromkeys(scheme or (AUTO,)))
     hidden = parse_sources(sensitive)
@@ -107,6 +108,8 @@ def costs(
         raise OnoffError("--day is for one chain, and has no --csv and no --plot")
     _prepare(out, plot)
     sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in found.items()}
+    if lengths is not None and is_journal(lengths):
+        note("lengths of the messages themselves: an onoff server pads all of them to one length")
     bar = progress("costs")
     if day:
         [(name, chain)] = found.items()
@@ -114,7 +117,7 @@ def costs(
         habits = Habits(requests, private, run, mirrored)
         with use_workers(jobs, dask):
             result = compare_day(
-                chain, habits, announced="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
+                chain, habits, both="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
             )
         _show_day(result, as_json)
         return
@@ -125,7 +128,8 @@ def costs(
             _collect(work, rows, out)
     finally:  # also if the work is stopped
         if rows:
-            rows.sort(key=_place(list(found), schemes))
+            places = {name: i for i, name in enumerate((*found, *schemes))}
+            rows.sort(key=lambda row: (places[row.chain], row.promise, places.get(row.scheme or "", 0), row.lag))
             _show(Costs(hidden, streams, tuple(rows)), plot, as_json)
     if any(cost.error is not None for cost in rows):
         raise typer.Exit(FOUND)
@@ -142,14 +146,6 @@ def _prepare(out: Path | None, plot: Path | None) -> None:
             raise OnoffError(f"{out}: exists already: give another name, or delete it")
     if plot is not None:
         check_picture(plot)
-
-
-def _place(chains: Sequence[str], schemes: Sequence[str]) -> Callable[[Cost], tuple[int, str, int, int]]:
-    """Order costs in a table by chain, promise, scheme and lag."""
-    order = {scheme: i for i, scheme in enumerate(schemes)}
-    return lambda cost: (
-        chains.index(cost.chain), cost.promise, order.get(cost.scheme or "", len(order)), cost.lag
-    )  # fmt: skip
 
 
 def _collect(found: Iterator[Cost], rows: list[Cost], out: Path | None) -> None:
@@ -214,28 +210,28 @@ def _files(files: list[Path]) -> dict[str, Chain]:
     return {file.name if names.count(file.name) == 1 else str(file): Chain.load(file) for file in files}
 
 
-def _symmetric(options: list[str]) -> dict[str, Chain]:
+def _random_and_symmetric(symmetric: list[str], random: list[str]) -> dict[str, Chain]:
+    """Make the chains of --symmetric N:ALPHA,... and of --dirichlet N:CONCENTRATION:SEED."""
+    import numpy as np
+
     from onoff.model.chain import Chain
 
     found = {}
-    for text in options:
+    for text in symmetric:
         match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}(?:,{NUMBER})*)", text)
         if match is None:
             raise typer.BadParameter(f"{text!r} is not a list of symmetric chains: write 30:0.1 or 30:0.1,0.5")
         for alpha in match[2].split(","):
             found[f"symmetric {match[1]}:{alpha}"] = Chain.symmetric(int(match[1]), float(alpha))
-    return found
-
-
-def _dirichlet(options: list[str]) -> dict[str, Chain]:
-    from onoff.apps.costs import dirichlet
-
-    found = {}
-    for text in options:
+    for text in random:
         match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}):([0-9]{{1,9}})", text)
         if match is None:
             raise typer.BadParameter(f"{text!r} is not a random chain: write N:CONCENTRATION:SEED, such as 30:5:1")
-        found[f"dirichlet {text}"] = dirichlet(int(match[1]), float(match[2]), int(match[3]))
+        n, concentration = int(match[1]), float(match[2])
+        if n < 2 or not concentration:
+            raise OnoffError(f"--dirichlet {text}: n of at least 2 and a positive concentration are needed")
+        rows = np.random.default_rng(int(match[3])).dirichlet(np.full(n, concentration), n)
+        found[f"dirichlet {text}"] = Chain(rows)
     return found
 
 

@@ -130,6 +130,12 @@ Cache = Annotated[
         help="Room for messages that are kept, and downloaded again only if newer (default 64MiB; 0 keeps none).",
     ),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS|DAYSd", help="Erase what was asked for, and how, after so many steps (1000) or days (30d)."
+    ),
+]
 Deadline = Annotated[
     float | None,
     typer.Option(

@@ -1,7 +1,7 @@
 """Print results for people (tables, numbers with units) and for programs (JSON), and say the rest on stderr.
 
 What a command says beside its result goes to the logger `onoff`: notes at level INFO, which `-q` silences, and details
-at level DEBUG, which `-v` shows. Errors are always printed (`onoff.apps.cli.main`).
+at level DEBUG, which `-v` shows. Errors are always printed (`onoff.apps.cli.app`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-from onoff.foreign import LONG, plain
+from onoff.text import LONG, plain
 
 LOG = logging.getLogger("onoff")
 
@@ -107,3 +107,12 @@ def size(number: float) -> str:
 def counted(number: int, what: str, many: str | None = None) -> str:
     """A number with its noun: "1 request", "2 requests"."""
     return f"{number:,} {what if number == 1 else many or what + 's'}"
+
+
+def command_for(command: str, journal: Path) -> str:
+    """Write a command as it must be typed for this journal."""
+    import shlex
+
+    from onoff.client.connect import default_journal
+
+    return f"`{command}`" if journal == default_journal() else f"`{command} --journal {shlex.quote(str(journal))}`"

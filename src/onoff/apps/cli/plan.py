@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
     from onoff.plans.plan import Plan
     from onoff.plans.store import PlanStore
-
-BOUND_LIMIT = 300  # sources beyond which outer bounds take long
 
 
 def register(app: typer.Typer) -> None:
@@ -115,7 +112,7 @@ class Plans:
 
 def _summary(plan: Plan) -> PlanSummary:
     bounds = plan.cost, plan.lower_bound, plan.gap
-    return PlanSummary(plan.lag, plan.scheme, *bounds, plan.rounding, plan.estimated)
+    return PlanSummary(plan.lag, plan.scheme, *bounds, plan.rounding, plan.kind == "race")
 
 
 def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | None) -> Plan | str:
@@ -129,20 +126,13 @@ def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | N
 
 
 def _print(plans: Sequence[Plan]) -> None:
-    """Print the plans, and how well they serve the lags in between."""
+    """Print the plans."""
     rows = []
     for made in plans:
         costs = f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap)
         rows.append((str(made.lag), made.scheme, *costs, f"2^{math.log2(made.rounding):.1f}"))
     headings = ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step")
     print_table("plans, cost in messages per request", headings, rows)
-    between = [(made, after.lag - 1) for made, after in pairwise(plans) if after.lag > made.lag + 1]
-    if between and plans[0].n <= BOUND_LIMIT:
-        made, lag = max(between, key=lambda pair: pair[0].excess_at(pair[1]))
-        print(
-            f"lags in between are served by the plan before them, at most {percent(made.excess_at(lag))} above the "
-            f"outer bound of the lag (at lag {lag})"
-        )
 
 
 def _load(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
@@ -157,5 +147,5 @@ def _load(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
     if scheme not in ("auto", "optimal"):
         return found if found.scheme == scheme else None
     beyond = scheme == "auto" and found.chain.n > OPTIMAL_LIMIT and is_final(found)
-    near = not found.estimated and found.gap <= gap  # an estimate may come out too small
+    near = found.kind == "table" and found.gap <= gap  # an estimate may come out too small
     return found if near or beyond else None

@@ -16,6 +16,7 @@ from onoff.apps.cli.options import (
     Cache,
     Deadline,
     Delay,
+    Keep,
     Record,
     Sensitive,
     Server,
@@ -59,6 +60,7 @@ def proxy(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8800,
     record: Record = None,
     cache: Cache = None,
+    keep: Keep = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
 ) -> None:
@@ -81,7 +83,7 @@ def proxy(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     client = connect(
         chain, server=server, urls=urls, journal=path, promise="past", sensitive=parse_sources(sensitive),
-        record=record, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
+        record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
     )  # fmt: skip
     if not is_loopback(host):
         note(
@@ -125,7 +127,7 @@ def _switch_advice(address: str) -> str:
 
 def _refuse_announced(path: Path) -> None:
     """Raise an error if a journal is for requests that announce the next one: no program does."""
-    from onoff.client.journalfile import snapshot
+    from onoff.client.status import snapshot
 
     if path.exists() and snapshot(path).promise == "both":
         raise OnoffError(
@@ -136,6 +138,6 @@ def _refuse_announced(path: Path) -> None:
 
 def _urls(client: Client) -> dict[str, str] | None:
     """{name: URL}, if the sources are at web servers."""
-    from onoff.client.transport.web import HttpTransport
+    from onoff.client.transports.web import HttpTransport
 
     return client.transport.urls if isinstance(client.transport, HttpTransport) else None

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,35 +18,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.errors import advise, command_for
-from onoff.apps.cli.options import (
-    READ,
-    TOKEN,
-    AsJson,
-    Background,
-    Cache,
-    ChainFile,
-    Deadline,
-    Delay,
-    JournalFile,
-    Plans,
-    Promise,
-    Record,
-    Sensitive,
-    Server,
-    Urls,
-    parse_sources,
-    parse_switch,
-)
-from onoff.apps.cli.output import counted, detail, note, print_json, size
-from onoff.errors import NothingPending, OnoffError, SourceError
-from onoff.foreign import plain_text
+from onoff import errors
+from onoff.apps.cli import options
+from onoff.apps.cli.output import command_for, counted, detail, note, print_json, size
+from onoff.files import check_file, told, write_atomically
+from onoff.text import plain_text
 
 if TYPE_CHECKING:
-    from onoff.client.client import Client
-    from onoff.client.journalfile import Step, Totals
-    from onoff.client.message import Message
+    from onoff.client.client import Client, Message
+    from onoff.client.journal import Step
     from onoff.client.play import Delivery
+    from onoff.client.status import Totals
 
 MOST_NAMED = 20  # sources of a set that -v names
 STDIN = Path("-")
@@ -56,12 +40,12 @@ Out = Annotated[
 
 def register(app: typer.Typer) -> None:
     app.command(
-        rich_help_panel=READ,
+        rich_help_panel=options.READ,
         epilog="Example: onoff get health --urls urls.json --chain habits.json --sensitive health,politics",
     )(get)
-    app.command(rich_help_panel=READ, epilog="Example: onoff resume --journal reader.journal")(resume)
+    app.command(rich_help_panel=options.READ, epilog="Example: onoff resume --journal reader.journal")(resume)
     app.command(
-        rich_help_panel=READ,
+        rich_help_panel=options.READ,
         epilog="Example: onoff play requests.txt --server http://127.0.0.1:8700 --chain chain.json",
     )(play)
 
@@ -85,19 +69,20 @@ def get(
     ] = False,
     off: Annotated[bool, typer.Option("--off", help="Privacy is OFF for this request.")] = False,
     out: Out = None,
-    journal: JournalFile = None,
-    chain: ChainFile = None,
-    server: Server = None,
-    urls: Urls = None,
-    promise: Promise = None,
-    sensitive: Sensitive = None,
-    record: Record = None,
-    plans: Plans = None,
-    cache: Cache = None,
-    delay: Delay = 0.05,
-    deadline: Deadline = None,
-    background: Background = True,
-    as_json: AsJson = False,
+    journal: options.JournalFile = None,
+    chain: options.ChainFile = None,
+    server: options.Server = None,
+    urls: options.Urls = None,
+    promise: options.Promise = None,
+    sensitive: options.Sensitive = None,
+    record: options.Record = None,
+    plans: options.Plans = None,
+    cache: options.Cache = None,
+    keep: options.Keep = None,
+    delay: options.Delay = 0.05,
+    deadline: options.Deadline = None,
+    background: options.Background = True,
+    as_json: options.AsJson = False,
 ) -> None:
     """Fetch the latest message of SOURCE and write it to stdout.
 
@@ -106,17 +91,16 @@ def get(
     import asyncio
 
     from onoff.client.connect import connect, default_journal
-    from onoff.files import check_file
 
-    private = parse_switch(on, off)
+    private = options.parse_switch(on, off)
     if out is not None:
         check_file(out)
     if promise is None and next is not None and not (journal or default_journal()).exists():
         promise = "both"  # who begins a journal with --next knows the next request
     client = connect(
-        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
-        background=background, lasting=True, ahead=False,
+        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
+        record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
+        deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
         client.chain.index(name)  # a slip of the pen leaves no journal behind
@@ -125,7 +109,10 @@ def get(
             message, row = asyncio.run(_fetch(client, lambda opened: opened.get(source, next, private)))
     finally:
         note_planner(client)
-    _deliver(message, row, client, client.journal.promise, out, as_json)
+    try:
+        _deliver(message, row, client, client.journal.promise, out, as_json)
+    finally:
+        client.wait_to_exit()
 
 
 def resume(
@@ -133,13 +120,13 @@ def resume(
         bool, typer.Option("--last", help="If nothing is pending, write the last message again; no server is asked.")
     ] = False,
     out: Out = None,
-    journal: JournalFile = None,
-    chain: ChainFile = None,
-    server: Server = None,
-    urls: Urls = None,
-    plans: Plans = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
+    journal: options.JournalFile = None,
+    chain: options.ChainFile = None,
+    server: options.Server = None,
+    urls: options.Urls = None,
+    plans: options.Plans = None,
+    deadline: options.Deadline = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Finish the pending request, with the query it already had, and write its message.
 
@@ -148,48 +135,99 @@ def resume(
     import asyncio
 
     from onoff.client.connect import connect, default_journal
-    from onoff.client.journalfile import snapshot
-    from onoff.files import check_file
+    from onoff.client.status import snapshot
 
     path = journal or default_journal()
     if not path.exists():  # a slip of the pen makes none
         words = f"{path}: there is no journal, and nothing is pending; the first request makes one"
-        raise NothingPending(words, step=0)
+        raise errors.NothingPending(words, step=0)
     if out is not None:
         check_file(out)
     client = connect(
-        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(TOKEN),
+        chain, server=server, urls=urls, journal=path, plans=plans, token=os.environ.get(options.TOKEN),
         deadline=deadline, background=False, ahead=False,
     )  # fmt: skip
     kept = snapshot(path)
     pending = kept.state.pending is not None
     with advise(client):
-        found = asyncio.run(_fetch(client, lambda opened: opened.resume())) if pending else client.again()
+        found = asyncio.run(_fetch(client, lambda opened: opened.resume())) if pending else client.last()
     if found is None:
-        raise NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
+        raise errors.NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
     message, row = found
     if not pending and not last:
+        assert row.request is not None, "the newest step is not erased"
         wanted = client.chain.names[row.request]
-        error = NothingPending("nothing is pending: ask for what you want", step=kept.state.step, last=wanted)
+        error = errors.NothingPending("nothing is pending: ask for what you want", step=kept.state.step, last=wanted)
         again = command_for("onoff resume --last", path)
         error.advice = f"{again} writes the last message again, for {wanted!r} in step {row.step}"
         raise error
     if not pending:
         note("nothing was pending; this is the last message again, and no server was asked")
-    _deliver(message, row, client, kept.promise, out, as_json)
+    try:
+        _deliver(message, row, client, kept.promise, out, as_json)
+    finally:
+        client.wait_to_exit()
 
 
-async def _fetch(client: Client, request: Callable[[Client], Awaitable[Message]]) -> tuple[Message | SourceError, Step]:
+@contextmanager
+def advise(client: Client, advice: str | None = None) -> Iterator[None]:
+    """Give an error the advice for the command line, with the journal's name.
+
+    `advice` says how what is pending is finished, if not by `onoff resume`.
+    """
+    resume = f"{command_for('onoff resume', client.path)} finishes it"
+    try:
+        yield
+    except errors.PendingRequest as error:
+        error.advice = f"{resume}."
+        raise
+    except errors.Announced as error:
+        error.advice = f"{command_for(f'onoff get {shlex.quote(error.source)}', client.path)} makes it."
+        raise
+    except (errors.TransportError, errors.JournalError, OSError) as error:
+        wanted = _find_pending(client, error)
+        if wanted is None:
+            raise
+        found = error if isinstance(error, errors.OnoffError) else errors.OnoffError(told(error))
+        later = "once the server takes it, " if isinstance(error, errors.RefusedByServer) else ""
+        found.advice = f"The request for {wanted!r} stays pending: {later}{advice or resume}."
+        raise found from None
+
+
+def _find_pending(client: Client, error: Exception) -> str | None:
+    """Find the source of a request that is pending and can be finished after this error; None if there is none.
+
+    The server may have given no answer, or refused; or the disk did not take what it gave.
+    """
+    import sqlite3
+
+    from onoff.client.status import snapshot
+
+    by_disk = isinstance(error.__cause__, OSError | sqlite3.OperationalError)
+    if isinstance(error, errors.StaleStep) or (isinstance(error, errors.JournalError) and not by_disk):
+        return None
+    try:
+        found = snapshot(client.path)
+    except (errors.OnoffError, OSError):
+        return None  # there is no journal, or it cannot be read: that is what the error says
+    if found.state.pending is None or found.chain != client.chain.fingerprint:
+        return None
+    return client.chain.names[found.state.pending.request]
+
+
+async def _fetch(
+    client: Client, request: Callable[[Client], Awaitable[Message]]
+) -> tuple[Message | errors.SourceError, Step]:
     """Make a request, and read its step from the journal whether there is a message or not.
 
     Until the connection is closed nothing depends on which of the two it is.
     """
     async with client:
         note_new(client)
-        message: Message | SourceError
+        message: Message | errors.SourceError
         try:
             message = await request(client)
-        except SourceError as error:
+        except errors.SourceError as error:
             message = error
         [row] = islice(client.journal.steps(since=client.journal.state.step - 1), 1)
         return message, row
@@ -199,24 +237,25 @@ def play(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="One request in a line: `on SOURCE` or `off SOURCE`; - for stdin.")
     ],
-    journal: JournalFile = None,
-    chain: ChainFile = None,
-    server: Server = None,
-    urls: Urls = None,
-    promise: Promise = None,
-    sensitive: Sensitive = None,
-    record: Record = None,
-    plans: Plans = None,
-    cache: Cache = None,
+    journal: options.JournalFile = None,
+    chain: options.ChainFile = None,
+    server: options.Server = None,
+    urls: options.Urls = None,
+    promise: options.Promise = None,
+    sensitive: options.Sensitive = None,
+    record: options.Record = None,
+    plans: options.Plans = None,
+    cache: options.Cache = None,
+    keep: options.Keep = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
         bool,
         typer.Option("--restart", help="Make the requests of FILE again; give up a file that is not at its end."),
     ] = False,
-    delay: Delay = 0.05,
-    deadline: Deadline = None,
-    background: Background = True,
-    as_json: AsJson = False,
+    delay: options.Delay = 0.05,
+    deadline: options.Deadline = None,
+    background: options.Background = True,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
 
@@ -230,9 +269,9 @@ def play(
 
     given = None if file != STDIN else _read_stdin()
     client = connect(
-        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=parse_sources(sensitive),
-        record=record, plans=plans, cache=cache, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
-        background=background, lasting=True,
+        chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
+        record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
+        deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
     names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
     items = read_items(file, names) if given is None else parse_items(given, where, names)
@@ -241,7 +280,7 @@ def play(
         with advise(client, "run the same command again" + (", without --restart" if restart else "")):
             result, steps = asyncio.run(_play(client, where, items, delivery, restart))
     finally:
-        for found in delivery.words():
+        for found in delivery.close():
             note(found)
         note_planner(client)
     for row in steps:
@@ -273,7 +312,7 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise OnoffError(f"standard input: byte {error.start} is not UTF-8") from None
+        raise errors.OnoffError(f"standard input: byte {error.start} is not UTF-8") from None
 
 
 async def _play(
@@ -282,37 +321,36 @@ async def _play(
     """Make the requests, and read their steps from the journal."""
     from onoff.apps.progress import progress
     from onoff.client.play import play_file
+    from onoff.client.status import Totals
 
     async with client:
         before = client.journal.state.step
         words = await play_file(client, file, items, delivery, restart, progress("requests"))
         note_new(client)
         steps = [row for row in client.journal.steps(since=before) if row.bytes is not None]
-        return PlayResult(file, len(items), len(steps), words, client.journal.totals()), steps
+        return PlayResult(file, len(items), len(steps), words, Totals.of(client.journal.steps())), steps
 
 
 def _deliver(
-    message: Message | SourceError, row: Step, client: Client, promise: str, out: Path | None, as_json: bool
+    message: Message | errors.SourceError, row: Step, client: Client, promise: str, out: Path | None, as_json: bool
 ) -> None:
     """Write the message where it was wanted, and say what is worth knowing about it.
 
     Raises `SourceError` if there is none, or if nothing was published yet: a script must not take nothing for an empty
     message. If the message cannot be written, the error says how to have it without another request.
     """
-    from onoff.files import told, write_atomically
-
     if row.made_private:
         without = "no --next was given, and the query must hide the next request"
         early = "the first two requests of a journal always are"
         note(f"this request was made ON: {without if promise == 'both' and row.next is None else early}")
     log_step(row, client.chain.names)
-    if isinstance(message, SourceError):
+    if isinstance(message, errors.SourceError):
         raise message
     if message.error is not None:
         raise message.error
     if message.round == 0:
         words = f"{message.source}: nothing has been published yet; the request is finished and counts as made"
-        raise SourceError(words, status=204, body=b"")
+        raise errors.SourceError(words, status=204, body=b"")
     try:
         if out is not None:
             write_atomically(out, message.body)
@@ -326,7 +364,7 @@ def _deliver(
     except OSError as error:
         again = command_for("onoff resume --last", client.path)
         words = f"{told(error)}. The request was made and is finished: {again} writes its message again"
-        raise OnoffError(words) from error
+        raise errors.OnoffError(words) from error
 
 
 def message_data(message: Message, row: Step, file: Path | None) -> dict[str, object]:

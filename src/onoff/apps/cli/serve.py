@@ -68,14 +68,13 @@ def serve(
     from onoff.server.transcript import Transcript
 
     target = _target(store)
-    # A path that cannot be written is the operator's error, not the workers'.
-    kept = Transcript(transcript) if transcript is not None else None
+    if transcript is not None:  # a path that cannot be written is the operator's error, not the workers'
+        Transcript(transcript)
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
     with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
-        if kept is not None:
-            kept.begin(opened.catalogue.names)
-            kept.close()
+        if transcript is not None:
+            Transcript(transcript).begin(opened.catalogue.names)
         if store is None and target == FILE:
             note(f"messages and the last queries are kept in {Path(FILE).absolute()}*; --store names another place")
         open_streams(target).close()  # what is wrong with it is said here, and not by workers that die of it
@@ -110,7 +109,7 @@ def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Sto
         raise OnoffError("--length needs the sources: --source, --sources or --watch")
     opened = open_store(target, None if names is None else Catalogue(names, LENGTH if length is None else length))
     try:
-        opened.changes(0)
+        opened.changes()
         caveat = opened.caveat()
         if caveat is not None:
             note(caveat)

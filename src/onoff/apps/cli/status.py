@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.errors import command_for
 from onoff.apps.cli.options import READ, AsJson, Plans
-from onoff.apps.cli.output import counted, percent, print_json, print_table, size
+from onoff.apps.cli.output import command_for, counted, percent, print_json, print_table, size
 from onoff.errors import JournalError
-from onoff.foreign import plain
+from onoff.text import plain
 
 if TYPE_CHECKING:
-    from onoff.client.journalfile import Totals
-    from onoff.client.status import Status, Traffic
+    from onoff.client.status import Status, Totals, Traffic
     from onoff.logs.follow import Following
     from onoff.model.chain import Chain
 
@@ -35,26 +33,25 @@ def status(
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.client.connect import default_journal
-    from onoff.client.journalfile import snapshot
     from onoff.client.learning import Learned
+    from onoff.client.status import snapshot
     from onoff.client.status import status as status_of
-    from onoff.logs.follow import follows
-    from onoff.logs.journals import read_journal
-    from onoff.logs.requests import of_journal
+    from onoff.logs.follow import follows, read_journal_requests
+    from onoff.logs.read import read_journal
 
     path = journal or default_journal()
     if journal is None:
         _name_journals_of_proxies(path)
     if chain is None and snapshot(path).memory.learning is not None:
         kept = read_journal(path)
-        learned = Learned.of(len(kept.names or ()), kept.private)
+        learned = Learned(len(kept.names or ()), len(kept.private), sum(kept.private))
         if as_json:
             print_json(learned)
         else:
             print(learned.words(path))
         return
     found = status_of(path, chain, plans)
-    following = follows(found.chain, of_journal(path, found.chain).indices)
+    following = follows(found.chain, read_journal_requests(path, found.chain).indices)
     if as_json:
         print_json(status_data(found, following))
     else:
@@ -74,38 +71,40 @@ def status_data(found: Status, following: Following) -> dict[str, object]:
 
     `lag` counts steps since privacy was last ON, None before a request has counted as ON; `full` requests more ask for
     everything, whatever is said. `next` is what the next request costs in messages, ON and OFF, and the least that any
-    law needs. `refuted` says that the requests do not follow the chain, `following` why.
+    law needs. `keep` says for how many steps or days requests are kept, None for ever. `refuted` says that the requests
+    do not follow the chain, `following` why.
     """
     state, names = found.journal.state, found.chain.names
     after, pending = state.answered, state.pending
     started = after.last is not None or found.law is not None
-    off = least = None
-    if found.plan is not None:
-        off, least = found.plan.cost, _least(found.chain, after.lag + 1)
-    elif found.law is not None:
-        off, least = found.law.cost, found.law.lower_bound
-    query = () if pending is None else pending.query
+    law = found.law or found.plan
+    asked = None if pending is None else [names[x] for x in pending.query]
     return {
         "promise": found.journal.promise,
         "sensitive": [names[source] for source in found.journal.sensitive],
         "steps": state.step,
         "lag": after.lag if started else None,
         "full": 0 if started else after.unsettled + 1,
-        "pending": None if pending is None else {"source": names[pending.request], "query": [names[x] for x in query]},
+        "pending": None if pending is None else {"source": names[pending.request], "query": asked},
         "announced": None if after.announced is None else names[after.announced],
-        "next": {"on": float(found.chain.n), "off": off, "lower_bound": least},
+        "next": {"on": float(found.chain.n), "off": law and law.cost, "lower_bound": _least(found)},
         "rounding": state.rounding,
         "totals": found.journal.totals,
+        "keep": found.journal.memory.keep,
         "refuted": following.refuted,
         "following": following,
     }
 
 
-def _least(chain: Chain, lag: int) -> float | None:
-    """The messages that every scheme needs at a lag; None if that takes too long to find out."""
+def _least(found: Status) -> float | None:
+    """Compute the messages that the next OFF request needs by any law; None if that takes too long to find out."""
     from onoff.model.bounds import outer_bound
 
-    return outer_bound(chain.posterior(lag)) if chain.n <= BOUND_LIMIT else None
+    if found.law is not None:
+        return found.law.lower_bound
+    if found.plan is None or found.chain.n > BOUND_LIMIT:
+        return None
+    return outer_bound(found.chain.posterior(found.journal.state.answered.lag + 1))
 
 
 def print_status(found: Status, following: Following | None = None, journal: Path | None = None) -> None:
@@ -134,33 +133,33 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
-    _print_next_cost(found, after.lag + 1)
+    _print_next_cost(found)
     print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
     print_totals(found.journal.totals, found.chain, found.journal.promise)
     if found.journal.traffic is not None:
         print_traffic(found.journal.traffic)
+    keep = found.journal.memory.keep
+    if keep is not None:
+        limit = f"{keep[:-1]} days" if keep.endswith("d") else f"{keep} steps"
+        print(f"requests and random numbers are kept for {limit}; older ones are erased")
     if following is not None:
         print(following.words())
 
 
-def _print_next_cost(found: Status, lag: int) -> None:
+def _print_next_cost(found: Status) -> None:
     """Print what the next request costs, ON and OFF, and the least that any scheme would cost."""
-    plan, law, everything = found.plan, found.law, found.chain.n
+    plan, law, lag, least = found.plan, found.law, found.journal.state.answered.lag + 1, _least(found)
+    begin = f"cost of the next request in messages: ON {found.chain.n}, OFF"
     if plan is not None:
-        about = "about " * plan.estimated
-        off = (
-            f"about {plan.cost:.3g} ({plan.scheme})"
-            if plan.estimated
-            else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
-        )
-        print(f"cost of the next request in messages: ON {everything}, OFF {off}")
-        least = _least(found.chain, lag)
+        about = "about " * (plan.kind == "race")
+        off = f"{plan.cost:.3g} ({plan.scheme})" if about else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
+        print(f"{begin} {about}{off}")
         if least is not None:
             above = f"the plan is {about}{percent(plan.excess_at(lag))} above that"
             print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
     if law is not None:
-        print(f"cost of the next request in messages: ON {everything}, OFF {law.cost:.3f}")
-        print(f"nothing that keeps this promise costs less than {law.lower_bound:.3f} at that step")
+        print(f"{begin} {law.cost:.3f}")
+        print(f"nothing that keeps this promise costs less than {least:.3f} at that step")
 
 
 def print_traffic(traffic: Traffic) -> None:

@@ -26,8 +26,8 @@ def page(
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
 ) -> None:
     """Open a page over a real server and client: click requests, switch privacy, watch what the server believes."""
-    from onoff.apps.demo import reader
-    from onoff.apps.page.process import run
+    from onoff.apps.demo.reader import reader
+    from onoff.apps.page.app import run
     from onoff.model.chain import Chain
 
     loaded, title = (reader(), "a reader of eight news channels") if chain is None else (Chain.load(chain), chain.name)
@@ -38,9 +38,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the files; made if it is not there.")],
 ) -> None:
     """Redraw Figure 2 of the paper as PNG and SVG, with its numbers as CSV."""
-    from onoff.apps import figures
+    from onoff.apps import plots
 
-    for file in figures.reproduce(out):
+    for file in plots.reproduce(out):
         print(file)
 
 
@@ -51,8 +51,8 @@ def demo(
 ) -> None:
     """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
     from onoff.apps.cli.output import print_json
-    from onoff.apps.demo import demonstrate
-    from onoff.apps.demo.story import opening, story
+    from onoff.apps.demo.report import opening, story
+    from onoff.apps.demo.run import demonstrate
     from onoff.apps.progress import progress
 
     if not as_json:

@@ -1,9 +1,16 @@
-"""The application behind the page: the state as server-sent events, clicks as POST. All on loopback."""
+"""The application behind the page: the state as server-sent events, clicks as POST. All on loopback.
+
+uvicorn runs it inside our own event loop, so that Ctrl-C ends streams, clients and servers in order.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import webbrowser
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +22,23 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onoff.apps.page.session import DemoSession
 from onoff.apps.page.state import Page
 from onoff.apps.proxy.guard import refusal
 from onoff.errors import OnoffError
+from onoff.model.chain import Chain
 from onoff.server.limits import read_body
 from onoff.server.problems import Problem
+from onoff.server.run import reserved, served, stop_event, url_of
 
+HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 STATIC = Path(__file__).parent / "static"
 BODY_LIMIT = 2**12
-Act = Callable[[Request], Awaitable[None]]  # what a click does
-
-
+Endpoint = Callable[[Request], Awaitable[Response]]
+METHODS: dict[str, dict[str, type]] = {  # of sessions, for clicks, with their arguments
+    "ask": {"source": str, "private": bool},
+    "switch": {"private": bool},
+    "run_server": {"on": bool},
+}
 HEADERS = {  # nothing from elsewhere is loaded, nobody else shows this page, and nothing is kept
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -35,8 +47,8 @@ HEADERS = {  # nothing from elsewhere is loaded, nobody else shows this page, an
 }
 
 
-class Guarded:
-    """The page, for this machine and for itself alone: see `onoff.apps.proxy.guard`."""
+class GuardedApp:
+    """An application for this machine and for itself alone: see `onoff.apps.proxy.guard`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,90 +60,95 @@ class Guarded:
                 message["headers"] = kept + [(key.encode(), value.encode()) for key, value in HEADERS.items()]
             await send(message)
 
-        turned_away = refusal(Headers(scope=scope)) if scope["type"] == "http" else None
-        if turned_away is None:
+        found = refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        if found is None:
             await self._app(scope, receive, with_headers)
         else:
-            status, words = turned_away
-            await refused(words, status)(scope, receive, send)
-
-
-def refused(words: str, status: int = 400) -> Response:
-    """An answer that says in words what was wrong."""
-    return JSONResponse({"error": words}, status)
+            status, words = found
+            await JSONResponse({"error": words}, status)(scope, receive, send)
 
 
 def create_app(page: Page) -> ASGIApp:
-    """The application for a page."""
+    """Make the application for a page."""
 
     async def events(_: Request) -> Response:
         return StreamingResponse(page.events(), media_type="text/event-stream")
 
-    def world(request: Request) -> DemoSession:
-        return page.everyday if request.url.path.startswith("/everyday/") else page.announced
-
-    async def ask(request: Request) -> None:
-        wish = await _json(request, source=str, private=bool)
-        world(request).ask(wish["source"], wish["private"])
-
-    async def switch(request: Request) -> None:
-        world(request).switch((await _json(request, private=bool))["private"])
-
-    async def play(request: Request) -> None:
-        world(request).play((await _json(request, on=bool))["on"])
-
-    async def server(request: Request) -> None:
-        await world(request).run_server((await _json(request, on=bool))["on"])
-
-    async def lock(request: Request) -> None:
-        wish = await _json(request, source=str, on=bool)
-        await page.lock(wish["source"], wish["on"])
-
-    async def now(_: Request) -> None:
-        page.announced.make_now()
-
-    async def announce(_: Request) -> None:
-        await page.announce()
-
-    each: dict[str, Act] = {"ask": ask, "switch": switch, "play": play, "server": server}
-    clicks = {f"{mode}/{name}": act for mode in ("everyday", "announced") for name, act in each.items()}
-    clicks |= {"everyday/lock": lock, "announced/now": now, "announced/start": announce}
+    clicks: dict[str, Endpoint] = {
+        "past/lock": _endpoint(page, page.lock, source=str, on=bool),
+        "both/start": _endpoint(page, page.open_both),
+        "both/make_now": _endpoint(page, partial(_act, page, "both", "make_now")),
+    }
+    for promise, (name, fields) in product(("past", "both"), METHODS.items()):
+        clicks[f"{promise}/{name}"] = _endpoint(page, partial(_act, page, promise, name), **fields)
     app = Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html")),
             Route("/events", events),
-            *(Route(f"/{name}", _answering(page, act), methods=["POST"]) for name, act in clicks.items()),
+            *(Route(f"/{path}", endpoint, methods=["POST"]) for path, endpoint in clicks.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return Guarded(app)
+    return GuardedApp(app)
 
 
-def _answering(page: Page, act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that says in words what was wrong, or from which state on the click shows."""
+def _act(page: Page, promise: str, method: str, **fields: Any) -> Any:
+    """Call a method of a session, which may not be there yet when the application is made."""
+    return getattr(page.session(promise), method)(**fields)
+
+
+def _endpoint(page: Page, act: Callable[..., Any], **kinds: type) -> Endpoint:
+    """Make an endpoint that says in words what was wrong, or from which state on the click shows."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            await act(request)
+            done = act(**await _json(request, kinds))
+            if done is not None:
+                await done
         except OnoffError as error:
-            return refused(str(error))
+            return JSONResponse({"error": str(error)}, 400)
         except Problem as problem:
-            return refused(problem.detail, problem.status)
+            return JSONResponse({"error": problem.detail}, problem.status)
         return JSONResponse({"serial": page.serial})
 
     return endpoint
 
 
-async def _json(request: Request, **kinds: type) -> dict[str, Any]:
-    """The body, with exactly these fields of these types."""
+async def _json(request: Request, kinds: dict[str, type]) -> dict[str, Any]:
+    """Read the body: JSON with these fields of exactly these types."""
     try:
         data = json.loads(await read_body(request.receive, BODY_LIMIT))
-        return {name: _exactly(kind, data[name]) for name, kind in kinds.items()}
+        found = {name: data[name] for name in kinds}
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise OnoffError(f"the request must be JSON with {', '.join(kinds)}") from None
+        found = {}
+    if {name: type(value) for name, value in found.items()} != kinds:
+        raise OnoffError(f"the request must be JSON with {', '.join(kinds)}")
+    return found
 
 
-def _exactly(kind: type, value: object) -> object:
-    if type(value) is not kind:
-        raise TypeError
-    return value
+def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
+    """Serve the page until SIGINT, SIGTERM or SIGHUP; `ready` is told its address, and a browser opened if `show`."""
+    asyncio.run(_run(chain, title, port, show, ready))
+
+
+async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
+    stop, page = stop_event(), Page(chain, title)
+    with reserved(HOST, port) as listening:
+        url = f"{url_of(listening)}/"
+        loading, stopping = asyncio.create_task(page.start()), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                return
+            await loading
+            async with served(create_app(page), listening):
+                ready(url)
+                if show:
+                    await asyncio.to_thread(webbrowser.open, url)
+                await stopping
+                await page.close()  # the streams must end first: uvicorn waits for them
+        finally:
+            for task in (loading, stopping):
+                task.cancel()
+            await asyncio.gather(loading, stopping, return_exceptions=True)
+            await page.close()

@@ -1,4 +1,4 @@
-"""What the server believes about the requests of a stream: of our client, and of a naive one that makes the same.
+"""What the server believes about hidden requests: of our client, and of a naive one that makes the same requests.
 
 The reasoning is the audit's (`onoff.audit.bayes`). The queries are those in the server's own transcript, the rules of
 our client are its plans (`BothObserver`) or the laws that it recorded (`PastObserver`).
@@ -7,47 +7,34 @@ our client are its plans (`BothObserver`) or the laws that it recorded (`PastObs
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from onoff.apps.page.steps import Made, read_on
+from onoff.apps.page.steps import PageStep, read_on
 from onoff.audit.attack import recorded_view
-from onoff.audit.bayes import Beliefs, Requests, View, divergence, infer
+from onoff.audit.bayes import Beliefs, Requests, View, divergence, hidden_part, infer
 from onoff.audit.clients import Announced, Naive
 from onoff.audit.files import LawLine, law_line
 from onoff.errors import PlanError
+from onoff.logs.follow import follows
 from onoff.model.chain import Chain
-from onoff.model.powers import times
 from onoff.plans.plan import Plan
-from onoff.types import Floats, PlanName
+from onoff.types import Floats
 
 SHOWN = 3  # hidden requests
-WINDOW = 100  # steps after which a stream of the promise `both` is summed up
 STEPS = 40  # of the chart over time
 NONE = "none"
 Rows = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
-class Belief:
-    """A belief over the sources about one private request; `bits` is how far it has moved from the prior."""
-
-    step: int
-    wanted: int
-    prior: tuple[float, ...]
-    ours: tuple[float, ...]
-    naive: tuple[float, ...]
-    ours_bits: float
-    naive_bits: float
-
-
-@dataclass(frozen=True)
 class Moments:
-    """Beliefs before a query, at it, and after everything since: one row each. `bits` is how far the last has moved."""
+    """Beliefs by habits alone, before a query, at it, and after everything since: one row each.
+
+    `bits` is how far the last one has moved from where the promise wants it to stay.
+    """
 
     rows: Rows
     bits: float
@@ -80,178 +67,140 @@ class Sensitive:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """All that is shown of the promise `past`; `sensitive` is None if no source is sensitive.
+class Knowledge:
+    """What the server believes after so many `steps`; `sensitive` is None if no source is sensitive.
 
-    `some` are three beliefs that a sensitive source was read so far: that of a server that saw nothing, of one that saw
-    our client, and of one that saw the naive client.
+    `warning` says that the requests do not follow the chain, if so: beliefs and promises are relative to it.
     """
 
     steps: int
     hidden: tuple[Hidden, ...]
     sensitive: Sensitive | None
-    some: tuple[float, float, float]
+    warning: str
 
 
-def _infer(chain: Chain, start: Floats, made: Sequence[Made], views: Sequence[View], sensitive: Any = ()) -> Beliefs:
-    private = [step.private for step in made]
-    return infer(Requests(start / start.sum(), chain.P), private, views.__getitem__, sensitive)
+class Observer(ABC):
+    """A server that knows the chain, the client's rules and every ON/OFF status, and forgets nothing."""
 
+    base = 1  # the row of `Moments` at which the promise wants beliefs to stay
 
-def _naive_views(chain: Chain, made: Sequence[Made], sensitive: Sequence[int] = ()) -> list[View]:
-    client = Naive(chain.n, sensitive)
-    on = client.on()
-    off = client.off(on, ())
-    return [(on if step.private else off).view(step.naive(chain.n, sensitive)) for step in made]
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self._habits = chain.stationary()
 
+    @abstractmethod
+    def views(self, steps: Sequence[PageStep]) -> list[View]:
+        """What each query says. Raises `PlanError` if the law of a query is not known."""
 
-class BothObserver:
-    """A server that knows the chain, the plans and every ON/OFF status, and forgets nothing.
-
-    `load` gives the plan of a lag. What was seen before an ON step matters only through the belief about that step. So
-    a long stream is summed up there now and then, which is exact and keeps every step equally fast.
-    """
-
-    def __init__(self, chain: Chain, load: Callable[[int], Plan], window: int = WINDOW) -> None:
-        self._chain, self._load, self._window = chain, load, window
-        self._clients: dict[str, Announced] = {}
-        self._views: dict[int, View] = {}  # of a step
-        self._prior = chain.stationary()  # of every step; a first request that it calls impossible is refused
-        self._start, self._ours, self._naive = 0, self._prior, self._prior  # where it is summed up, and how
-
-    def unknown(self, made: Sequence[Made]) -> list[Made]:
-        """The steps that are to be learned before there are beliefs."""
-        return [step for step in made[self._start :] if step.step not in self._views]
-
-    def learn(self, step: Made) -> None:
-        """Work out how likely each request makes what was seen: slow at a lag that is new."""
-        self._views[step.step] = self._view(step)
-
-    def beliefs(self, made: Sequence[Made]) -> tuple[Belief, ...]:
-        """About the last private requests, the latest first, after these steps (those of the last call, and more)."""
-        for step in self.unknown(made):
-            self.learn(step)
-        rest = made[self._start :]
-        ours = _infer(self._chain, self._ours, rest, [self._views[step.step] for step in rest])
-        naive = _infer(self._chain, self._naive, rest, _naive_views(self._chain, rest))
-        shown = [t for t, step in enumerate(rest) if step.private][-SHOWN:]
-        result = tuple(
-            Belief(
-                step=rest[t].step,
-                wanted=rest[t].wanted,
-                prior=tuple(self._prior.tolist()),
-                ours=tuple(ours.after[t].tolist()),
-                naive=tuple(naive.after[t].tolist()),
-                ours_bits=_bits(ours.after[t], self._prior),
-                naive_bits=_bits(naive.after[t], self._prior),
-            )
-            for t in reversed(shown)
+    def observe(self, steps: Sequence[PageStep]) -> Knowledge:
+        """Compute what is believed after these steps."""
+        ours, naive = self._infer(steps, self.views(steps)), self._infer(steps, naive_views(self.chain.n, steps))
+        hidden = [t for t, step in enumerate(steps) if step.private or step.wanted in step.sensitive]
+        following = follows(self.chain, [step.wanted for step in steps])
+        return Knowledge(
+            len(steps),
+            tuple(self._hidden(steps[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
+            self._sensitive(steps, ours, naive),
+            following.words() if following.refuted else "",
         )
-        if len(rest) > self._window and shown:
-            self._start += shown[0]
-            self._ours, self._naive = ours.before[shown[0]], naive.before[shown[0]]
-            self._views = {step.step: self._views[step.step] for step in rest[shown[0] :]}
-        return result
 
-    def _view(self, step: Made) -> View:
+    def _infer(self, steps: Sequence[PageStep], views: Sequence[View]) -> Beliefs:
+        return infer(Requests(self._habits, self.chain.P), [step.private for step in steps], views.__getitem__)
+
+    def _hidden(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
+        names, wanted = self.chain.names, step.wanted
+        choices = names
+        if not step.private:
+            choices, wanted = (*(names[s] for s in step.sensitive), NONE), step.sensitive.index(step.wanted)
+        both = self._moments(step, t, ours), self._moments(step, t, naive)
+        return Hidden(step.step, step.private, step.wanted, choices, wanted, *both)
+
+    def _moments(self, step: PageStep, t: int, beliefs: Beliefs) -> Moments:
+        laws = self._habits, beliefs.before[t], beliefs.at[t], beliefs.after[t]
+        rows = [hidden_part(law, step.private, step.sensitive) for law in laws]
+        return Moments(tuple(tuple(row.tolist()) for row in rows), divergence(rows[-1], rows[self.base]))
+
+    def _sensitive(self, steps: Sequence[PageStep], ours: Beliefs, naive: Beliefs) -> Sensitive | None:
+        closed = list(steps[-1].sensitive)
+        if not closed:
+            return None
+        shown = [t for t, step in enumerate(steps) if list(step.sensitive) == closed][-STEPS:]
+
+        def total(rows: Floats) -> tuple[float, ...]:
+            return tuple(rows[shown][:, closed].sum(axis=1).tolist())
+
+        read = tuple(steps[t].wanted in closed for t in shown)
+        pairs = [(total(beliefs.before), total(beliefs.after)) for beliefs in (ours, naive)]
+        return Sensitive(tuple(steps[t].step for t in shown), read, *pairs)
+
+
+def naive_views(n: int, steps: Sequence[PageStep]) -> list[View]:
+    """What the queries of a naive client say that makes the same requests."""
+    views = []
+    for step in steps:
+        client = Naive(n, step.sensitive)
+        on = client.on()
+        views.append((on if step.private else client.off(on, ())).view(step.naive(n)))
+    return views
+
+
+class BothObserver(Observer):
+    """Knows the plans of the promise `both`. No query may move beliefs away from what habits alone say."""
+
+    base = 0
+
+    def __init__(self, chain: Chain, plans: Sequence[Plan]) -> None:
+        super().__init__(chain)
+        self._clients = {plan.name: Announced(chain.n, [plan]) for plan in plans}
+        self._views: dict[int, View] = {}  # of a step: slow at a lag that is new
+
+    def views(self, steps: Sequence[PageStep]) -> list[View]:
+        for step in steps:
+            if step.step not in self._views:
+                self._views[step.step] = self._view(step)
+        return [self._views[step.step] for step in steps]
+
+    def _view(self, step: PageStep) -> View:
         if step.private:
-            return Naive(self._chain.n).on().view(step.saw)  # everybody asks for everything while ON
-        if step.plan not in self._clients:
-            name = PlanName.parse(step.plan)
-            plan = self._load(step.lag if name is None else name.lag)
-            if plan.kind != "table":
-                raise PlanError(f"step {step.step} was drawn without a table: there is no exact belief about it")
-            if plan.name != step.plan:
-                raise PlanError(f"the plan of step {step.step} has been replaced: there is no exact belief about it")
-            self._clients[step.plan] = Announced(self._chain.n, [plan])
-        client = self._clients[step.plan]
+            return Naive(self.chain.n).on().view(step.saw)  # everybody asks for everything while ON
+        client = self._clients.get(step.plan)
+        if client is None:
+            raise PlanError(f"step {step.step} was drawn by another plan: there is no exact belief about it")
         return client.step(step.lag, client.plans[0]).view(step.saw)
 
 
-def _bits(belief: Floats, prior: Floats) -> float:
-    known, floor = belief > 0, np.nextafter(0, 1)  # a prior that is too small for a float is not 0
-    moved = np.log2(belief[known]) - np.log2(np.maximum(prior[known], floor))
-    return max(0.0, float((belief[known] * moved).sum()))
+class PastObserver(Observer):
+    """Reads the laws of the promise `past` from the client's records, one for each stream."""
 
-
-Starts = tuple[Floats, Floats]  # what is believed about the first request: for ours, and for the naive client
-
-
-class PastObserver:
-    """A server that knows the chain, every law and every ON/OFF status, and forgets nothing.
-
-    `record` is the client's record of laws, for the stream of this name.
-    """
-
-    def __init__(self, chain: Chain, sensitive: tuple[int, ...], record: Path, stream: str) -> None:
-        self._chain, self._sensitive, self._record, self._stream = chain, sensitive, record, stream
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(chain)
         self._laws: dict[int, LawLine] = {}
-        self._read = 0  # bytes of the record
         self._lock = threading.Lock()
-        self.start: Starts = (chain.stationary(), chain.stationary())
 
-    def starts_after(self, start: Starts) -> None:
-        """Begin with what a stream before has told."""
-        self.start = start
+    def follow(self, record: Path, stream: str, first: int) -> None:
+        """Go on with a new stream, whose first step has this number."""
+        with self._lock:
+            self._record, self._stream, self._first, self._offset = record, stream, first, 0
 
-    def following(self, made: Sequence[Made]) -> Starts:
-        """What is believed about the request after these steps."""
-        ours, naive = self._attack(made)
-        return times(ours.at[-1], self._chain.P), times(naive.at[-1], self._chain.P)
-
-    def watch(self, made: Sequence[Made]) -> Watched:
-        """What is believed after these steps, the first of which are those of the last call."""
-        ours, naive = self._attack(made)
-        hidden = [t for t, step in enumerate(made) if step.private or step.wanted in self._sensitive]
-        sensitive = None
-        if self._sensitive:
-            since = max(0, len(made) - STEPS)
-            closed = list(self._sensitive)
-            pairs = [
-                tuple(tuple(rows[since:, closed].sum(axis=1).tolist()) for rows in (beliefs.before, beliefs.after))
-                for beliefs in (ours, naive)
-            ]
-            read = tuple(step.wanted in self._sensitive for step in made[since:])
-            sensitive = Sensitive(tuple(step.step for step in made[since:]), read, *pairs)
-        return Watched(
-            len(made),
-            tuple(self._hidden(made[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
-            sensitive,
-            (float(ours.some_prior[-1]), float(ours.some_at[-1]), float(naive.some_at[-1])),
-        )
-
-    def _hidden(self, step: Made, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
-        names = self._chain.names
-        choices, wanted = names, step.wanted
-        if not step.private:
-            choices, wanted = (*(names[s] for s in self._sensitive), NONE), self._sensitive.index(step.wanted)
-        return Hidden(step.step, step.private, step.wanted, choices, wanted, _moments(ours, t), _moments(naive, t))
-
-    def _attack(self, made: Sequence[Made]) -> tuple[Beliefs, Beliefs]:
-        """The beliefs about our client and about the naive one. Raises `PlanError` if a law is missing."""
-        chain, sensitive = self._chain, self._sensitive
+    def views(self, steps: Sequence[PageStep]) -> list[View]:
+        self._read()
         views: list[View] = []
         view: View | None = None
-        for step, line in zip(made, self._lines(made), strict=True):
-            view = None if line is None else recorded_view(line, step.saw, view, sensitive)
-            views.append(Naive(chain.n).on().view(step.saw) if view is None else view)
-        ours = _infer(chain, self.start[0], made, views, sensitive)
-        return ours, _infer(chain, self.start[1], made, _naive_views(chain, made, sensitive), sensitive)
+        for step in steps:
+            if step.private:
+                view = None
+            elif step.step in self._laws:
+                view = recorded_view(self._laws[step.step], step.saw, view, step.sensitive)
+            else:
+                raise PlanError(f"the law of step {step.step} is not on record: there is no exact belief about it")
+            views.append(Naive(self.chain.n).on().view(step.saw) if view is None else view)
+        return views
 
-    def _lines(self, made: Sequence[Made]) -> list[LawLine | None]:
-        """The law of every OFF step; a step may be recorded twice, and the last counts."""
+    def _read(self) -> None:
+        """Read what is new. A step may be recorded twice: the last line counts."""
         with self._lock:
-            lines, self._read = read_on(self._record, self._read)
-            for data in lines:
-                if data["stream"] == self._stream:
-                    line = law_line(data["step"], data["law"], data["place"], data["joined"], self._chain.n)
-                    self._laws[line.step] = line
-            missing = [step.step for step in made if not step.private and step.step not in self._laws]
-            if missing:
-                raise PlanError(f"the law of step {missing[0]} is not on record: there is no exact belief about it")
-            return [None if step.private else self._laws[step.step] for step in made]
-
-
-def _moments(beliefs: Beliefs, t: int) -> Moments:
-    before, at, after = (beliefs.hidden(rows, t) for rows in (beliefs.before, beliefs.at, beliefs.after))
-    return Moments(tuple(tuple(row.tolist()) for row in (before, at, after)), divergence(after, before))
+            lines, self._offset = read_on(self._record, self._offset)
+            for line in lines:
+                if line["stream"] == self._stream:
+                    law = law_line(line["step"], line["law"], line["place"], line["joined"], self.chain.n)
+                    self._laws[self._first + law.step] = law

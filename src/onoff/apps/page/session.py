@@ -1,9 +1,9 @@
-"""What a tab of the page shows: a real server, a real client with a queue of clicks, and what the server believes.
+"""What a tab of the page runs: a real server, a real client with a queue of clicks, and an observer at the server.
 
     click -> queue -> Client.get -> journal and transcript -> beliefs
 
-`EverydaySession` keeps the promise `past`, `AnnouncedSession` the promise `both`. When the server is away, the pending
-query waits in the journal and is sent again unchanged. No request waits for the beliefs. No page here.
+`onoff.apps.page.tabs` has a session for each promise. When the server is away, the pending query waits in the journal
+and is sent again unchanged. No request waits for the beliefs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +22,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from onoff.apps.demo import LENGTH, SWITCHING, news
-from onoff.apps.page.steps import Made, Steps
+from onoff.apps.demo.reader import LENGTH, news
+from onoff.apps.page.beliefs import SHOWN, Knowledge, Observer, naive_views
+from onoff.apps.page.steps import PageStep, Steps
+from onoff.audit.bayes import Requests, infer
 from onoff.client.client import Client
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
@@ -32,13 +34,10 @@ from onoff.server.local import LocalServer
 MOST_SOURCES = 24  # cards and lines beyond it are unreadable
 LONGEST_QUEUE = 12
 RETRY = 0.4  # seconds before a pending query is sent again
-RESTART = 1.5  # seconds before a server that was killed is started again
-PACE = 1.1  # seconds between two clicks of the simulated reader
 LINES = 60  # of the timeline
-FRESH = 0  # bytes of messages that clients hold: the messages here never change, and would cost nothing any more
-LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
-OPENING = "1000100010010"  # statuses of the stream that is there to look at
-TRIES = 100  # streams among which it is the first with something to see
+NO_CACHE = 0  # bytes of messages that clients hold: the messages here never change, and would cost nothing any more
+OPENING = "10001000100100"  # statuses of the stream that is there to look at
+TRIES = 200  # streams of which the one is shown that betrays a naive client most
 
 
 @dataclass(frozen=True)
@@ -50,35 +49,38 @@ class Wish:
 
 
 class DemoSession(ABC):
-    """Use as `async with EverydaySession(chain, changed) as session`; `changed()` is called when `state()` has changed.
+    """Use as `async with PastSession(chain, changed) as session`; `changed()` is called when `state()` has changed.
 
     With `opening` a short stream of a simulated reader is made at once.
     """
+
+    observer: Observer
+    client: Client
+    timeline: Steps
 
     def __init__(
         self,
         chain: Chain,
         changed: Callable[[], None] = lambda: None,
-        pace: float = PACE,
         opening: bool = False,
+        sensitive: tuple[int, ...] = (),
     ) -> None:
         if chain.n > MOST_SOURCES:
             raise ChainError(f"the chain has {chain.n} sources: the page shows at most {MOST_SOURCES}")
         self.chain, self.prior = chain, chain.stationary()
         self.queue: deque[Wish] = deque()
-        self.made: list[Made] = []
-        self._steps: Steps | None = None
-        self.private, self.autoplay = True, False
-        self.client: Client
-        self.failure = ""  # why the request being made has no answer yet
+        self.sensitive = sensitive
+        self.history: list[PageStep] = []  # steps of earlier streams
+        self.steps: list[PageStep] = []  # of this stream
+        self.knowledge: Knowledge | None = None
+        self.private, self.asks = True, False
+        self.failure = ""  # why the request that is asked has no answer yet
         self._fault = ""  # an error of ours
-        self._changed, self._pace = changed, pace
-        self.making = False
-        self._wanted, self._switching = True, False  # that the server runs; it is being started or stopped
+        self._changed = changed
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
         self.stack = AsyncExitStack()
         if opening:
-            self.queue.extend(_opening(chain))
+            self.queue.extend(self._opening())
             self.private = self.queue[-1].private
 
     async def __aenter__(self) -> Self:
@@ -88,11 +90,12 @@ class DemoSession(ABC):
             length = max(LENGTH, *map(len, messages.values()))
             self.server = LocalServer(self.directory, messages, length)
             self.stack.callback(self.server.close)
+            await asyncio.to_thread(self.server.start)
             await self._open()
-            for work in (self._make(), self._believe(), self._guard(), self._play()):
+            for work in (self._ask(), self._observe()):
                 task = asyncio.create_task(work)
-                task.add_done_callback(self._broken)
-                self.stack.push_async_callback(_ended, task)
+                task.add_done_callback(self._note_fault)
+                self.stack.push_async_callback(_end, task)
         except BaseException:
             await self.stack.aclose()
             raise
@@ -105,23 +108,15 @@ class DemoSession(ABC):
 
     @abstractmethod
     async def _open(self) -> None:
-        """Start the server and open the client."""
+        """Open the client, and set `client`, `timeline` and `observer`."""
 
     @abstractmethod
-    def _due(self) -> bool:
-        """Whether the first request of the queue can be made."""
+    def _is_due(self) -> bool:
+        """True if the first request of the queue can be made."""
 
     @abstractmethod
     async def _ask_first(self) -> None:
         """Make the first request of the queue, which is due."""
-
-    @abstractmethod
-    async def _think(self) -> None:
-        """Work out what the server believes after the steps that were made."""
-
-    @abstractmethod
-    def _naive(self, made: Made) -> tuple[int, ...]:
-        """What a naive client asks for at a step."""
 
     def ask(self, source: str, private: bool) -> None:
         """Queue a request; its status is the one of this moment."""
@@ -129,11 +124,8 @@ class DemoSession(ABC):
         if len(self.queue) >= LONGEST_QUEUE:
             raise SessionError(f"{LONGEST_QUEUE} requests are waiting: let the server answer some first")
         if not self._habits()[wanted]:
-            raise ContextError(
-                f"the chain calls it impossible to ask for {source!r} now: choose another source",
-                last=wanted,
-                next=wanted,
-            )
+            words = f"the chain calls it impossible to ask for {source!r} now: choose another source"
+            raise ContextError(words, request=wanted)
         self.private = private
         self.queue.append(Wish(source, private))
         self.tell()
@@ -143,108 +135,83 @@ class DemoSession(ABC):
         self.private = private
         self.tell()
 
-    def play(self, on: bool) -> None:
-        """Let a simulated reader click, who follows the chain and switches privacy at random moments."""
-        self.autoplay = on
-        self.tell()
-
     async def run_server(self, on: bool) -> None:
         """Stop the server, or start it again."""
-        self._wanted, self._switching = on, True
-        self.tell()
         try:
             await asyncio.to_thread(self.server.start if on else self.server.stop)
         finally:
-            self._switching = False
             self.tell()
 
     def state(self) -> dict[str, Any]:
-        """All that the page shows, ready for JSON."""
-        latest = self.client.journal.latest()
+        """Describe all that the page shows, ready for JSON."""
+        journal = self.client.journal
+        latest = journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
-        finished = [made for made in self.made if made.bytes]
+        steps = [*self.history, *self.steps]
+        finished = [step for step in steps if step.bytes]
         return {
             "private": self.private,
             "habits": self._habits(),
             "queue": [asdict(wish) for wish in self.queue],
-            "steps": [asdict(made) | {"naive": self._naive(made)} for made in self.made[-LINES:]],
-            "message": "" if latest is None else latest[2].decode("utf-8", "replace"),
+            "sensitive": self.sensitive,
+            "steps": [asdict(step) | {"naive": step.naive(n)} for step in steps[-LINES:]],
+            "knowledge": None if self.knowledge is None else asdict(self.knowledge),
+            "message": "" if latest is None else journal.read_body(latest[1].source).decode("utf-8", "replace"),
             "bytes": {
-                "onoff": sum(made.bytes for made in finished),
+                "onoff": sum(step.bytes for step in finished),
                 "everything": frame * n * len(finished),
-                "naive": frame * sum(len(self._naive(made)) for made in finished),
+                "naive": frame * sum(len(step.naive(n)) for step in finished),
             },
-            "autoplay": self.autoplay,
-            "server": {"url": self.server.url, "pid": self.server.pid, "wanted": self._wanted},
+            "server": {"url": self.server.url, "runs": self.server.runs},
             "trouble": self._trouble(),
         }
 
     def _trouble(self) -> str:
-        """What does not work at the moment, in words."""
+        """Say what does not work at the moment."""
         words = [self._fault] if self._fault else []
-        if self._missing or not self._wanted:
-            words.append("The server has died and is started again." if self._wanted else "You stopped the server.")
+        if not self.server.runs:
+            words.append("You stopped the server.")
         if self.failure and self.client.journal.state.pending is not None:
             words.append(
-                f"Step {self.client.journal.state.step} has no answer yet. Its query is on disk, "
+                f"Step {len(self.history) + self.client.journal.state.step} has no answer yet. Its query is on disk, "
                 "and that same query is sent again until the server answers."
             )
         elif self.failure:
             words.append(self.failure)
         return " ".join(words)
 
-    @property
-    def _missing(self) -> bool:
-        """Whether the server has died; one that is being started has not."""
-        return self._wanted and not self._switching and self.server.pid is None
-
-    def _broken(self, task: asyncio.Task[None]) -> None:
-        """Show an error of our own on the page, and raise it when the page ends."""
+    def _note_fault(self, task: asyncio.Task[None]) -> None:
+        """Show an error of our own on the page. It is raised when the page ends."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._changed()
 
     def tell(self) -> None:
-        """Wake who makes requests, and tell who is looking on."""
+        """Wake what makes requests, and the pages that are open."""
         self._wake.set()
         self._changed()
 
-    def _before(self) -> int | None:
-        """The request after which the next click comes."""
-        return self.chain.index(self.queue[-1].source) if self.queue else self._last()
-
-    def _last(self) -> int | None:
-        """The last request that was made."""
-        return self.client.journal.state.previous
-
     def _habits(self) -> list[float]:
-        """How likely each source is to be asked for next."""
-        before = self._before()
+        """How likely each source is to be asked for next, after the last click."""
+        steps = [*self.history, *self.steps]
+        before = self.chain.index(self.queue[-1].source) if self.queue else steps[-1].wanted if steps else None
         return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
 
-    async def _make(self) -> None:
+    async def _ask(self) -> None:
         """Make the requests of the queue, each when it is due."""
         while True:
-            while not self._due():
+            while not self._is_due():
                 self._wake.clear()
                 await self._wake.wait()
-            self.making = True
+            self.asks = True
             await self._ask_first()
-            self.making, self.failure = False, ""
-            self.record()
+            self.asks, self.failure = False, ""
+            self.read_steps()
             self._news.set()
             self.tell()
 
-    async def _believe(self) -> None:
-        """What the server believes after the latest step; of steps in quick succession, only after the last."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            await self._think()
-            self.tell()
-
-    async def answered(self, wish: Wish, following: str | None = None) -> None:
-        """Ask until there is an answer. What was drawn once is only sent again."""
+    async def ask_until_answered(self, wish: Wish, following: str | None = None) -> None:
+        """Ask until there is an answer. A query that was drawn is only sent again."""
         while True:
             try:
                 if self.client.journal.state.pending is None:
@@ -254,51 +221,47 @@ class DemoSession(ABC):
                 return
             except OnoffError as error:
                 self.failure = error.facts
-                self.record()
+                self.read_steps()
                 self.tell()
                 await asyncio.sleep(RETRY)
 
-    def record(self) -> None:
+    def read_steps(self) -> None:
         """Read the steps that journal and transcript have by now."""
-        if self._steps is None or self._steps.journal is not self.client.journal:
-            self._steps = Steps(self.client.journal, self.server.transcript, self.chain)
-        self.made = self._steps.read()
+        self.steps = self.timeline.read()
 
-    async def _guard(self) -> None:
-        """Start the server again if it died."""
+    async def _observe(self) -> None:
+        """Compute what the server believes after the latest step; of steps in quick succession, only after the last."""
         while True:
-            await asyncio.sleep(0.2)
-            if self._missing:
-                self.tell()
-                await asyncio.sleep(RESTART)
-                if self._missing:
-                    with contextlib.suppress(OnoffError):  # the next look tries again
-                        await asyncio.to_thread(self.server.start)
-                self.tell()
+            await self._news.wait()
+            self._news.clear()
+            finished = [step for step in (*self.history, *self.steps) if step.bytes]
+            self.knowledge = await asyncio.to_thread(self.observer.observe, finished)
+            self.tell()
 
-    async def _play(self) -> None:
-        """The simulated reader. When it switches privacy does not depend on what it reads."""
-        rng = np.random.default_rng()
-        while True:
-            await asyncio.sleep(self._pace)
-            if not self.autoplay or len(self.queue) > 2:
-                continue
-            if rng.random() < 2 * SWITCHING:
-                self.private = not self.private
-            self.ask(self.chain.names[int(rng.choice(self.chain.n, p=self._habits()))], self.private)
+    def _opening(self) -> list[Wish]:
+        """Choose the requests to look at: of many streams the one whose hidden requests a naive client betrays most."""
+        paths = [self.chain.simulate(len(OPENING), np.random.default_rng(seed)) for seed in range(TRIES)]
+        best = max(paths, key=lambda path: self._betrayal([int(x) for x in path]))
+        return [Wish(self.chain.names[x], on == "1") for x, on in zip(best, OPENING, strict=True)]
 
+    def _betrayal(self, path: Sequence[int]) -> float:
+        """The least that a naive client's query and later ones add to the belief in the truth, over hidden requests.
 
-def _opening(chain: Chain) -> list[Wish]:
-    """The requests of a stream to look at. If the chain has the source LOCKED, it is read while privacy is OFF."""
-    for seed in range(TRIES):
-        path = chain.simulate(len(OPENING), np.random.default_rng(seed))
-        wishes = [Wish(chain.names[x], on == "1") for x, on in zip(path, OPENING, strict=True)]
-        if LOCKED not in chain.names or Wish(LOCKED, False) in wishes:
-            break
-    return wishes
+        A stream in which no sensitive source is read shows too little.
+        """
+        steps = [
+            PageStep(t, on == "1", False, 0, "", x, (), 1, 1, self.sensitive)
+            for t, (x, on) in enumerate(zip(path, OPENING, strict=True))
+        ]
+        views = naive_views(self.chain.n, steps)
+        found = infer(Requests(self.prior, self.chain.P), [step.private for step in steps], views.__getitem__)
+        if self.sensitive and not any(step.wanted in self.sensitive and not step.private for step in steps):
+            return -1.0
+        hidden = [step.step for step in steps if step.private or step.wanted in self.sensitive]
+        return min(float(found.after[t, path[t]] - found.before[t, path[t]]) for t in hidden[-SHOWN:])
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -1,50 +1,59 @@
-"""What the page shows: a session of each promise for one chain, what all modes cost there, and who is looking on."""
+"""What the page shows: a session of each promise for one chain, what both promises cost, and who is looking on."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import asdict
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
-from onoff.apps.page.announced import AnnouncedSession
-from onoff.apps.page.costs import Costs, costs
-from onoff.apps.page.everyday import EverydaySession
+from onoff.apps.costs import Cost, Effort, costs
+from onoff.apps.page.session import DemoSession
+from onoff.apps.page.tabs import LAGS, BothSession, PastSession
 from onoff.errors import OnoffError, SessionError
 from onoff.model.chain import Chain
+from onoff.schemes import AUTO
+from onoff.types import Advance
+
+LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
+EFFORT = Effort(time_limit=2.0)
 
 
 class Page:
     """The promise `past` is there from the start, `both`, which needs plans, once its tab is opened."""
 
-    everyday: EverydaySession
+    past: PastSession
 
     def __init__(self, chain: Chain, title: str) -> None:
         self.chain, self.title = chain, title
         self.serial = 0  # of the state: the page must know an older one that arrives late
-        self.costs: Costs | None = None
+        self.costs: dict[str, list[float]] = {}  # of each curve at lags 1, 2, ...
+        self.gap = 0.0  # no scheme for `both` beats its curve by more than this share
         self._listeners: set[asyncio.Event] = set()
         self._closing = False
-        self._announced: AnnouncedSession | None = None
+        self._both: BothSession | None = None
         self._planning: asyncio.Task[None] | None = None
         self._costing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the server and the client of the promise `past`."""
-        self.everyday = await EverydaySession(self.chain, self.changed, opening=True).__aenter__()
-        await self._cost()
+        sensitive = (self.chain.index(LOCKED),) if LOCKED in self.chain.names else ()
+        self.past = await PastSession(self.chain, self.changed, opening=True, sensitive=sensitive).__aenter__()
+        await self._restart_costs()
 
-    @property
-    def announced(self) -> AnnouncedSession:
-        """Raises `SessionError` while it is being made, or before."""
-        if self._announced is None:
-            raise SessionError("the announced mode has no plans yet: open its tab, and wait until they are there")
-        return self._announced
+    def session(self, promise: str) -> DemoSession:
+        """Find the session of a promise. Raises `SessionError` while `both` is being planned, or before."""
+        found = self.past if promise == "past" else self._both
+        if found is None:
+            raise SessionError("the promise `both` has no plans yet: open its tab, and wait until they are there")
+        return found
 
-    async def announce(self) -> None:
+    async def open_both(self) -> None:
         """Plan for the promise `both` and start its server and client, if that was not done before."""
-        if self._announced is not None or self._closing:
+        if self._both is not None or self._closing:
             return
         if self._planning is None:
             self._planning = asyncio.create_task(self._plan())
@@ -58,26 +67,58 @@ class Page:
 
     async def lock(self, source: str, on: bool) -> None:
         """Make a source sensitive, or not sensitive any more: a new stream begins, and costs are computed for it."""
-        await self.everyday.lock(source, on)
+        await self.past.lock(source, on)
         if not self._closing:
-            await self._cost()
+            await self._restart_costs()
 
     async def _plan(self) -> None:
         self.changed()
         try:
-            self._announced = await AnnouncedSession(self.chain, self.changed, opening=True).__aenter__()
+            self._both = await BothSession(self.chain, self.changed, opening=True).__aenter__()
         finally:
             self._planning = None  # the next click on the tab tries again
             self.changed()
 
-    async def _cost(self) -> None:
+    async def _restart_costs(self) -> None:
         """Compute costs in the background, instead of those for other sensitive sources."""
         await _end(self._costing)
-        self._costing = asyncio.create_task(self._show_costs())
+        self._costing = asyncio.create_task(self._compute_costs())
 
-    async def _show_costs(self) -> None:
-        async for found in costs(self.chain, self.everyday.sensitive, self.costs):
-            self.costs = found
+    async def _compute_costs(self) -> None:
+        """Add one curve after the other; what no lock changes is computed once."""
+        self.costs.pop("locked", None)
+        if "past" not in self.costs:
+            self.costs["past"] = [cost.messages or 0.0 for cost in await self._collect("past")]
+        if self.past.sensitive:
+            found = await self._collect("past", sensitive=self.past.sensitive)
+            self.costs["locked"] = [cost.messages or 0.0 for cost in found]
+        if "both" not in self.costs:
+            found = await self._collect("both", schemes=(AUTO, "paper"))
+            paper, best = found[1::2], found[::2]
+            self.costs["paper"] = [cost.messages or 0.0 for cost in paper]
+            # Where time was short, the plan of a smaller lag is cheaper, and serves larger lags, too.
+            self.costs["both"] = list(accumulate((cost.messages or 0.0 for cost in best), min))
+            bounds = [cost.lower_bound or 1.0 for cost in best]
+            self.gap = max(cost / bound - 1 for cost, bound in zip(self.costs["both"], bounds, strict=True))
+            self.changed()
+
+    async def _collect(self, promise: str, **options: Any) -> list[Cost]:
+        """Compute costs at all lags in a thread, which ends soon after nobody waits for it any more."""
+        stopped = threading.Event()
+
+        @contextmanager
+        def bar(_: int | None) -> Iterator[Advance]:
+            yield advance
+
+        def advance() -> None:
+            if stopped.is_set():
+                raise OnoffError("nobody waits for these costs any more")
+
+        work = costs({"": self.chain}, LAGS, (promise,), effort=EFFORT, bar=bar, **options)
+        try:
+            return await asyncio.to_thread(list, work)
+        finally:
+            stopped.set()
             self.changed()
 
     async def close(self) -> None:
@@ -86,7 +127,7 @@ class Page:
         self.changed()
         for work in (self._planning, self._costing):
             await _end(work)
-        for session in (getattr(self, "everyday", None), self._announced):
+        for session in (getattr(self, "past", None), self._both):
             if session is not None:
                 await session.__aexit__(None, None, None)
 
@@ -96,19 +137,20 @@ class Page:
             listener.set()
 
     def state(self) -> dict[str, Any]:
-        """All that is shown, ready for JSON."""
+        """Describe all that is shown, ready for JSON."""
         return {
             "names": self.chain.names,
             "serial": self.serial,
             "title": self.title,
             "planning": self._planning is not None,
-            "everyday": self.everyday.state(),
-            "announced": None if self._announced is None else self._announced.state(),
-            "costs": None if self.costs is None else asdict(self.costs),
+            "past": self.past.state(),
+            "both": None if self._both is None else self._both.state(),
+            "costs": self.costs,
+            "gap": self.gap,
         }
 
     async def events(self) -> AsyncIterator[str]:
-        """The state now, and again whenever it has changed."""
+        """Yield the state now, and again whenever it has changed."""
         news = asyncio.Event()
         self._listeners.add(news)
         try:

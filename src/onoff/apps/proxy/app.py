@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +20,13 @@ from onoff.apps.proxy import status_page
 from onoff.apps.proxy.guard import is_outside_navigation, refusal
 from onoff.apps.proxy.queue import RequestQueue
 from onoff.apps.proxy.responses import error_response, message_response, text_response
-from onoff.client.client import Client
-from onoff.client.message import Message
+from onoff.client.client import Client, Message
 from onoff.errors import JournalError, OnoffError
-from onoff.server.connection import connection_limit
-from onoff.server.limits import read_body
+from onoff.server.limits import connection_limit, read_body
 from onoff.server.problems import Problem
 from onoff.server.run import reserved, served, stop_event, url_of
 
+log = logging.getLogger("onoff.proxy")
 READ = ("GET", "HEAD")
 BODY_LIMIT = 2**10
 PAGE, PRIVACY = b"/", b"/onoff/privacy"
@@ -90,6 +90,9 @@ class Application:
             return text_response(problem.status, problem.detail, problem.headers)
         except OnoffError as error:
             return error_response(error) if isinstance(error, JournalError) else text_response(400, str(error))
+        except Exception as error:
+            log.error("a request was not answered", exc_info=error)
+            return error_response(error)
 
     async def _route(self, request: Request) -> Response:
         path = request.scope.get("raw_path") or request.scope["path"].encode()
@@ -119,11 +122,15 @@ class Application:
         return await message_response(message, request.method, request.headers.getlist("if-none-match"))
 
     async def _wait(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
-        """The answer; None if the program goes away before it. The step is made all the same."""
+        """The answer; None if the program goes away before it. The step is made all the same.
+
+        One that has closed its side of the connection may be gone, or may wait for its answer.
+        """
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
-                pass
+                if request.scope.pop("half_closed", False):
+                    self._queue.expect_repeat()
 
         leaving = asyncio.create_task(gone())
         either: set[asyncio.Future[Any]] = {answer, leaving}

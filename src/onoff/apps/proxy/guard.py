@@ -32,7 +32,7 @@ def refusal(headers: Headers) -> tuple[int, str] | None:
     """The status and the sentence with which a request is turned away; None if it may come in."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_ours(hosts[0]):
-        return 421, "this is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
+        return 403, "this is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
     if any(site not in OWN_SITES for site in headers.getlist("sec-fetch-site")):
         return 403, "another web page may not use this: type the address yourself, or start at its own page"
     if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):

@@ -3,8 +3,9 @@
 The step of a submitted request is made, even if its program goes away meanwhile: the chain describes the requests that
 are made, and a server must not decide which of them are left out. A step that could not be finished stays pending in
 the journal, and is finished with the same query before the next one is begun. Until then the programs that wait are
-told so, and their requests stay in the queue: their steps are made, in order, when the server answers again. A request
-for the source of the pending step is not skipped: each request is a step of its own.
+told so, and their requests stay in the queue: their steps are made, in order, when the server answers again. It is
+asked again with the next request, and every `RETRY_SECONDS`: these times follow from what the server did. A request for
+the source of the pending step is not skipped: each request is a step of its own.
 
 Where a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made
 ON. A full set depends on nothing, and what is asked after it depends on it alone.
@@ -23,12 +24,12 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client
-from onoff.client.message import Message
+from onoff.client.client import Client, Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
 LONGEST = 128  # requests that wait
+RETRY_SECONDS = 60  # after which what could not be finished is tried again
 KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 
@@ -82,7 +83,7 @@ class RequestQueue:
         # How many of the requests to come are made ON.
         self._full_sets_due = max(int(client.take_gap()), client.journal.memory.owed)
         self._worker: asyncio.Task[None] | None = None
-        self._current: asyncio.Task[Message] | None = None
+        self._current: asyncio.Task[Message | None] | None = None
 
     async def __aenter__(self) -> RequestQueue:
         self.client.journal.remember(gap=True)
@@ -137,6 +138,9 @@ class RequestQueue:
             raise QueueFull(f"{self._longest} requests are waiting: ask again later")
         request = _Request(source, self._private or self._full_sets_due > 0, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
+        if self._full_sets_due == 0 and self.client.journal.memory.owed:
+            with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
+                self.client.journal.remember(owed=0)
         self._waiting.append(request)
         self._wake.set()
         return request.answer
@@ -144,22 +148,28 @@ class RequestQueue:
     def abandon(self, answer: asyncio.Future[Message]) -> None:
         """Note that nobody waits for an answer any more. Its step is made, and one of the requests to come is ON."""
         if answer.cancel():
-            self._full_sets_due += 1
+            self.expect_repeat()
+
+    def expect_repeat(self) -> None:
+        """Make one of the requests to come ON: a program without its message may ask again."""
+        self._full_sets_due += 1
 
     def _fail(self, request: _Request, error: BaseException) -> None:
         """Tell who waits, if anybody does, that there is no message. One of the requests to come is then ON."""
         if not request.answer.done():
             request.answer.set_exception(error)
             request.answer.exception()  # who asked may be gone: then nobody looks
-            self._full_sets_due += 1
+            self.expect_repeat()
 
-    def _settle(self, request: _Request, made: asyncio.Task[Message]) -> None:
+    def _settle(self, request: _Request, made: asyncio.Task[Message | None]) -> None:
         """Tell who waits, if anybody does."""
         error = made.exception()
         if error is not None:
             self._fail(request, error)
         elif not request.answer.done():
-            request.answer.set_result(made.result())
+            message = made.result()
+            assert message is not None, "a step has a message"
+            request.answer.set_result(message)
 
     def _require_full_set(self, left_out: bool = True) -> None:
         """Make the next request ON if one before it was left out."""
@@ -167,46 +177,65 @@ class RequestQueue:
 
     async def _work(self) -> None:
         while True:
-            await self._wake.wait()
+            late = self._waiting or self._is_pending
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS if late else None):
+                    await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                request = self._waiting.popleft()
-                self._current = asyncio.create_task(self._step(request))
-                try:
-                    await asyncio.wait({self._current})
-                except asyncio.CancelledError:  # the end: what is under way stays pending, if it was begun
-                    self._require_full_set()
-                    self._current.cancel()
-                    await asyncio.wait({self._current})
-                    self._fail(
-                        request, QueueClosed("the proxy has ended before the answer came: the request stays pending")
-                    )
-                    raise
-                error = self._current.exception()
-                self._note(error)
-                if isinstance(error, NotBegun):
-                    self._keep(request, error)
-                    break
-                self._settle(request, self._current)
+            while await self._advance() and self._waiting:
+                pass
 
-    def _keep(self, request: _Request, error: BaseException) -> None:
+    @property
+    def _is_pending(self) -> bool:
+        return self.client.journal.state.pending is not None
+
+    async def _advance(self) -> bool:
+        """Finish what is pending and make the step of who waits first, if anybody does. False if that cannot be yet."""
+        request = self._waiting.popleft() if self._waiting else None
+        self._current = asyncio.create_task(self._finish() if request is None else self._step(request))
+        try:
+            await asyncio.wait({self._current})
+        except asyncio.CancelledError:  # the end: what is under way stays pending, if it was begun
+            self._require_full_set(request is not None)
+            self._current.cancel()
+            await asyncio.wait({self._current})
+            if request is not None:
+                words = "the proxy has ended before the answer came: the request stays pending"
+                self._fail(request, QueueClosed(words))
+            raise
+        error = self._current.exception()
+        self._note(error)
+        if isinstance(error, NotBegun):
+            self._keep(request, error)
+        elif request is not None:
+            self._settle(request, self._current)
+        return not isinstance(error, NotBegun)
+
+    def _keep(self, request: _Request | None, error: BaseException) -> None:
         """Put a request that was not begun back into its place, and tell all who wait."""
-        for waiting in (request, *self._waiting):
+        if request is not None:
+            self._waiting.appendleft(request)
+        for waiting in self._waiting:
             self._fail(waiting, error)
         if self._closed:
-            self._require_full_set()
-        else:
-            self._waiting.appendleft(request)
+            self._require_full_set(bool(self._waiting))
+            self._waiting.clear()
+
+    async def _finish(self) -> Message | None:
+        """Finish what is pending. Raises `NotBegun` if that fails: nothing is begun before."""
+        if not self._is_pending:
+            return None
+        try:
+            return await self.client.resume()
+        except SourceError:
+            return None
+        except Exception as error:  # whatever it is
+            raise NotBegun(_words(error)) from error
 
     async def _step(self, request: _Request) -> Message:
         """Finish what is pending, then make the step. Raises `NotBegun` if its query is not drawn, but can be later."""
         journal = self.client.journal
-        try:
-            if journal.state.pending is not None:
-                with contextlib.suppress(SourceError):
-                    await self.client.resume()
-        except Exception as error:  # whatever it is: nothing is begun before the pending step is finished
-            raise NotBegun(_words(error)) from error
+        await self._finish()
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.

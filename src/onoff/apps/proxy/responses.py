@@ -3,32 +3,36 @@
 A body comes from an untrusted origin but is served from ours, where our own page and its switch live. So every answer
 carries a policy under which a browser treats it as a page of nowhere: no scripts, forms or frames. Nothing is loaded,
 and links that it has are those of a foreign page, which `guard` refuses.
+
+Programs ask again by themselves after some statuses (wget after 504, `curl --retry` and urllib3 after more of them).
+That would be a step which the origin has caused. So these are answered with 424, after which no program asks again.
+The header `Onoff-True-Status` and the body have the true one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
+import logging
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.queue import NotBegun, QueueClosed, QueueFull
-from onoff.client.message import Message
+from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, QueueClosed, QueueFull
+from onoff.client.client import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
+from onoff.text import plain
 
-RETRY_SECONDS = 5  # for those who come to a full queue; who asks again after a step makes another one
-KEPT = "Your request is kept. It is sent again, unchanged, before the next one."
+log = logging.getLogger("onoff.proxy")
+KEPT = "Your request is kept."
 NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
-LARGE = 2**22  # bytes: to hash more takes some milliseconds, which the next query must not wait for
+AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PIECE = 2**20  # bytes of a long body that are handed over at a time
+UNREAD_BYTES = 2**27  # of all bodies that are being handed over
 BARE = (204, 205)  # statuses whose answers have no body
-# Statuses about a connection or a condition, not about the source. Programs ask again by themselves for some of them,
-# which would be a step that the origin has caused.
-NOT_OURS = (304, 407, 408, 421, 425)
-TYPE = re.compile(r"[\x20-\x7e]{1,200}")
+FAILED = 424  # in place of every status after which programs ask again
+NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 GUARD = {
     "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'",
@@ -39,36 +43,48 @@ GUARD = {
 }
 
 
-class InPieces(Response):
-    """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long."""
+class BodyResponse(Response):
+    """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long.
+
+    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off.
+    """
+
+    _under_way: dict[asyncio.Timeout, int] = {}  # noqa: RUF012 (of all answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for start in range(0, max(1, len(self.body)), PIECE):
-            piece, more = bytes(self.body[start : start + PIECE]), start + PIECE < len(self.body)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-            if more:
-                await asyncio.sleep(0)
+        timeout = asyncio.timeout(None)
+        try:
+            async with timeout:
+                self._enter(timeout)
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                for start in range(0, max(1, len(self.body)), PIECE):
+                    piece, more = bytes(self.body[start : start + PIECE]), start + PIECE < len(self.body)
+                    await send({"type": "http.response.body", "body": piece, "more_body": more})
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            log.warning("an answer that was not read was broken off: others need its room")
+        finally:
+            self._under_way.pop(timeout, None)
+
+    def _enter(self, timeout: asyncio.Timeout) -> None:
+        self._under_way[timeout] = len(self.body)
+        while sum(self._under_way.values()) > UNREAD_BYTES and len(self._under_way) > 1:
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]
+            oldest.reschedule(0.0)  # its body ends early, which ends the connection
 
 
 async def message_response(message: Message, method: str, held: list[str]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
-    status = message.status
+    status, kind = message.status, message.content_type
     if message.round == 0:
         return text_response(404, "nothing has been published for this source yet; the step was made")
-    if not 200 <= status < 600 or status in NOT_OURS:
-        return text_response(
-            502, f"the origin answered {status}, which answers nothing that was asked; the step was made"
-        )
-    stated = message.content_type
-    kind = stated if stated is not None and TYPE.fullmatch(stated) else None
-    tag = await _tag(status, kind, message.body)
-    headers = {
-        **GUARD,
-        "etag": tag,
-        "onoff-step": str(message.step),
-        "onoff-status": "on" if message.private else "off",
-    }
+    if safe_status(status) != status:
+        words = plain(message.body) if kind == "text/plain" else ""
+        return text_response(status, f"the origin answered {status}; the step was made. {words}".rstrip())
+    tag = await asyncio.to_thread(_tag, status, kind, message.body)
+    made = "on" if message.private else "off"
+    headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": made}
     if status == 200 and _holds(held, tag):
         return Response(status_code=304, headers=headers)
     if kind is not None:
@@ -78,7 +94,7 @@ async def message_response(message: Message, method: str, held: list[str]) -> Re
         bare.raw_headers = [pair for pair in bare.raw_headers if pair[0] != b"content-length"]
         return bare
     headers["content-length"] = str(len(message.body))
-    return Response(None, status, headers) if method == "HEAD" else InPieces(message.body, status, headers)
+    return Response(None, status, headers) if method == "HEAD" else BodyResponse(message.body, status, headers)
 
 
 def error_response(error: Exception) -> Response:
@@ -86,8 +102,6 @@ def error_response(error: Exception) -> Response:
     status, words = 500, "the proxy made a mistake; its log has the details"
     if isinstance(error, OnoffError | OSError):
         words = told(error) if isinstance(error, OSError) else str(error)
-    if isinstance(error, TransportError):
-        words = error.facts  # what follows is for Python
     if isinstance(error, QueueFull | QueueClosed):
         status = 503
     elif isinstance(error, ContextError):
@@ -96,26 +110,34 @@ def error_response(error: Exception) -> Response:
         late = isinstance(error, NotBegun)
         cause = error.__cause__ if late else error
         if isinstance(cause, TransportError):
-            status = 502 if isinstance(cause, RefusedByServer) else 504
-        words = f"{words if words.endswith(('.', '?', '!')) else words + '.'} {NOT_BEGUN if late else KEPT}"
-    return text_response(status, words, {"retry-after": str(RETRY_SECONDS)} if status == 503 else None)
+            status, words = 502 if isinstance(cause, RefusedByServer) else 504, cause.facts  # the advice is for Python
+        end = "" if words.endswith((".", "?", "!")) else "."
+        words = f"{words}{end} {NOT_BEGUN if late else KEPT} {AGAIN}"
+    return text_response(status, words)
+
+
+def safe_status(status: int) -> int:
+    """The status that is handed on: one after which no program asks again by itself."""
+    return status if 200 <= status < 500 and status not in NOT_OURS else FAILED
 
 
 def text_response(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
     """An answer of the proxy itself: a sentence. Addresses and files at its start stay as they are."""
-    text = (words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words) + "\n"
-    return Response(text, status, {**GUARD, **(headers or {})}, "text/plain")
+    text = words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words
+    given = safe_status(status)
+    if given != status:
+        text, headers = f"{text} [status {status}]", {**(headers or {}), "onoff-true-status": str(status)}
+    return Response(f"{text}\n", given, {**GUARD, **(headers or {})}, "text/plain")
 
 
-async def _tag(status: int, kind: str | None, body: bytes) -> str:
-    """A strong ETag: a hash of all that is answered. A long body is hashed beside the loop that queries leave from."""
+def _tag(status: int, kind: str | None, body: bytes) -> str:
+    """A strong ETag: a hash of all that is answered. It is taken beside the loop from which queries leave.
 
-    def digest() -> str:
-        whole = hashlib.sha256(f"{status} {kind}\n".encode())
-        whole.update(body)
-        return f'"{whole.hexdigest()[:32]}"'
-
-    return digest() if len(body) < LARGE else await asyncio.to_thread(digest)
+    A web page of others may measure how long that loop takes to refuse it, which must not tell how long a body is.
+    """
+    whole = hashlib.sha256(f"{status} {kind}\n".encode())
+    whole.update(body)
+    return f'"{whole.hexdigest()[:32]}"'
 
 
 def _holds(held: list[str], tag: str) -> bool:

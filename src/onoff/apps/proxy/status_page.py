@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,12 +19,17 @@ from onoff.apps.proxy.queue import RequestQueue, Trouble
 from onoff.client.learning import Learned
 from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.client.status import Account, account
-from onoff.foreign import plain
-from onoff.logs.follow import Following, follows
-from onoff.logs.journals import read_journal
-from onoff.logs.requests import of_journal
+from onoff.logs.follow import Following, follows, read_journal_requests
+from onoff.logs.read import read_journal
+from onoff.text import plain
 
 NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
+REMEDY = (
+    "<p>What is promised does not hold for such requests. Switch ON first: then every request asks for everything, "
+    "and tells nothing whatever the chain is. If you reload all feeds at once, stay ON. If not, your habits have "
+    "changed, or the chain was learned from few requests. Then learn again, in a new journal, or import another chain. "
+    "A chain fitted to this journal would tell of its private requests.</p>"
+)
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -87,8 +91,9 @@ class StatusReporter:
         found = account(client.path)
         if client.learns:
             kept = read_journal(client.path)
-            return found, None, Learned.of(client.chain.n, kept.private)
-        return found, follows(client.chain, of_journal(client.path, client.chain).indices[-NEWEST:]), None
+            return found, None, Learned(client.chain.n, len(kept.private), sum(kept.private))
+        made = read_journal_requests(client.path, client.chain).indices
+        return found, follows(client.chain, made[-NEWEST:]), None
 
 
 def render(status: Status, path_of: Callable[[str], str | None], token: str) -> str:
@@ -143,8 +148,8 @@ def _switch(status: Status, token: str) -> list[str]:
     if status.learned is not None:
         effect = "new requests are noted as private" if status.private else "new requests are noted as open"
         advice = (
-            "While learning, the switch changes only what is noted. Switch OFF for what need not be hidden: "
-            "a chain can then be fitted to open requests alone."
+            "While learning, the switch changes only what is noted. A chain can be fitted to this journal as long as "
+            "no request in it was private."
         )
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
@@ -161,19 +166,7 @@ def _following(status: Status) -> list[str]:
         return []
     kind = ' class="loud"' if found.refuted else ""
     said = f"<h2>Do requests follow the chain?</h2><p{kind}>{_safe(found.words())}.</p>"
-    return [said, _remedy(status)] if found.refuted else [said]
-
-
-def _remedy(status: Status) -> str:
-    """What to do if the requests do not follow the chain."""
-    journal = shlex.quote(str(status.path))
-    return (
-        "<p>What is promised does not hold for such requests. Switch ON first: then every request asks for everything, "
-        "and tells nothing whatever the chain is. If you reload all feeds at once, stay ON. If not, your "
-        "habits have changed, or the chain was learned from few requests. Then fit another one to what was asked "
-        "OFF, those of the journal it was learned with and those of this one, and begin a new journal with it: "
-        f"<code>onoff fit LEARNED {escape(journal)} -o new.json --open-only</code>.</p>"
-    )
+    return [said, REMEDY] if found.refuted else [said]
 
 
 def _source(name: str, path: str | None, sensitive: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 from onoff.extras import need
 from onoff.wire import Catalogue
 
+MARKS = 1000
 NEW = "a new store; say which sources it has: --source, --sources or --watch"
 
 
@@ -25,11 +26,29 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """The store's latest round, and the sources whose latest message is newer than the round asked about."""
+class Point:
+    """A point of a store's history: a round, and the random mark that was drawn when the round was published.
 
-    round: int
+    A store that was emptied, restored or has lost its last rounds may come to the same round again, never to the mark.
+    """
+
+    round: int = 0
+    mark: bytes = b""
+
+
+START = Point()
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The point that a store has come to, and the sources whose latest message is newer than the point asked about.
+
+    `anew` says that the store's history does not contain that point: `messages` are then all that the store has.
+    """
+
+    point: Point
     messages: Mapping[int, Message]
+    anew: bool
 
 
 class Store(Protocol):
@@ -47,11 +66,8 @@ class Store(Protocol):
         Once this has returned, the messages survive a crash. No reader sees some of them without the others.
         """
 
-    def changes(self, since: int) -> Changes:
-        """All that was published after round `since`, as of one moment.
-
-        A latest round below `since` says that the store has lost rounds: ask again from 0.
-        """
+    def changes(self, since: Point = START) -> Changes:
+        """All that was published after this point, as of one moment. A store remembers its last `MARKS` points."""
 
     def caveat(self) -> str | None:
         """What the operator must know about how this store keeps its promise, or nothing."""
@@ -60,10 +76,11 @@ class Store(Protocol):
         """Let go of files and connections."""
 
 
-def open_store(target: str, catalogue: Catalogue | None = None) -> Store:
+def open_store(target: str, catalogue: Catalogue | None = None, *, create: bool = True) -> Store:
     """The store at a path (SQLite) or at a redis://, rediss:// or unix:// URL (Redis).
 
-    Without a catalogue the store must have one already. A new store takes the catalogue given.
+    Without a catalogue the store must have one already. A new store takes the catalogue given. Without `create` a file
+    must be there: one that was deleted under a server is not made anew by its next process.
     """
     if target.startswith(("redis://", "rediss://", "unix://")):
         need("redis", "a store in Redis")
@@ -72,4 +89,4 @@ def open_store(target: str, catalogue: Catalogue | None = None) -> Store:
         return RedisStore(target, catalogue)
     from onoff.server.store.sqlite import SqliteStore
 
-    return SqliteStore(target, catalogue)
+    return SqliteStore(target, catalogue, create=create)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from onoff.errors import CatalogueError, StoreError, StoreUnavailable
-from onoff.server.store import NEW, Changes, Message
+from onoff.server.store import MARKS, NEW, START, Changes, Message, Point
 from onoff.server.store.streams import STREAMS
 from onoff.wire import Catalogue
 
@@ -22,8 +23,9 @@ _CONNECT_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 
 # One hash tag, so that a cluster keeps the keys together. `state` has the catalogue and the round, `messages` the
-# latest message of each source, `rounds` orders the sources by the round of their latest message.
-_KEYS = ("{onoff}:state", "{onoff}:messages", "{onoff}:rounds")
+# latest message of each source, `rounds` orders the sources by the round of their latest message, and `marks` has the
+# marks of the last rounds, the latest first.
+_KEYS = ("{onoff}:state", "{onoff}:messages", "{onoff}:rounds", "{onoff}:marks")
 
 # Redis runs a script as one step: no reader is served in the middle of it. Every script checks the catalogue first,
 # so that a server that was given another one cannot write here, and writes it into an empty database.
@@ -32,31 +34,31 @@ local catalogue = redis.call('HGET', KEYS[1], 'catalogue')
 if not catalogue then redis.call('HSET', KEYS[1], 'catalogue', ARGV[1])
 elseif catalogue ~= ARGV[1] then return false end
 """
-_PUBLISH = (
-    _BIND
-    + """
+_PUBLISH = """
 local round = redis.call('HINCRBY', KEYS[1], 'round', 1)
-for i = 2, #ARGV, 2 do
+redis.call('LPUSH', KEYS[4], ARGV[2])
+redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[3]) - 1)
+for i = 4, #ARGV, 2 do
   redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
   redis.call('ZADD', KEYS[3], round, ARGV[i])
 end
 return round
 """
-)
-_CHANGES = (
-    _BIND
-    + """
-local round = tonumber(redis.call('HGET', KEYS[1], 'round') or 0)
-local found = {round}
-local sources = redis.call('ZRANGE', KEYS[3], '(' .. ARGV[2], '+inf', 'BYSCORE', 'WITHSCORES')
+_CHANGES = """
+local round, since = tonumber(redis.call('HGET', KEYS[1], 'round') or 0), tonumber(ARGV[2])
+local anew = since == 0 or since > round or redis.call('LINDEX', KEYS[4], round - since) ~= ARGV[3]
+if anew then since = 0 end
+local found = {round, redis.call('LINDEX', KEYS[4], 0) or '', anew and 1 or 0}
+local sources = redis.call('ZRANGE', KEYS[3], '(' .. since, '+inf', 'BYSCORE', 'WITHSCORES')
 for i = 1, #sources, 2 do
+  local message = redis.call('HGET', KEYS[2], sources[i])
+  if not message then return redis.error_reply('a message is missing: was it deleted, or evicted (maxmemory)?') end
   found[#found + 1] = tonumber(sources[i])
   found[#found + 1] = tonumber(sources[i + 1])
-  found[#found + 1] = redis.call('HGET', KEYS[2], sources[i])
+  found[#found + 1] = message
 end
 return found
 """
-)
 
 
 class RedisStore:
@@ -67,22 +69,23 @@ class RedisStore:
 
     def __init__(self, url: str, catalogue: Catalogue | None = None) -> None:
         self._redis, self._name = connect(url)
-        self._publish = self._redis.register_script(_PUBLISH)
-        self._changes = self._redis.register_script(_CHANGES)
+        self._publish = self._redis.register_script(_BIND + _PUBLISH)
+        self._changes = self._redis.register_script(_BIND + _CHANGES)
         self.catalogue = catalogue if catalogue is not None else self._stored_catalogue()
 
     def publish(self, messages: Mapping[int, bytes]) -> int:
-        arguments: list[bytes | int] = [self.catalogue.document]
+        arguments: list[bytes | int] = [self.catalogue.document, secrets.token_bytes(16), MARKS]
         for source, data in messages.items():
             arguments += [source, data]
         with errors_of(self._name):
             return int(self._checked(self._publish(keys=_KEYS, args=arguments)))
 
-    def changes(self, since: int) -> Changes:
+    def changes(self, since: Point = START) -> Changes:
         with errors_of(self._name):
-            found = self._checked(self._changes(keys=_KEYS, args=[self.catalogue.document, since]))
-        rows = zip(found[1::3], found[2::3], found[3::3], strict=True)
-        return Changes(found[0], {source: Message(round, data) for source, round, data in rows})
+            found = self._checked(self._changes(keys=_KEYS, args=[self.catalogue.document, since.round, since.mark]))
+        number, mark, anew, *rows = found
+        messages = {rows[i]: Message(rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)}
+        return Changes(Point(number, mark), messages, bool(anew))
 
     def caveat(self) -> str | None:
         try:
@@ -144,11 +147,12 @@ def errors_of(name: str) -> Iterator[None]:
         raise StoreUnavailable(f"{name}: {error}") from error
 
 
-# `streams` has for each stream its last step and the SHA-256 of its query; `recent` orders the streams by last use.
+# `streams` has for each stream its last step and the SHA-256 of its query; `recent` orders the streams by last use,
+# which is counted: a clock may be put back.
 _STREAM_KEYS = ("{onoff}:streams", "{onoff}:recent")
 _ADMIT = """
-local now = redis.call('TIME')
-local score, admitted = now[1] * 1000000 + now[2], {}
+local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+local use, admitted = tonumber(newest[2] or 0), {}
 for i = 2, #ARGV, 3 do
   local stream, step, digest = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local last = redis.call('HGET', KEYS[1], stream)
@@ -157,7 +161,8 @@ for i = 2, #ARGV, 3 do
     admitted[#admitted + 1] = 0
   else
     redis.call('HSET', KEYS[1], stream, ARGV[i + 1] .. ' ' .. digest)
-    redis.call('ZADD', KEYS[2], score, stream)
+    use = use + 1
+    redis.call('ZADD', KEYS[2], use, stream)
     admitted[#admitted + 1] = 1
   end
 end
@@ -169,8 +174,6 @@ end
 return admitted
 """
 
-_Asked = tuple[bytes, int, bytes]
-
 
 class RedisStreams:
     """`Streams` in Redis. Queries that arrive while Redis is being asked are asked about together in the next call:
@@ -180,40 +183,34 @@ class RedisStreams:
         self._redis, self._name = connect(url)
         self._limit = limit
         self._script = self._redis.register_script(_ADMIT)
-        self._waiting: list[tuple[_Asked, asyncio.Future[bool]]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "onoff-streams")
+        self._batch: list[tuple[bytes, int, bytes]] = []
+        self._lock, self._thread = asyncio.Lock(), ThreadPoolExecutor(1, "onoff-streams")
 
     async def admit(self, stream: str, step: int, query: bytes) -> bool:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append(((bytes.fromhex(stream), step, sha256(query).digest()), answer))
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._ask_until_none_waits())
-        return await answer
+        place = len(self._batch)
+        self._batch.append((bytes.fromhex(stream), step, sha256(query).digest()))
+        if place == 0:
+            self._asking = asyncio.create_task(self._ask())
+        # Shielded: others wait for the same call, and a reader that hangs up must not end it.
+        admitted = await asyncio.shield(self._asking)
+        if isinstance(admitted, StoreError):
+            raise admitted
+        return admitted[place]
 
     def close(self) -> None:
         self._thread.shutdown()
         self._redis.close()
 
-    async def _ask_until_none_waits(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            together, self._waiting = self._waiting, []
+    async def _ask(self) -> list[bool] | StoreError:
+        """Ask about the batch, once Redis has answered the one before. An error is returned, for all who wait."""
+        async with self._lock:
+            batch, self._batch = self._batch, []
+            arguments = [self._limit, *(part for asked in batch for part in asked)]
             try:
-                admitted = await loop.run_in_executor(self._thread, self._ask, [asked for asked, _ in together])
-            except Exception as error:
-                for _, answer in together:
-                    if not answer.done():  # its reader may have hung up
-                        answer.set_exception(error)
-                continue
-            for (_, answer), admit in zip(together, admitted, strict=True):
-                if not answer.done():
-                    answer.set_result(admit)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, arguments)
+            except StoreError as error:
+                return error
 
-    def _ask(self, together: list[_Asked]) -> list[bool]:
-        arguments: list[bytes | int] = [self._limit]
-        for asked in together:
-            arguments += asked
+    def _call(self, arguments: list[bytes | int]) -> list[bool]:
         with errors_of(self._name):
             return [bool(admit) for admit in self._script(keys=_STREAM_KEYS, args=arguments)]

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import struct
-import time
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Protocol
 
 from onoff.errors import StoreError, StoreUnavailable
 
 STREAMS = 100_000
 
-_ENTRY = struct.Struct(">16sQQ32s")  # stream, step, time of last use (0: the place is free), SHA-256 of the query
+_ENTRY = struct.Struct(">16sQQ32s")  # stream, step, number of the last use (0: a free place), SHA-256 of the query
+_KEY_BYTES = 16
 _WAYS = 32
 _BUCKETS = 2**13
-_BUCKET_BYTES = _WAYS * _ENTRY.size
+_BUCKET = struct.Struct(">" + "16sQQ32s" * _WAYS)
 
 
 class Streams(Protocol):
@@ -52,45 +53,47 @@ def open_streams(target: str) -> Streams:
 class FileStreams:
     """`Streams` in a file of 16 MiB, for the processes of one machine.
 
-    The file is a table of 2^13 buckets of 32 entries. The first bits of a stream, which is random, name its bucket; if
-    that is full, the entry goes that was used least recently. With 100,000 streams in use the probability that any
-    bucket is too small is below 1 %. An entry never crosses the border of a page, and is written by one call: a process
-    that is killed leaves the old entry or the new one. A lost or older file forgets, but never refuses wrongly.
+    The file is a table of 2^13 buckets of 32 entries, and a random key. The stream, hashed with this key, names the
+    bucket, so that nobody can choose streams that push another one out. If the bucket is full, the entry goes that was
+    used least recently. With 100,000 streams in use the probability that any bucket is too small is below 1 %. An entry
+    never crosses the border of a page, and is written by one call: a process that is killed leaves the old entry or the
+    new one. A lost or older file forgets, but never refuses wrongly.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        size = _BUCKETS * _BUCKET_BYTES
+        self._path, end = path, _BUCKETS * _BUCKET.size
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                found = os.fstat(self._file).st_size
-                if found not in (0, size):
-                    raise StoreError(f"{path}: is not a table of streams ({found} bytes); move it away")
-                os.posix_fallocate(self._file, 0, size)  # a disk that fills up later does no harm
-            except BaseException:
-                os.close(self._file)
-                raise
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            if os.fstat(self._file).st_size == 0:
+                os.posix_fallocate(self._file, 0, end)  # a disk that fills up later does no harm
+                os.pwrite(self._file, secrets.token_bytes(_KEY_BYTES), end)
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            found, self._key = os.fstat(self._file).st_size, os.pread(self._file, _KEY_BYTES, end)
         except OSError as error:
             raise self._unavailable(error) from error
+        if found != end + _KEY_BYTES:
+            os.close(self._file)
+            raise StoreError(f"{path}: is not a table of streams ({found} bytes); move it away")
 
     async def admit(self, stream: str, step: int, query: bytes) -> bool:
         key, digest = bytes.fromhex(stream), sha256(query).digest()
-        bucket = int.from_bytes(key[:4]) % _BUCKETS
-        start = bucket * _BUCKET_BYTES
+        bucket = int.from_bytes(blake2b(key, digest_size=4, key=self._key).digest()) % _BUCKETS
+        start = bucket * _BUCKET.size
         try:
             # For other processes; in this one there is one thread, and nothing in between gives way.
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1, bucket)
             try:
-                entries = os.pread(self._file, _BUCKET_BYTES, start)
-                place = _place(entries, key)
-                if place is None:
-                    place = _oldest(entries)
-                else:
-                    _, last, _, last_digest = _ENTRY.unpack_from(entries, place)
-                    if step < last or (step == last and digest != last_digest):
+                fields = _BUCKET.unpack(os.pread(self._file, _BUCKET.size, start))
+                names, steps, uses, digests = fields[::4], fields[1::4], fields[2::4], fields[3::4]
+                if key in names and uses[names.index(key)]:
+                    place = names.index(key)
+                    if step < steps[place] or (step == steps[place] and digest != digests[place]):
                         return False
-                os.pwrite(self._file, _ENTRY.pack(key, step, time.time_ns(), digest), start + place)
+                else:
+                    place = uses.index(min(uses))  # a free one was never used
+                entry = _ENTRY.pack(key, step, max(uses) + 1, digest)
+                os.pwrite(self._file, entry, start + place * _ENTRY.size)
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, bucket)
         except OSError as error:
@@ -102,20 +105,3 @@ class FileStreams:
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"{self._path}: {error.strerror}")
-
-
-def _place(entries: bytes, key: bytes) -> int | None:
-    """Where the entry of a stream is in its bucket."""
-    place = entries.find(key)
-    while place != -1:
-        # The bytes may also stand across two entries, or be those of a free place.
-        if place % _ENTRY.size == 0 and _ENTRY.unpack_from(entries, place)[2]:
-            return place
-        place = entries.find(key, place + 1)
-    return None
-
-
-def _oldest(entries: bytes) -> int:
-    """The place that was used least recently; free ones were never used."""
-    used = [entry[2] for entry in _ENTRY.iter_unpack(entries)]
-    return used.index(min(used)) * _ENTRY.size

@@ -74,9 +74,9 @@ def log(
     from onoff.apps.progress import progress
     from onoff.audit.files import read_journal
     from onoff.audit.log import Exhibits, audit_log
-    from onoff.everyday import Everyday
     from onoff.logs.follow import follows
     from onoff.model.chain import Chain
+    from onoff.past import PastState
 
     if (journal is None) == (statuses is None):
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
@@ -85,9 +85,11 @@ def log(
     both = noted is None or noted.promise == "both"
     if laws is not None and both:
         raise OnoffError("--laws is for the promise `past`: this client has plans")
+    if plans is not None and not both:
+        raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
     engine = None
     if noted is not None and not both and (laws is None or remake):
-        engine = Everyday.start(loaded, noted.sensitive)
+        engine = PastState.start(loaded, noted.sensitive)
     found = audit_log(
         loaded,
         log,

@@ -60,9 +60,9 @@ def people(
     from onoff.apps.parallel import use_workers
     from onoff.apps.progress import progress
     from onoff.audit.people import audit_people, split_people
-    from onoff.everyday import Everyday
     from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
+    from onoff.past import PastState
 
     wanted = parse_lags(lags)
     if wanted[0] != 1:
@@ -76,7 +76,7 @@ def people(
     limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
     parts = split_people(read_sequences(sequences, names), given, **limits)
     plans = _plans(parts.chain, wanted, scheme)
-    engine = Everyday.start if promise == "past" else None
+    engine = PastState.start if promise == "past" else None
     with use_workers(jobs, dask):
         found = audit_people(parts, plans, engine, switch=switch, share=share, run=run, seed=seed, progress=progress)
     if found.stopped:

@@ -67,8 +67,8 @@ def streams(
     from onoff.apps.progress import progress
     from onoff.audit.clients import TooLarge
     from onoff.audit.streams import audit_streams, parse_statuses
-    from onoff.everyday.state import sensitive_sources
     from onoff.model.chain import Chain
+    from onoff.past.state import sensitive_sources
 
     parsed = parse_statuses(statuses)
     if promise == "past" and (scheme or plan):
@@ -116,9 +116,9 @@ def _lags(statuses: Sequence[bool]) -> list[int]:
 
 def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> list[Client]:
     from onoff.audit.clients import Decoys, Naive, Past
-    from onoff.everyday import Everyday
+    from onoff.past import PastState
 
-    ours = Past(Everyday.start(chain, hidden), chain.n, hidden)
+    ours = Past(PastState.start(chain, hidden), chain.n, hidden)
     return [ours, Naive(chain.n, hidden), Decoys(chain.n, _few(chain.n, decoys))]
 
 

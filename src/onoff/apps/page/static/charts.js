@@ -1,4 +1,4 @@
-// Small charts as SVG, drawn at the size of their box: lines over numbers, beliefs at three moments, over time, and as bars.
+// Small charts as SVG, drawn at the size of their box: lines over numbers, beliefs at four moments, and over time.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,7 +18,7 @@ function ticks(low, high) {
   return values;
 }
 
-// curves: [{kind, x, y}]; axes: {x, y: names with units, xs, ys: [low, high], whole, marker}
+// curves: [{kind, x, y}]; axes: {x, y: names with units, xs, ys: [low, high], whole}
 export function lines(box, curves, axes, label) {
   const width = box.clientWidth, height = box.clientHeight;
   if (!width || !curves.length) return;
@@ -37,8 +37,6 @@ export function lines(box, curves, axes, label) {
   const middle = (top + height - bottom) / 2;
   svg.append(s("text", { class: "name", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, axes.x));
   svg.append(s("text", { class: "name", transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle" }, axes.y));
-  if (axes.marker !== undefined)
-    svg.append(s("line", { class: "marker", x1: X(axes.marker), x2: X(axes.marker), y1: top, y2: height - bottom }));
   for (const { kind, x, y } of curves) {
     const points = x.map((value, i) => `${X(value).toFixed(1)},${Y(y[i]).toFixed(1)}`);
     svg.append(s("polyline", { class: `curve ${kind}`, points: points.join(" ") }));
@@ -48,41 +46,14 @@ export function lines(box, curves, axes, label) {
   box.replaceChildren(svg);
 }
 
-// What the server believes about one request: a bar for each source, a line where it began, a triangle at the truth.
-export function bars(width, height, names, belief, prior, wanted, top, kind) {
-  const left = 34, above = 6, n = names.length, step = (width - left) / n;
-  const upright = names.some((name) => 6 * name.length > step), bottom = upright ? 70 : 26; // names stand where they are too long to lie
-  const Y = (p) => above + (1 - p / top) * (height - above - bottom);
-  const guess = belief.indexOf(Math.max(...belief));
-  const label = `${kind}: ${names.map((name, i) => `${name} ${(100 * belief[i]).toFixed(1)} %`).join(", ")}`;
-  const svg = s("svg", { width, height, role: "img", "aria-label": label, class: `bars ${kind}` });
-  for (const p of [0, top / 2, top]) {
-    svg.append(s("line", { class: "grid", x1: left, x2: width, y1: Y(p), y2: Y(p) }));
-    svg.append(s("text", { x: left - 5, y: Y(p) + 4, "text-anchor": "end" }, `${Math.round(100 * p)}${p ? "" : " %"}`));
-  }
-  names.forEach((name, i) => {
-    const x = left + i * step, wide = Math.max(2, step * 0.68), inset = (step - wide) / 2;
-    const bar = s("rect", { class: i === guess ? "bar guess" : "bar", x: x + inset, width: wide, y: Y(belief[i]), rx: 1.5,
-      height: Math.max(0, Y(0) - Y(belief[i])) });
-    const line = s("line", { class: "prior", x1: x + inset - 1, x2: x + inset + wide + 1, y1: Y(prior[i]), y2: Y(prior[i]) });
-    const place = upright ? { transform: `translate(${x + step / 2 + 3} ${Y(0) + 13}) rotate(-90)`, "text-anchor": "end" }
-      : { x: x + step / 2, y: height - 3, "text-anchor": "middle" };
-    const short = name.length > 10 ? `${name.slice(0, 8)}…` : name;
-    svg.append(s("g", {}, s("title", {}, `${name}: ${(100 * belief[i]).toFixed(2)} %`), bar, line,
-      s("text", { class: "tiny", ...place }, upright ? short : name)));
-    if (i === wanted) svg.append(s("path", { class: "up", d: `M${x + step / 2 - 4.5} ${Y(0) + 10}h9l-4.5 -7z` }));
-  });
-  return svg;
-}
-
-// What the server believes about one request at three moments: a line for each choice. rows: [before, at, after].
-const MOMENTS = ["before", "at", "after"];
+// What the server believes about one request at four moments: a line for each choice.
+const MOMENTS = ["habits", "before", "at", "after"];
 export function moments(width, height, choices, rows, wanted, top, kind) {
   const left = 30, right = 66, above = 8, bottom = 20;
-  const X = (i) => left + 10 + (i / 2) * (width - left - right - 16);
+  const X = (i) => left + 16 + (i / 3) * (width - left - right - 24);
   const Y = (p) => above + (1 - p / top) * (height - above - bottom);
   const percent = (p) => `${(100 * p).toFixed(0)} %`;
-  const last = rows[2], guess = last.indexOf(Math.max(...last));
+  const last = rows.at(-1), guess = last.indexOf(Math.max(...last));
   const label = `${kind === "naive" ? "a naive client" : "with onoff"}: ${choices[wanted]} ` +
     rows.map((row, i) => `${MOMENTS[i]} ${(100 * row[wanted]).toFixed(1)} %`).join(", ") + `; best guess after everything since: ${choices[guess]}, ${percent(last[guess])}`;
   const svg = s("svg", { width, height, role: "img", "aria-label": label, class: `moments ${kind}` });

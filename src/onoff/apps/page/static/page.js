@@ -1,16 +1,20 @@
 // The page: draws the state that arrives as server-sent events, and sends clicks. It keeps choices of view alone.
 import { $, drawBytes, drawCards, drawSteps, h, idle, status } from "./parts.js";
-import { drawBeliefs, drawCosts, drawHidden, drawSensitive } from "./views.js";
+import { drawCosts, drawHidden, drawSensitive } from "./views.js";
 
 const MANY = 12; // sources beyond which the panels take the whole width: names and bars need it
-const MODES = ["everyday", "announced"];
+const MODES = ["past", "both"];
+const PACE = 1100; // milliseconds between two clicks of the simulated reader
+const SWITCHING = 0.24; // how often the simulated reader switches privacy, independently of what is read
+const WARNING = "Your requests do not follow these habits. Beliefs and promises are relative to the habits: a server that knows yours better may learn more.";
 let state = null; // the newest
-let mode = location.hash === "#announced" ? "announced" : "everyday";
+let mode = location.hash === "#both" ? "both" : "past";
 let refusal = ""; // what the last click was refused for
 let lost = false; // whether the program behind the page is away
 let reached = 0; // the serial number of the state after the last click that was answered
 let chosen = null; // where the switch was put, until a state knows of it: older ones may arrive meanwhile
-let planned = false; // whether the announced mode was asked for
+let reader = null; // the timer of the simulated reader, while it clicks
+let planned = false; // whether the promise `both` was asked for
 const world = () => state[mode];
 const privacy = () => (chosen ? chosen.on : world().private);
 
@@ -52,36 +56,46 @@ function notice() {
 }
 
 function drawAsk() {
-  const on = privacy(), { autoplay, queue, server: { pid, url, wanted } } = world();
+  const on = privacy(), { queue, server: { runs, url } } = world();
   $("title").textContent = state.title;
   $("privacy").setAttribute("aria-checked", on);
   $("privacy-word").textContent = on ? "ON" : "OFF";
   $("privacy-hint").textContent = on ? "hides what you ask" : "cheaper, not hidden";
   for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
-  $("play").setAttribute("aria-pressed", autoplay);
-  $("play").textContent = autoplay ? "Stop the reader" : "Let a reader click for me";
+  $("play").setAttribute("aria-pressed", reader !== null);
+  $("play").textContent = reader ? "Stop the reader" : "Let a reader click for me";
   $("now").setAttribute("aria-disabled", queue.length !== 1);
   const chips = queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
-  $("server").className = pid && wanted ? "pill good" : "pill bad";
-  $("server").textContent = wanted ? (pid ? "server running" : "server starting") : pid ? "server stopping" : "server stopped";
-  $("server").title = pid ? `${url}, process ${pid}` : "";
-  $("stop").textContent = wanted ? "Stop the server" : "Start the server";
+  $("server").className = runs ? "pill good" : "pill bad";
+  $("server").textContent = runs ? "server running" : "server stopped";
+  $("server").title = url;
+  $("stop").textContent = runs ? "Stop the server" : "Start the server";
+  $("warning").textContent = world().knowledge?.warning ? WARNING : "";
+}
+
+// A click of the simulated reader, who follows the habits.
+function read() {
+  if (!world() || world().queue.length > 2) return;
+  let left = Math.random();
+  const source = world().habits.findIndex((chance) => (left -= chance) < 0);
+  const on = Math.random() < SWITCHING ? !privacy() : privacy();
+  if (source >= 0) inTurn("ask", { source: state.names[source], private: on }); // else rounding has left nothing
 }
 
 function drawStream() {
-  const { stream, beginning, sensitive } = state.everyday, locked = sensitive.map((i) => state.names[i]).join(", ");
+  const { stream, beginning, sensitive } = state.past, locked = sensitive.map((i) => state.names[i]).join(", ");
   const ahead = beginning === 2 ? ", and its first two requests ask for everything" : beginning === 1 ? ", and one more request asks for everything" : "";
   const words = stream ? `This is a new stream with ${locked ? `${locked} locked` : "nothing locked"}${ahead}.` : "";
   if ($("stream").textContent !== words) $("stream").textContent = words;
 }
 
-// The announced mode needs plans: they are made when its tab is first opened.
+// The promise `both` needs plans: they are made when its tab is first opened.
 function plan() {
-  if (mode !== "announced" || state.announced || planned) return;
+  if (mode !== "both" || state.both || planned) return;
   planned = true;
-  post("/announced/start", {}, 300);
+  post("/both/start", {}, 300);
 }
 
 function draw() {
@@ -92,21 +106,21 @@ function draw() {
     document.body.classList.toggle("absent", !there);
     $("mode").setAttribute("aria-labelledby", `tab-${mode}`);
     $("planning").hidden = there;
-    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : "There are no plans for the announced mode. Open this tab again to make them.";
+    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : "There are no plans for the promise `both`. Open this tab again to make them.";
     for (const name of MODES) {
       $(`tab-${name}`).setAttribute("aria-selected", name === mode);
       $(`tab-${name}`).tabIndex = name === mode ? 0 : -1;
     }
-    drawCosts(names, state.costs);
+    drawCosts(names, state.costs, state.gap);
     if (there) {
       drawCards(names, world(), privacy(), (source) => inTurn("ask", { source, private: privacy() }), (source, on) => inTurn("lock", { source, on }));
       drawAsk();
-      drawSteps(names, world(), mode === "everyday" ? "Nothing yet in this stream. Choose a source above." : "Nothing yet. Choose two sources above: the first is made when the second is known.");
-      if (mode === "everyday") {
+      drawSteps(names, world(), mode === "past" ? "Nothing yet. Choose a source above." : "Nothing yet. Choose two sources above: the first is made when the second is known.");
+      drawHidden(names, world().knowledge, mode === "past" ? " since" : "");
+      if (mode === "past") {
         drawStream();
-        drawHidden(names, world().watched);
         drawSensitive(names, world());
-      } else drawBeliefs(names, world().beliefs);
+      }
       drawBytes(names, world());
     }
     plan();
@@ -119,11 +133,11 @@ function settle() {
 }
 
 function open(name) {
-  if (name === mode && name === "announced" && state && !state.planning) planned = false; // after a failure: again
+  if (name === mode && name === "both" && state && !state.planning) planned = false; // after a failure: again
   mode = name;
   chosen = null;
   refusal = "";
-  history.replaceState(null, "", name === "everyday" ? location.pathname : `#${name}`);
+  history.replaceState(null, "", name === "past" ? location.pathname : `#${name}`);
   draw();
 }
 
@@ -141,9 +155,13 @@ $("privacy").addEventListener("click", () => {
   draw(); // at once
   inTurn("switch", { private: mine.on }).then((refused) => { mine.since = refused ? 0 : reached; settle(); draw(); });
 });
-$("now").addEventListener("click", () => idle($("now")) || inTurn("now"));
-$("play").addEventListener("click", () => idle($("play")) || inTurn("play", { on: !world().autoplay }));
-$("stop").addEventListener("click", () => idle($("stop")) || post(`/${mode}/server`, { on: !world().server.wanted }, 60));
+$("now").addEventListener("click", () => idle($("now")) || inTurn("make_now"));
+$("play").addEventListener("click", () => {
+  if (reader) clearInterval(reader);
+  reader = reader ? null : setInterval(read, PACE);
+  draw();
+});
+$("stop").addEventListener("click", () => idle($("stop")) || post(`/${mode}/run_server`, { on: !world().server.runs }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 for (const name of MODES) {
   $(`tab-${name}`).addEventListener("click", () => open(name));
@@ -155,7 +173,7 @@ for (const name of MODES) {
     $(`tab-${next}`).focus();
   });
 }
-addEventListener("hashchange", () => open(location.hash === "#announced" ? "announced" : "everyday"));
+addEventListener("hashchange", () => open(location.hash === "#both" ? "both" : "past"));
 $("theme").addEventListener("click", () => { const dark = theme(localStorage.theme); theme((localStorage.theme = dark ? "light" : "dark")); });
 
 theme(localStorage.theme);

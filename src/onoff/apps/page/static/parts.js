@@ -33,7 +33,7 @@ export function drawCards(names, world, on, ask, lock) {
     box.dataset.names = names.join("\n");
     box.replaceChildren(...names.map((name) => {
       const card = h("button", { class: "card", title: name }, h("b", {}, name), h("small", {}, ""), h("span", { class: "habit" }));
-      const key = h("button", { class: "lock everyday", "aria-pressed": "false" }, padlock());
+      const key = h("button", { class: "lock in-past", "aria-pressed": "false" }, padlock());
       card.addEventListener("click", () => idle(card) || ask(name));
       key.addEventListener("click", () => idle(key) || lock(name, key.getAttribute("aria-pressed") !== "true"));
       return h("div", { class: "slot" }, card, key);

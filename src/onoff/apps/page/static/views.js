@@ -1,5 +1,5 @@
-// What each mode draws of its own: beliefs, sensitive reads, and what all modes cost.
-import { bars, lines, moments, overtime } from "./charts.js";
+// Beliefs, sensitive reads, and what both promises cost.
+import { lines, moments, overtime } from "./charts.js";
 import { $, h, legend, percent } from "./parts.js";
 
 const PROVED = 1e-5; // a gap that nobody sees
@@ -13,14 +13,14 @@ function sides() {
 const scale = (most) => [0.2, 0.3, 0.4, 0.6, 0.8, 1].find((value) => value >= most - 1e-9) ?? 1;
 const caption = (stacked, kind) => (stacked ? `${kind === "naive" ? "a naive client" : "with onoff"}: ` : "");
 
-export function drawHidden(names, watched) {
-  const found = (watched?.hidden ?? []).slice(0, shown()), [width, stacked] = sides(), height = innerWidth <= 640 ? 124 : 150;
+export function drawHidden(names, knowledge, since) {
+  const found = (knowledge?.hidden ?? []).slice(0, shown()), [width, stacked] = sides(), height = innerWidth <= 640 ? 124 : 150;
   const rows = found.map((one) => {
     const top = scale(Math.max(0.2, ...[...one.ours.rows, ...one.naive.rows].flat()));
     const side = (view, kind) => {
-      const told = view.rows.map((row) => row[one.wanted]), last = view.rows[2], guess = last.indexOf(Math.max(...last));
+      const told = view.rows.map((row) => row[one.wanted]), last = view.rows.at(-1), guess = last.indexOf(Math.max(...last));
       return h("div", { class: "side", "data-bits": view.bits.toFixed(6) }, moments(width, height, one.choices, view.rows, one.wanted, top, kind),
-        h("p", {}, caption(stacked, kind), h("b", {}, told.map(percent).join(" → ")), h("br"), `${view.bits.toFixed(3)} bits learned since`, h("br"),
+        h("p", {}, caption(stacked, kind), h("b", {}, told.map(percent).join(" → ")), h("br"), `${view.bits.toFixed(3)} bits learned${since}`, h("br"),
           `best guess: ${one.choices[guess]}`));
     };
     const words = one.private ? `Step ${one.step}, ON: you wanted ${names[one.source]}` : `Step ${one.step}, OFF: you wanted ${names[one.source]}, which is locked`;
@@ -30,46 +30,32 @@ export function drawHidden(names, watched) {
   $("beliefs").replaceChildren(...(rows.length ? rows : [h("p", { class: "empty" }, "No private request yet.")]));
 }
 
-export function drawBeliefs(names, beliefs) {
-  const found = beliefs.slice(0, shown()), [width, stacked] = sides(), height = 160;
-  const top = scale(Math.max(0.2, ...found.flatMap((b) => [...b.ours, ...b.naive, ...b.prior])));
-  const rows = found.map((b) => {
-    const side = (belief, bits, kind) => {
-      const guess = belief.indexOf(Math.max(...belief));
-      return h("div", { class: "side", "data-bits": bits.toFixed(6) }, bars(width, height, names, belief, b.prior, b.wanted, top, kind),
-        h("p", {}, caption(stacked, kind), h("b", {}, `${bits.toFixed(3)} bits`), " learned", h("br"), `best guess: ${names[guess]}, ${percent(belief[guess])}`));
-    };
-    return h("div", { class: "belief", "data-step": b.step }, h("h3", {}, `Step ${b.step}, ON: you wanted ${names[b.wanted]}`),
-      h("div", { class: "pair" }, side(b.ours, b.ours_bits, "onoff"), side(b.naive, b.naive_bits, "naive")));
-  });
-  $("beliefs").replaceChildren(...(rows.length ? rows : [h("p", { class: "empty" }, "No private request yet.")]));
-}
-
 export function drawSensitive(names, world) {
-  const found = world.watched?.sensitive, locked = world.sensitive.map((i) => names[i]).join(", ");
-  for (const id of ["sensitive-charts", "sensitive-legend"]) $(id).hidden = !found;
-  if (!found) {
+  const found = world.knowledge?.sensitive, locked = world.sensitive.map((i) => names[i]).join(", ");
+  const known = found && locked && !world.beginning;
+  for (const id of ["sensitive-charts", "sensitive-legend"]) $(id).hidden = !known;
+  if (!known) {
     $("sensitive-words").textContent = locked ? `Locked: ${locked}. Make a request in this stream to see what the server believes.`
-      : "No source is locked. Lock one above: then the server learns neither which locked source you read nor whether you read any.";
+      : "No source is locked. Lock one above: then no query tells which locked source you read, nor whether you read any.";
     return;
   }
-  const [habits, ours, naive] = world.watched.some.map(percent), reads = found.read.filter(Boolean).length;
-  $("sensitive-words").textContent = `Locked: ${locked}. For every step, the server's belief that a locked source was read. ` +
-    `You read one at ${reads} of these ${found.steps.length} steps. That any was read so far it believes to ${ours}, by habits alone ${habits}, and of a naive client to ${naive}.`;
+  const reads = found.read.filter(Boolean).length;
+  $("sensitive-words").textContent = `Locked: ${locked}, read at ${reads} of these ${found.steps.length} steps. Habits let the server guess before every step ` +
+    "how likely a locked source comes next: that is not hidden. The promise is that no query, then or later, moves the guess.";
   for (const [id, view, name] of [["some-ours", found.ours, "with onoff"], ["some-naive", found.naive, "a naive client"]])
     overtime($(id), found.steps, view, found.read, `${name}: belief that a locked source was read, by step, before and after: ` +
       found.steps.map((step, i) => `${step}: ${percent(view[0][i])}, ${percent(view[1][i])}`).join("; "));
 }
 
-export function drawCosts(names, costs) {
-  if (!costs?.past.length) return $("cost").replaceChildren(h("p", { class: "empty" }, "computing …"));
-  const { past, locked, both, paper, openly, everything, long_run: long, gap } = costs;
+export function drawCosts(names, costs, gap) {
+  if (!costs.past) return $("cost").replaceChildren(h("p", { class: "empty" }, "computing …"));
+  const { past, locked = [], both = [], paper = [] } = costs;
   const flat = (value) => past.map(() => value);
-  const values = { everything: flat(everything), paper, both, locked, past, openly: flat(openly) };
+  const values = { everything: flat(names.length), paper, both, locked, past, openly: flat(1) };
   const kinds = {
-    everything: "everything, always", paper: "announced, the paper's scheme",
-    both: gap < PROVED ? "announced (no scheme costs less: proved)" : `announced (at most ${(100 * gap).toPrecision(2)} % above the least)`,
-    locked: `everyday with what is locked${long ? ` (${long.toFixed(2)} on average if you never switch ON)` : ""}`, past: "everyday", openly: "asking openly",
+    everything: "everything, always", paper: "both, the paper's scheme",
+    both: gap < PROVED ? "both (no scheme costs less: proved)" : `both (at most ${(100 * gap).toPrecision(2)} % above the least)`,
+    locked: "past with what is locked", past: "past", openly: "asking openly",
   };
   const curves = Object.entries(values).filter(([, y]) => y.length).map(([kind, y]) => ({ kind, x: y.map((_, i) => i + 1), y }));
   const ends = Object.fromEntries(curves.map(({ kind, y }) => [kind, new Set(y).size < 2 ? ` ${y[0]}` : ` ${y[0].toFixed(2)} → ${y.at(-1).toFixed(2)}`]));

@@ -1,0 +1,137 @@
+"""The promise `past`: messages per request beside its bound and the promise `both`, and the time of preparing a step.
+
+    .venv/bin/python benchmarks/bench_past.py [FILE] [--streams 40] [--long 10000]
+
+FILE is a chain (.json or .csv), or a log of sequences like MSNBC's page views (text or zip, a line of numbers for each
+visitor): its chain is counts + 1. Without it only random chains are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bench_plan import msnbc
+from common import dirichlet, peak_gigabytes, show
+from onoff import Chain, plan
+from onoff.past import PastState, Step
+
+MSNBC_LEVELS = "10.7 7.9 6.3 5.4 4.7 4.1 3.6 3.4 3.1 2.8 2.6 2.5"
+HEALTH_AND_LIVING = (9, 10)  # categories 10 and 11 of 17
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--streams", type=int, default=40)
+    parser.add_argument("--long", type=int, default=10_000)
+    options = parser.parse_args()
+    list(stream(dirichlet(4, 5), 2, 0))  # load the libraries before any clock runs
+    cases: list[tuple[str, Chain, tuple[int, ...], int, int, str]] = []
+    longest = dirichlet(17, 1)
+    if options.file is not None:
+        longest = chain = read(options.file)
+        name, levels = options.file.stem, MSNBC_LEVELS if chain.n == 17 else ""
+        cases.append((name, chain, (), 12, options.streams, levels))
+        if chain.n == 17:
+            cases.append(
+                (f"{name}, 2 sensitive", chain, HEALTH_AND_LIVING, 60, options.streams // 2, "5.0, steps 5-60")
+            )
+    cases.append(("Dirichlet(5)", dirichlet(30, 5), (), 6, options.streams // 2, "1.0 from step 4"))
+    cases.append(("Dirichlet(1)", dirichlet(30, 1), (), 12, options.streams // 4, ""))
+    cases.append(("Dirichlet(5)", dirichlet(100, 5), (), 6, options.streams // 8, ""))
+    cases.append(("Dirichlet(1)", dirichlet(100, 1), (), 12, options.streams // 8, ""))
+    table, times = [], []
+    for name, chain, sensitive, steps, count, target in cases:
+        costs, time_row = measured(name, chain, sensitive, steps, count, target)
+        table.append(costs)
+        times.append(time_row)
+    headings = ["chain", "n", "messages at step 1, 2, ...", "mean", "over bound", "worst stream", "announced, lag 1, 5",
+                "to reach"]  # fmt: skip
+    show("Messages per request (past protected, nothing announced); over bound: to reach 1.02", headings, table)
+    headings = ["chain", "n", "prepare ms", "worst", "worst wall", "draw ms", "advance ms", "contexts", "flows",
+                "to reach"]  # fmt: skip
+    show("CPU time of a step (one thread), and the mean numbers of contexts and flows", headings, times)
+    flat(longest, options.long)
+
+
+def read(file: Path) -> Chain:
+    return Chain.load(file) if file.suffix in (".json", ".csv") else msnbc(file)
+
+
+def stream(
+    chain: Chain, steps: int, seed: int, sensitive: tuple[int, ...] = ()
+) -> Iterator[tuple[PastState, Step, list[float]]]:
+    """A private request, uniform, then open ones: each state, step, and seconds.
+
+    They are the CPU seconds to prepare, draw and advance, and last those on the wall to prepare. On a busy machine only
+    the first three say something about the engine.
+    """
+    rng = random.Random(seed)
+    state = PastState.start(chain, sensitive)
+    request = rng.randrange(chain.n)
+    context = state.context(request, None, True)
+    for _ in range(steps):
+        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
+        wall, clock = time.perf_counter(), [time.process_time()]
+        step = state.prepare()
+        clock.append(time.process_time())
+        wall = time.perf_counter() - wall
+        query = step.draw(request, context, rng.randrange)
+        clock.append(time.process_time())
+        after = state.advance(step, query)
+        clock.append(time.process_time())
+        yield state, step, [*np.diff(clock).tolist(), wall]
+        context, state = after.context(request, context, False), after
+
+
+def measured(
+    name: str, chain: Chain, sensitive: tuple[int, ...], steps: int, count: int, target: str
+) -> tuple[list[object], list[object]]:
+    found = [list(stream(chain, steps, seed, sensitive)) for seed in range(max(2, count))]
+    costs = np.array([[step.cost for _, step, _ in one] for one in found])
+    bounds = np.array([[step.lower_bound for _, step, _ in one] for one in found])
+    seconds = 1e3 * np.array([[clock for *_, clock in one] for one in found])
+    late = slice(4, None) if sensitive else slice(None)
+    shown = [*costs.mean(axis=0)[:12]] if not sensitive else [*costs.mean(axis=0)[:60:10]]
+    line = " ".join(f"{cost:.1f}" for cost in shown)
+    scheme = "optimal" if chain.n <= 30 else "comb"
+    announced = " ".join(f"{plan(chain, lag, scheme).cost:.1f}" for lag in (1, 5))
+    over = f"{costs.sum() / bounds.sum():.4f}"
+    worst = f"{(costs.sum(axis=1) / bounds.sum(axis=1)).max():.4f}"
+    slow = {17: "20", 100: "200"}.get(chain.n, "")
+    flows = np.mean([0 if step.encoders is None else step.encoders.groups for one in found for _, step, _ in one])
+    contexts = np.mean([len(state.rows) for one in found for state, *_ in one])
+    label = f"{name} ({len(found)} streams)"
+    prepare, draw, advance, wall = (seconds[:, :, i] for i in range(4))
+    return (
+        [label, chain.n, line, float(costs[:, late].mean()), over, worst, announced, target],
+        [label, chain.n, float(np.median(prepare)), float(prepare.max()), float(wall.max()), float(np.median(draw)),
+         float(np.median(advance)), float(contexts), float(flows), slow],
+    )  # fmt: skip
+
+
+def flat(chain: Chain, steps: int) -> None:
+    """One journal of many steps, never ON again, with two sensitive sources: time, memory and roundings stay flat."""
+    rows: list[list[object]] = []
+    part: list[tuple[float, int, float, float]] = []
+    total = 0.0
+    for t, (state, step, clock) in enumerate(stream(chain, steps, 1, HEALTH_AND_LIVING), start=1):
+        total += step.rounding
+        part.append((1e3 * sum(clock[:3]), len(state.rows), step.cost, step.rounding))
+        if t % (steps // 5) == 0:
+            ms, contexts, cost, rounding = np.array(part).T
+            rows.append([t, float(np.median(ms)), float(ms.max()), int(contexts.max()), float(cost.mean()),
+                         float(rounding.max()), total, peak_gigabytes()])  # fmt: skip
+            part = []
+    headings = ["steps", "ms a step", "worst", "contexts at most", "messages", "rounding at most", "sum", "peak GB"]
+    show(f"One stream of {steps} steps, {chain.n} sources, two of them sensitive", headings, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""The demonstration: all clients make the same requests while the server's messages change; then its log is attacked.
+
+One client is killed with SIGKILL in the middle of its requests and started again: `onoff play`, a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from onoff.apps.demo.compare import Row, Stream, lines_of, our_stream, rival_stream, rivals
+from onoff.apps.demo.reader import CHANNELS, DELAY, SENSITIVE, news, reader, requests
+from onoff.audit.files import Log, read_journal, read_log
+from onoff.client.client import Client
+from onoff.client.connect import connect
+from onoff.client.status import snapshot
+from onoff.client.transports.onoff import OnoffTransport
+from onoff.errors import OnoffError
+from onoff.plans.plan import plan
+from onoff.plans.store import PlanStore
+from onoff.server.local import LocalServer
+from onoff.types import Advance, Bar, quiet
+
+CHANGES = 0.5  # how often a channel has something new from one step to the next
+LENGTH = 4096  # bytes of the longest message
+LAGS = (1, 2, 3, 5)  # planned; the plan of a lag serves the larger ones
+KILLED = 30  # requests of the client that is killed, at most
+POLL = 0.02  # seconds between two looks at its journal
+
+OURS = ("past", "sensitive", "both")  # our clients, by the names of their journals
+SWITCHED = ("open", "naive", "decoys", "past", "both", "mirror", "everything")  # clients, in the order of the tables
+MARKED = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
+
+
+@dataclass(frozen=True)
+class KilledClient:
+    """What became of the client that was killed.
+
+    `at` is the step it was at, and `pending` whether a query was noted and not answered. The server saw at most `sets`
+    different sets at one step, and `delivered` of the wanted messages arrived.
+    """
+
+    steps: int
+    at: int
+    pending: bool
+    sets: int
+    delivered: int
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """What happened. `private` and `sensitive` count requests.
+
+    The rows of `switched` are about the requests made ON, those of `marked` about requests for sensitive sources.
+    `by_habits` is the share of requests that is guessed without any query. `findings` are what
+    speaks against our clients, and must be none.
+    """
+
+    seed: int
+    steps: int
+    private: int
+    sensitive: int
+    by_habits: float
+    switched: tuple[Row, ...]
+    marked: tuple[Row, ...]
+    killed: KilledClient
+    findings: tuple[str, ...]
+
+
+def demonstrate(steps: int, seed: int, bar: Bar = quiet) -> Demonstration:
+    """Serve, publish, plan, read, kill, and attack the log. Nothing is left behind."""
+    with (
+        bar(steps + 1 + len({*SWITCHED, *MARKED})) as advance,
+        tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name,
+        LocalServer(Path(name), {name: news(name) for name in CHANNELS}, LENGTH) as server,
+    ):
+        run = _Run(server, Path(name), steps, seed, advance)
+        asyncio.run(run.read())
+        at = run.play_and_kill()
+        server.stop()
+        return run.attack(at)
+
+
+class _Run:
+    """The server's messages change before every step. Then all clients make it, ours at the same time."""
+
+    def __init__(self, server: LocalServer, directory: Path, steps: int, seed: int, advance: Advance) -> None:
+        self._server, self._directory, self._seed, self._advance = server, directory, seed, advance
+        self._chain, self._items = reader(), requests(steps, seed)
+        self._hidden = tuple(map(self._chain.index, SENSITIVE))
+        self._rivals = rivals(len(CHANNELS), self._hidden, np.random.default_rng([seed, 1]))
+        self._rng = np.random.default_rng([seed, 2])  # of what is published
+        self._issues, self._delivered = dict.fromkeys(CHANNELS, 0), 0
+        self._chain.save(directory / "chain.json")
+        store = PlanStore(self._chain, directory / "plans")
+        for lag in LAGS:
+            store.save(plan(self._chain, lag))
+
+    async def read(self) -> None:
+        """Make all requests by all clients."""
+        async with AsyncExitStack() as stack:
+            transport = OnoffTransport(self._server.url)
+            stack.push_async_callback(transport.close)
+            await transport.connect()
+            past, sensitive, both = [await stack.enter_async_context(client) for client in self._ours()]
+            following = [source for source, _ in self._items[1:]]
+            for step, ((source, private), after) in enumerate(zip(self._items, [*following, None], strict=True)):
+                self._publish()
+                messages = await asyncio.gather(
+                    past.get(source, private=private), sensitive.get(source), both.get(source, after, private)
+                )
+                self._delivered += sum(message.body == news(source, self._issues[source]) for message in messages)
+                x = CHANNELS.index(source)
+                for rival in self._rivals.values():  # they share one connection
+                    await rival.get(transport, step, x, private)
+                self._advance()
+
+    def _ours(self) -> tuple[Client, Client, Client]:
+        """Make our clients, one for each promise."""
+        make = partial(connect, self._chain, server=self._server.url, delay=DELAY)
+        past, sensitive, both = (self._directory / name for name in OURS)
+        return (
+            make(journal=past, promise="past", record=past.with_suffix(".laws")),
+            make(journal=sensitive, promise="past", sensitive=SENSITIVE, record=sensitive.with_suffix(".laws")),
+            make(journal=both, promise="both", plans=self._directory / "plans", background=False),
+        )
+
+    def _publish(self) -> None:
+        """Publish what is new; that does not depend on any request."""
+        fresh = [name for name in CHANNELS if self._rng.random() < CHANGES]
+        for name in fresh:
+            self._issues[name] += 1
+        if fresh:
+            self._server.publish({name: news(name, self._issues[name]) for name in fresh})
+
+    def play_and_kill(self) -> tuple[int, bool]:
+        """Play requests, kill the client half way, and play on; where it was, and whether a query was pending."""
+        items = self._items[:KILLED]
+        lines = [f"{'on' if on else 'off'} {source}\n" for source, on in items]
+        (self._directory / "requests").write_text("".join(lines))
+        self._play(stop_at=len(items) // 2)
+        state = snapshot(self._directory / "killed").state
+        self._play(stop_at=None)
+        self._advance()
+        return state.step, state.pending is not None
+
+    def _play(self, stop_at: int | None) -> None:
+        """Run `onoff play`, and kill it once it has made `stop_at` steps."""
+        command = [sys.executable, "-P", "-m", "onoff", "play", str(self._directory / "requests")]
+        command += ["--server", self._server.url, "--delay", str(DELAY)]
+        for option, name in (("--chain", "chain.json"), ("--journal", "killed"), ("--out", "got")):
+            command += [option, str(self._directory / name)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while stop_at is not None and process.poll() is None and self._count_played() < stop_at:
+                    time.sleep(POLL)
+                if stop_at is None:
+                    process.wait()
+            finally:
+                process.kill()
+            _, words = process.communicate()
+        if process.returncode not in (0, -signal.SIGKILL):
+            raise OnoffError(f"the client failed: {words.strip()}")
+
+    def _count_played(self) -> int:
+        try:
+            return snapshot(self._directory / "killed").state.step
+        except OnoffError:
+            return 0  # not there yet
+
+    def attack(self, at: tuple[int, bool]) -> Demonstration:
+        """Conclude from the server's log what there is to conclude, for every client."""
+        chain, log = self._chain, read_log(self._server.transcript, self._chain)
+        truth, statuses = [chain.index(source) for source, _ in self._items], [on for _, on in self._items]
+        found: dict[str, Stream] = {}
+        for key, rival in self._rivals.items():
+            found[key] = rival_stream(chain, rival, log, statuses)
+            self._advance()
+        for key in OURS:
+            found[key] = our_stream(chain, f"onoff, {key}", self._server.transcript, self._directory / key)
+            self._advance()
+        private = [t for t, on in enumerate(statuses) if on]
+        marked = [t for t, x in enumerate(truth) if x in self._hidden]
+        killed, wanted = self._look_at_killed(log, at), len(truth) * len(OURS)
+        findings = [finding for key in OURS for finding in found[key].findings]
+        if self._delivered < wanted:
+            findings.append(f"{wanted - self._delivered} of {wanted} messages did not arrive, or were old")
+        if killed.delivered < killed.steps:
+            findings.append(f"the killed client got {killed.delivered} of {killed.steps} messages")
+        if killed.sets != 1:
+            findings.append(f"the killed client sent {killed.sets} different sets at one step")
+        return Demonstration(
+            seed=self._seed,
+            steps=len(truth),
+            private=len(private),
+            sensitive=len(marked),
+            by_habits=float(chain.stationary().max()),
+            switched=tuple(found[key].row(truth, private) for key in SWITCHED),
+            marked=tuple(found[key].row(truth, marked, self._hidden) for key in MARKED),
+            killed=killed,
+            findings=tuple(findings),
+        )
+
+    def _look_at_killed(self, log: Log, at: tuple[int, bool]) -> KilledClient:
+        """Read from the server's log and the messages that arrived what became of the client that was killed."""
+        lines = lines_of(log, read_journal(self._directory / "killed", self._chain).stream)
+        sets: dict[int, set[tuple[int, ...]]] = {}
+        for line in lines:
+            sets.setdefault(line.step, set()).add(line.sources)
+        delivered = 0
+        for step, (name, _) in enumerate(self._items[:KILLED]):
+            file = self._directory / "got" / f"{step:06d}"
+            delivered += file.exists() and file.read_bytes() == news(name, self._issues[name])
+        return KilledClient(len(sets), *at, max(map(len, sets.values())), delivered)

@@ -1,0 +1,123 @@
+"""The law of an OFF query of the promise `past`: a few rows, and an effort that is fixed beforehand.
+
+The effort depends on the rows alone, and random orders come from a generator of their own: the same rows give the same
+law. Combs are tried first, then peeling, then the search for the optimum. The first law near the lower bound is taken.
+The outer bound may lie below the optimum by more than that; then the search proves a better bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from onoff.model.bounds import outer_bound
+from onoff.model.posterior import RowTable
+from onoff.schemes.comb import first_orders, mixed_combs
+from onoff.schemes.flow import Repair
+from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
+from onoff.schemes.optimum import Search
+from onoff.schemes.peel import peeled
+from onoff.schemes.realise import finished, survey
+from onoff.types import Floats
+
+NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
+ENOUGH = 1.5e-2  # above the outer bound: for more than a few sources no search is made
+GAP = 1e-2  # of a search for many sources
+FEW = 12  # sources up to which the search goes on to NEAR
+MANY = 100  # sources beyond which no search is made: it would take minutes
+ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
+PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
+COMBS = 4, 8  # orders, at least and at most
+COMBS_OF_REST = 14, 14  # for what peeling leaves
+SAME = 1e-9  # a row that adds less to the peaks adds nothing
+
+
+def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
+    """A law that is realisable in every row, and a proved lower bound on the cost of all such laws.
+
+    The full set is last. Of its units n + `held` are not needed to realise any row: a client gives them to the requests
+    whose flow is less than their probability.
+    """
+    n, bound = rows.n, outer_bound(rows)
+    if n == 1:
+        return everything(1), 1.0
+    if rows.groups == 1:
+        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held), bound
+    best = everything(n)
+    for member, mass in _proposals(rows, bound):
+        best = min(best, _realised(rows, member, mass, held), key=Law.cost)
+        if best.cost() <= bound * (1 + NEAR):
+            return best, bound
+    if n > MANY or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
+        return best, bound
+    search = Search(rows, NEAR if n <= FEW else GAP, best)
+    for _ in range(ROUNDS):
+        if search.done:
+            break
+        search.round(np.inf)
+    if search.best is not best:
+        best = _realised(rows, search.best.member, search.best.mass / search.best.total, held)
+    return best, search.certificate.bound
+
+
+def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
+    """Propose laws to be repaired, the quickest first.
+
+    Peeling follows combs that would need much repair, if there are few extreme rows. Combs take what peeling leaves.
+    """
+    extremes = _extremes(rows)
+    peelable = extremes.groups <= PEELED_ROWS
+    if not peelable or 4 * extremes.groups > 3 * rows.n:
+        first = _combed(rows, *COMBS)
+        if not peelable or _shortfall(rows, *first) <= NEAR * bound:
+            yield first
+    if peelable:
+        member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+        if len(rest):
+            left = rest.sum(axis=1, keepdims=True)
+            combs, masses = _combed(RowTable(extremes.contexts, rest / left, rest > 0), *COMBS_OF_REST)
+            member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
+        yield member, mass
+
+
+def _extremes(rows: RowTable) -> RowTable:
+    """A few rows that have the peaks of all rows: what lies between them usually needs no repair.
+
+    After a query R every row is a mixture of the rows of R in the chain. Only the corners count.
+    """
+    peaks = np.zeros(rows.n)
+    chosen: list[int] = []
+    while len(chosen) < rows.groups:
+        together = np.maximum(rows.rows, peaks)
+        best = int(together.sum(axis=1).argmax())
+        if together[best].sum() <= peaks.sum() + SAME:
+            break
+        chosen.append(best)
+        peaks = together[best]
+        if len(chosen) > PEELED_ROWS:
+            return rows
+    return RowTable(tuple(rows.contexts[c] for c in chosen), rows.rows[chosen], rows.possible[chosen])
+
+
+def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
+    """The messages that repair adds at most."""
+    repair = Repair(quantised(member, mass, DENOMINATOR))
+    return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
+
+
+def _combed(rows: RowTable, least: int, most: int) -> tuple[Member, Floats]:
+    """Combs of what the rows do not share, and queries of one source for what all rows share."""
+    common = rows.rows.min(axis=0)
+    left = 1 - float(common.sum())
+    apart = RowTable(rows.contexts, (rows.rows - common) / left, rows.possible)
+    count = min(most, max(least, first_orders(apart)))
+    member, mass = mixed_combs(apart, survey(apart).hard, count, count)
+    return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
+
+
+def _realised(rows: RowTable, member: Member, mass: Floats, held: int) -> Law:
+    """The repaired law, with the units that are held out."""
+    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held))
+    repair.fix_all(rows.rows)
+    return finished(rows, repair.law, held)

@@ -1,0 +1,325 @@
+"""The state between two steps of the promise `past`, and the step that is prepared from it.
+
+A state says which contexts there may be, and what public things tell in each of them. A step is the law of the next
+query and its encoders. All of it is public but `Step.draw`. The reader's side, with what is secret, is
+`onoff.client.protocol`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from onoff.errors import ChainError, ContextError, PlanError
+from onoff.model.bounds import outer_bound, sum_up, up
+from onoff.model.chain import Chain
+from onoff.model.posterior import RowTable
+from onoff.model.powers import one_thread
+from onoff.past import contexts as filters
+from onoff.past.contexts import merged, shared
+from onoff.past.laws import law_for
+from onoff.schemes.encoder import Encoders, Entries, LawEncoder, draw_index
+from onoff.schemes.law import DENOMINATOR, Law, as_matrix
+from onoff.types import Floats, Mask, Query, RandBelow, is_whole
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+PRICE = 5e-4  # share of the least cost that may be spent on sharing flows
+TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its rows
+
+
+@dataclass(frozen=True, eq=False)
+class PastState:
+    """Context c has the row h_c = rows[c], the law of the next request given c and all queries, and its support.
+
+    A context is the last thing that is hidden: a request made ON, or a sensitive one. `place[c]` is the new index of
+    context c of the previous state; -1 if it ended. `joined[s]` is the context of readers whose request at the last
+    step was s, if that is hidden; else -1. `spreads` bound the errors of rows (`onoff.past.contexts`); `charge` is
+    what merging contexts has cost at the last step, in total variation.
+    """
+
+    chain: Chain
+    sensitive: tuple[int, ...]
+    rows: Floats
+    possible: Mask
+    spreads: Floats
+    place: tuple[int, ...]
+    joined: tuple[int, ...]
+    charge: float
+
+    def __post_init__(self) -> None:
+        for array in (self.rows, self.possible, self.spreads):
+            array.setflags(write=False)
+
+    @classmethod
+    def start(cls, chain: Chain, sensitive: Iterable[int | str] = ()) -> Self:
+        """The state after a step that was made ON: a context for every source, with its row of the chain."""
+        found = merged(chain.P, chain.P > 0, np.zeros(chain.n))
+        joined = tuple(map(int, found.place))
+        hidden = sensitive_sources(chain, sensitive)
+        return cls(chain, hidden, found.rows, found.possible, found.spreads, (), joined, found.charge)
+
+    @property
+    def contexts(self) -> range:
+        """All contexts."""
+        return range(len(self.rows))
+
+    @cached_property
+    def open_sources(self) -> Mask:
+        """N: the sources that are not sensitive."""
+        mask = np.ones(self.chain.n, dtype=bool)
+        mask[list(self.sensitive)] = False
+        return mask
+
+    @cached_property
+    def live(self) -> tuple[int, ...]:
+        """The contexts in which an open request is possible; the others end at this step."""
+        return tuple(map(int, np.flatnonzero(self.possible[:, self.open_sources].any(axis=1))))
+
+    @cached_property
+    def open_rows(self) -> Floats:
+        """r_c for every live context, over the open sources."""
+        return filters.restricted(self.rows[list(self.live)], self.open_sources)
+
+    def context(self, request: int, context: int | None, private: bool) -> int:
+        """The reader's context now: after `request`, made ON (`private`) or OFF in `context` of the state before."""
+        if not (is_whole(request) and request < self.chain.n):
+            raise PlanError(f"the request is {request!r}: the sources are 0 to {self.chain.n - 1}")
+        if private and self.place:
+            raise PlanError("this state does not follow a step that was made ON: take PastState.start")
+        if private or request in self.sensitive:
+            found = self.joined[request]
+        elif context is not None and is_whole(context) and context < len(self.place):
+            found = self.place[context]
+        else:
+            found = -1
+        if found < 0:
+            raise PlanError(f"no reader in the context {context!r} can have asked for {request!r} at the last step")
+        return found
+
+    def prepare(self) -> Step:
+        """The next step if it is made OFF: law and encoders, a function of this state alone."""
+        n = int(self.open_sources.sum())
+        if not self.live:
+            query = self.sensitive if n else tuple(range(self.chain.n))
+            law = Law(as_matrix([query], self.chain.n), np.array([DENOMINATOR]))
+            return Step(self, (), law, float(len(self.sensitive)), self.charge, None)
+        rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
+        error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
+        outer = outer_bound(RowTable(self.live, rows, possible, error))
+        sharing = shared(rows, PRICE * outer / n)
+        held = ceil(sharing.e * DENOMINATOR)
+        # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
+        groups = RowTable(tuple(range(len(sharing.rows))), sharing.rows, sharing.rows > 0, error + sharing.e)
+        with one_thread():
+            inner, bound = law_for(groups, held)
+        found = LawEncoder(inner, held).encode(rows, possible, sharing.rows, sharing.group)
+        rounding = sum_up(found.off_by(rows), error, self.charge)
+        if rounding > TOO_MUCH and rounding > 2 * self.charge:
+            raise ArithmeticError(f"the encoders of a step are off by {rounding}")
+        member = np.ones((len(inner.member), self.chain.n), dtype=bool)
+        member[:, self.open_sources] = inner.member
+        lower = len(self.sensitive) + max(outer, bound)
+        return Step(self, self.live, Law(member, inner.mass), lower, rounding, found)
+
+    def advance(self, step: Step, query: Query) -> PastState:
+        """The state after `query` was asked: rows move on, contexts of sensitive requests join, equal ones merge."""
+        if not self.same(step.state):
+            raise PlanError("the step was prepared for another state")
+        index, n = step.index(query), self.chain.n
+        edges = self.chain.P > 0
+        rows, possible, spreads = np.empty((0, n)), np.empty((0, n), dtype=bool), np.empty(0)
+        floor = 0.0
+        if step.encoders is not None:
+            units = step.encoders.column(index)
+            beliefs = filters.conditioned(self.open_rows, units, np.maximum(step.encoders.totals, 1))
+            known = np.count_nonzero(units, axis=1) == 1  # then the row is one of the chain's, whatever it was
+            spreads = self.spreads[list(self.live)] + filters.spread_of_a_move(n)
+            spreads[known] = filters.spread_of_a_move(n)
+            possible = filters.reached(units > 0, edges[self.open_sources])
+            with one_thread():
+                rows, floor = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
+        joining = [s for s in self.sensitive if self.possible[:, s].any()]
+        found = merged(
+            np.concatenate([rows, self.chain.P[joining]]),
+            np.concatenate([possible, edges[joining]]),
+            np.concatenate([spreads, np.zeros(len(joining))]),
+        )
+        place, joined = np.full(len(self.rows), -1), np.full(n, -1)
+        place[list(self.live)] = found.place[: len(self.live)]
+        joined[joining] = found.place[len(self.live) :]
+        charge = sum_up(found.charge, floor) if floor else found.charge
+        return type(self)(
+            self.chain, self.sensitive, found.rows, found.possible, found.spreads,
+            tuple(map(int, place)), tuple(map(int, joined)), charge,
+        )  # fmt: skip
+
+    def same(self, other: PastState) -> bool:
+        """Whether both states have the same rows, to the bit, for the same chain and sensitive sources."""
+        return self is other or (
+            self.chain == other.chain
+            and self.sensitive == other.sensitive
+            and np.array_equal(self.rows, other.rows)
+            and np.array_equal(self.possible, other.possible)
+            and np.array_equal(self.spreads, other.spreads)
+            and self.charge == other.charge
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The state for a journal, exact to the bit. It holds nothing secret."""
+        return {
+            "chain": self.chain.fingerprint,
+            "sensitive": list(self.sensitive),
+            "rows": _text(self.rows.astype("<f8").tobytes()),
+            "possible": _text(np.packbits(self.possible).tobytes()),
+            "spreads": _text(self.spreads.astype("<f8").tobytes()),
+            "place": list(self.place),
+            "joined": list(self.joined),
+            "charge": self.charge.hex(),
+        }
+
+    @classmethod
+    def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
+        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        if data.get("chain") != chain.fingerprint:
+            raise PlanError("the state is for another chain")
+        try:
+            rows = np.frombuffer(b64decode(data["rows"]), "<f8").reshape(-1, chain.n)
+            bits = np.unpackbits(np.frombuffer(b64decode(data["possible"]), np.uint8), count=rows.size)
+            spreads = np.frombuffer(b64decode(data["spreads"]), "<f8")
+            place, joined = tuple(map(int, data["place"])), tuple(map(int, data["joined"]))
+            sensitive, charge = sensitive_sources(chain, data["sensitive"]), float.fromhex(data["charge"])
+            fits = len(spreads) == len(rows) and len(joined) == chain.n
+            if not fits or max(place + joined) >= len(rows) or min(place + joined) < -1:
+                raise ValueError("its parts do not fit together")
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlanError(f"the state is damaged: {error}") from None
+        possible = bits.astype(bool).reshape(rows.shape)
+        return cls(chain, sensitive, rows, possible, spreads, place, joined, charge)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
+
+    Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
+    encoder. `lower_bound` is proved for every law that serves them.
+
+    `rounding` is the units that encoders are off by, the accumulated error of rows, and what merging contexts has cost
+    just before this step. The sum over all steps of a stream bounds the total variation between the joint law of all
+    that is hidden and all queries, and that of a process for which the promise holds exactly. If no unequal contexts
+    were merged since the last ON step, it also bounds the law of this query given what is hidden and any past.
+    """
+
+    state: PastState
+    contexts: tuple[int, ...]
+    law: Law
+    lower_bound: float
+    rounding: float
+    encoders: Encoders | None = field(repr=False)
+
+    @property
+    def sets(self) -> tuple[Query, ...]:
+        """The sets of the law."""
+        return self.law.sets
+
+    @property
+    def masses(self) -> tuple[int, ...]:
+        """The masses of the sets."""
+        return self.law.masses
+
+    @property
+    def denominator(self) -> int:
+        """The sum of the masses."""
+        return self.law.total
+
+    @cached_property
+    def cost(self) -> float:
+        """The expected number of messages, rounded up."""
+        return up(self.law.cost())
+
+    def encoder(self, context: int) -> csr_array:
+        """The joint integer weights of an open request (row) and the query (column) in a context.
+
+        Column i sums to masses[i] exactly. Given the open request x, query i is drawn with probability entry / row sum.
+        Rows of sensitive requests are empty: they draw from `masses` in every context.
+        """
+        from scipy.sparse import csr_array
+
+        requests, sets, units = self.entries(context)
+        return csr_array((units, (requests, sets)), shape=(self.state.chain.n, len(self.sets)))
+
+    def entries(self, context: int) -> Entries:
+        """The entries of `encoder` above 0, sorted by request and set."""
+        if self.encoders is None or context not in self.contexts:
+            raise PlanError(f"there is no encoder for the context {context!r}: the step has {list(self.contexts)}")
+        requests, sets, units = self.encoders.entries(self.contexts.index(context))
+        return np.flatnonzero(self.state.open_sources)[requests], sets, units
+
+    def draw(self, request: int, context: int, randbelow: RandBelow = secrets.randbelow) -> Query:
+        """The query for `request` in `context`. The one secret act."""
+        self.check(request, context)
+        if request in self.state.sensitive:
+            return self.sets[draw_index(self.law.mass, randbelow)]
+        assert self.encoders is not None
+        row = int(np.count_nonzero(self.state.open_sources[:request]))
+        return self.sets[self.encoders.draw(self.contexts.index(context), row, randbelow)]
+
+    def check(self, request: int, context: int) -> None:
+        """Raise `ContextError` unless the request can happen in the context."""
+        possible = self.state.possible
+        if not (is_whole(context) and context < len(possible)):
+            raise PlanError(f"there is no context {context!r}: the state has 0 to {len(possible) - 1}")
+        if not (is_whole(request) and request < self.state.chain.n and possible[context, request]):
+            known = is_whole(request) and request < self.state.chain.n
+            name = self.state.chain.names[request] if known else request
+            raise ContextError(
+                f"the request {name!r} is impossible now: the chain never gets there from what was asked before; "
+                "smooth the chain if it can happen",
+                request=request,
+            )
+
+    def index(self, query: Query) -> int:
+        """Which of the sets the query is."""
+        try:
+            return self.sets.index(tuple(query))
+        except ValueError:
+            raise PlanError(f"{query!r} is not a query of this step") from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Law and encoders for the record, exactly. They hold no secret."""
+        return {
+            "sets": [list(query) for query in self.sets],
+            "masses": list(self.masses),
+            "denominator": self.denominator,
+            "lower_bound": self.lower_bound,
+            "rounding": self.rounding,
+            "encoders": {str(context): [part.tolist() for part in self.entries(context)] for context in self.contexts},
+        }
+
+
+def sensitive_sources(chain: Chain, sources: Iterable[int | str]) -> tuple[int, ...]:
+    """Sources by index or by name, sorted. Raises `ChainError` for one that the chain does not have."""
+    if isinstance(sources, str) or not isinstance(sources, Iterable):
+        raise ChainError(f"the sensitive sources are {sources!r}: give a list of names", value=sources)
+    found = set()
+    for source in sources:
+        index = chain.index(source) if isinstance(source, str) else source
+        if not (is_whole(index) and index < chain.n):
+            raise ChainError(
+                f"the sensitive source {source!r} is unknown: give names, or 0 to {chain.n - 1}", value=source
+            )
+        found.add(int(index))
+    return tuple(sorted(found))
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode("ascii")

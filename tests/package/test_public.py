@@ -1,0 +1,110 @@
+"""The public names. A change here is a change of the API: once a version is released, announce it in CHANGELOG.md."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+import onoff
+from clikit import call
+from ports import free_port
+
+ONOFF = Path(sys.executable).with_name("onoff")
+ROOT = Path(__file__).parents[2]
+
+PUBLIC = {
+    "Bounds", "Chain", "Client", "Fit", "HttpTransport", "Message", "OnoffError", "OnoffTransport", "Plan", "Planner",
+    "Posterior", "Settings", "bounds", "connect", "connect_sync", "errors", "fit", "follows", "plan",
+}  # fmt: skip
+
+
+def test_the_public_names_are_the_announced_ones():
+    assert set(onoff.__all__) == PUBLIC
+    assert set(dir(onoff)) == PUBLIC | {"__version__"}
+
+
+def test_every_public_name_can_be_had_and_no_other():
+    for name in PUBLIC:
+        assert getattr(onoff, name).__name__.removeprefix("onoff.") == name
+    assert not hasattr(onoff, "no_such_name")
+
+
+def test_no_module_hides_a_public_function():
+    code = "import onoff, onoff.model.bounds, onoff.model.bounds, onoff.schemes.paper; assert callable(onoff.bounds)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_module_imports_a_private_name_of_another():
+    """`make check` sees the other ways to reach one (SLF001)."""
+    for file in Path(onoff.__file__).parent.rglob("*.py"):
+        found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        names = [alias.name for node in found if (node.module or "").startswith("onoff") for alias in node.names]
+        assert not [name for name in names if name.startswith("_")], file
+
+
+def test_the_tests_run_on_the_installed_wheel_not_on_the_tree():
+    assert "site-packages" in onoff.__file__
+
+
+def test_importing_the_package_and_the_command_line_loads_no_numerical_library():
+    heavy = {"numpy", "scipy", "matplotlib", "duckdb"}
+    code = f"import onoff, onoff.apps.cli.app, sys; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(scope="module")
+def readme_commands(tmp_path_factory):
+    """The commands of the README, run one after the other in a copy of the examples; the server goes on meanwhile."""
+    directory = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "examples", directory / "examples")
+    port = str(free_port())
+    commands = re.findall(r"^    onoff ([^#\n]*)", (ROOT / "README.md").read_text(), flags=re.M)
+    url, outputs = f"http://127.0.0.1:{port}", {}
+    with ExitStack() as stack:
+        for command in commands:
+            words = command.replace("8700", port).split()
+            if words[0] == "serve":
+                server = subprocess.Popen([ONOFF, *words], cwd=directory, stdout=subprocess.PIPE, text=True)
+                stack.callback(server.communicate, timeout=180)
+                stack.callback(server.terminate)
+                assert json.loads(server.stdout.readline())["event"] == "ready"
+                while not httpx.get(f"{url}/health", timeout=180).json()["round"]:  # the files have not been read yet
+                    time.sleep(0.02)
+            else:
+                outputs[command.strip()] = call(*words, cwd=directory, check=True)
+        yield directory, outputs, url
+
+
+def test_the_commands_of_the_readme_run(readme_commands):
+    _, outputs, _ = readme_commands
+    assert len(outputs) >= 4
+    for command, done in outputs.items():
+        if command.startswith("get "):
+            assert done.stdout == f"the latest of {command.split()[1]}\n"
+    [status] = [done.stdout for command, done in outputs.items() if command.startswith("status")]
+    assert "steps since privacy was last ON: 1" in status
+
+
+def test_the_example_in_the_readme_runs(readme_commands):
+    directory, _, url = readme_commands
+    example = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    code = example.replace("http://127.0.0.1:8700", url)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=directory)
+    words = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert words == [["ON", "politics"], ["ON", "sports"], ["OFF", "world"], ["OFF", "health"]]
+
+
+def test_the_sample_chain_is_that_of_the_demo():
+    from onoff.apps.demo.reader import reader
+
+    assert onoff.Chain.load(ROOT / "examples" / "demo.csv") == reader()

@@ -1,0 +1,249 @@
+"""What is printed of the words of others, malformed addresses and tokens, and places that cannot be written to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clikit import call
+from onoff import Chain, plan
+from onoff.client.connect import Settings
+from onoff.client.journal import Journal
+from onoff.client.status import snapshot
+from onoff.client.transports.onoff import OnoffTransport
+from onoff.errors import REFUSED, UNREACHABLE, CatalogueError
+from onoff.plans.store import PlanStore
+from onoff.text import plain, plain_text, refusal
+from oracles import random_chain
+from recordingserver import OnoffOrigin, RecordingServer, reply
+
+ONOFF = Path(sys.executable).with_name("onoff")
+NAMES = ("news", "sports", "science", "weather")
+BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
+EVIL = "\x1b]0;owned\x07\x1b[2J\x00\u202ereversed\r\n second line"
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    Chain.symmetric(4, 0.4, NAMES).save(tmp_path / "chain.json")
+    return tmp_path / "chain.json"
+
+
+def get(chain_file, server, *more, source="news"):
+    where = ["--journal", chain_file.with_name("j"), "--plans", chain_file.with_name("plans"), "--delay", "0"]
+    return call("get", source, "--chain", chain_file, "--server", server, *where, "--no-background", *more)
+
+
+@given(st.text(max_size=20) | st.binary(max_size=20))
+def test_foreign_words_are_one_printable_line(words):
+    assert plain(words).isprintable()
+    assert len(plain(words * 400)) <= 304
+
+
+@given(st.binary())
+def test_a_message_for_a_terminal_is_printable_but_for_its_lines_and_tabs(body):
+    assert all(part.isprintable() for part in re.split("[\\n\\t]", plain_text(body)))
+
+
+def test_foreign_words_stay_readable():
+    assert plain("wetter süd:  +5 °C\n now") == "wetter süd: +5 °C now"
+    assert plain(EVIL) == "?]0;owned??[2J??reversed second line"
+    assert refusal(b'{"type": "t", "title": "Conflict", "detail": "Another catalogue."}') == "Another catalogue."
+    assert refusal(b'{"title": "Con\\u001bflict", "detail": 7}') == "Con?flict"
+    assert refusal(b'{"nothing": "known"}') == '{"nothing": "known"}'
+    assert refusal(b"{" * 50_000).startswith("{{{")
+    assert refusal(b"<html>no</html>") == "<html>no</html>"
+
+
+@pytest.mark.parametrize(
+    ("status", "where"), [(403, "/v1/catalogue"), (503, "/v1/catalogue"), (404, "/v1/query"), (503, "/v1/query")]
+)
+def test_what_a_server_says_is_printed_plainly_and_the_step_is_said_to_be_pending(
+    chain_file, status, where, monkeypatch
+):
+    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.01)
+    origin = OnoffOrigin(BODIES)
+
+    def respond(request):
+        return reply(EVIL.encode(), status) if request.path == where else origin(request)
+
+    with RecordingServer(respond) as server:
+        done = get(chain_file, server.url)
+        server.wait_closed()
+    assert done.returncode == (UNREACHABLE if status == 503 else REFUSED)
+    last = done.stderr.splitlines()[-1]
+    assert last.isprintable(), last
+    pending = where == "/v1/query"
+    assert ("The request for 'news' stays pending" in last) == pending
+    resume = f"`onoff resume --journal {chain_file.with_name('j')}` finishes it"
+    assert (resume in last) == pending
+    if pending:
+        assert snapshot(chain_file.with_name("j")).state.pending is not None
+        assert "?]0;owned??[2J??reversed second line" in last
+        assert str(status) in last
+
+
+def test_names_of_a_server_are_printed_plainly(chain_file):
+    document = json.loads(OnoffOrigin(BODIES).catalogue.document)
+    for names in (["a\x1b[2Jb", "c\u202ed"], ["x" * 100, "[red]y[/red]"]):
+        changed = json.dumps({key: names if value == list(NAMES) else value for key, value in document.items()})
+        assert changed != json.dumps(document)
+        with RecordingServer(lambda _, text=changed: reply(text.encode())) as server:
+            done = get(chain_file, server.url)
+            server.wait_closed()
+        assert done.returncode == REFUSED
+        assert all(line.isprintable() and len(line) < 1000 for line in done.stderr.splitlines())
+
+
+def test_a_message_reaches_a_terminal_plainly_and_a_file_as_it_came(chain_file, tmp_path):
+    body = b"\x1b]0;owned\x07 line\n\ttab \xff"
+    with RecordingServer(OnoffOrigin({**BODIES, "news": body})) as server:
+        common = ["--chain", chain_file, "--server", server.url, "--plans", tmp_path / "plans", "--no-background"]
+        command = list(map(str, [ONOFF, "get", "news", "--journal", tmp_path / "k", *common]))
+        assert subprocess.run(command, capture_output=True, check=True).stdout == body
+        main, side = pty.openpty()
+        subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, check=True)
+        os.close(side)
+        assert os.read(main, 1000).decode().replace("\r\n", "\n") == "?]0;owned? line\n\ttab \ufffd\n"
+        os.close(main)
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["http://127.0.0.1:99999", "http://[::1", "http://", "ftp://h", "http://h:port", "http://a b", "127.0.0.1:8700",
+     "http://h\x00", "http://h/?q=1", os.fsdecode(b"http://h\xff"), "http://xn--\u2028", "http://\u0080"],
+)  # fmt: skip
+def test_a_malformed_address_is_an_error_that_says_what_is_needed(chain_file, server):
+    done = get(chain_file, server)
+    assert done.returncode == 2
+    assert "http://HOST:PORT is needed" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not chain_file.with_name("j").exists()
+
+
+@pytest.mark.parametrize("url", ["http://h:99999/a", "http://[::1/a", "http://h\x1b/a", "http://u:secret@h/a", "a"])
+def test_a_malformed_url_of_a_source_is_an_error_that_names_the_source(chain_file, tmp_path, url):
+    (tmp_path / "urls.json").write_text(json.dumps({**{name: f"http://h/{name}" for name in NAMES}, "sports": url}))
+    where = ["--journal", tmp_path / "j", "--no-background"]
+    done = call("get", "news", "--chain", chain_file, "--urls", tmp_path / "urls.json", *where)
+    assert done.returncode == 2
+    assert done.stderr.startswith("onoff: error: the URL of 'sports'")
+    assert "secret" not in done.stderr
+
+
+def test_files_of_urls_that_cannot_be_read_are_errors_of_one_line(chain_file, tmp_path):
+    (tmp_path / "bytes.json").write_bytes(b'{"news": "http://h/\xff"}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    for file in (tmp_path / "bytes.json", tmp_path / "deep.json", tmp_path, tmp_path / os.fsdecode(b"\xff.json")):
+        done = call("get", "news", "--chain", chain_file, "--urls", file, "--journal", tmp_path / "j")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith("onoff: error: ")
+
+
+@pytest.mark.parametrize("token", ["s3cret\nx", "s3cret ü", "s3cret\x00", os.fsdecode(b"s3cret\xff"), "s3cret \x1b[2J"])
+def test_an_illegal_token_is_an_error_that_does_not_repeat_it(chain_file, token, monkeypatch):
+    if "\x00" not in token:
+        monkeypatch.setenv("ONOFF_TOKEN", token)
+        done = get(chain_file, "http://127.0.0.1:9")
+        assert done.returncode == 2
+        assert "ONOFF_TOKEN" in done.stderr
+        assert "s3cret" not in done.stderr
+    with pytest.raises(CatalogueError) as caught:
+        OnoffTransport("http://127.0.0.1:9", token)
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(CatalogueError, match="the reader's token is empty"):
+        OnoffTransport("http://127.0.0.1:9", "")
+
+
+def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "requests").write_text("on news\n")
+    (tmp_path / "urls.json").write_text(json.dumps({name: f"http://127.0.0.1:9/{name}" for name in NAMES}))
+    missing = tmp_path / "missing"
+    with RecordingServer(OnoffOrigin(BODIES)) as server:
+        client = ["--chain", chain_file, "--server", server.url, "--journal", tmp_path / "j", "--no-background"]
+        for words, told in (
+            (["play", tmp_path / "requests", *client, "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
+            (["reproduce", "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
+            (["reproduce", "--out", tmp_path / "file" / "x"], "a part of this path is a file"),
+            (["costs", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
+            (["costs", chain_file, "--csv", missing / "x.csv"], f"there is no directory {missing}"),
+            (["fit", tmp_path / "file", "--out", missing / "x.json"], f"there is no directory {missing}"),
+        ):
+            done = call(*words)
+            assert done.returncode == 2, done.stderr
+            assert told in done.stderr
+            assert "Errno" not in done.stderr
+            assert done.stderr.count("\n") == 1
+        server.wait_closed()
+        assert [request for request in server.requests if request.path == "/v1/query"] == []
+
+
+def test_get_says_that_a_process_goes_on_and_can_do_without(tmp_path):
+    chain = random_chain("dense", 60, 1)
+    chain.save(tmp_path / "chain.json")
+    with RecordingServer(OnoffOrigin(dict.fromkeys(chain.names, b"x"))) as server:
+        common = ["--chain", tmp_path / "chain.json", "--server", server.url, "--plans", tmp_path / "plans"]
+        common += ["--promise", "both"]
+        done = run("get", "0", *common, "--journal", tmp_path / "j", "--no-background")
+        assert "background" not in done.stderr
+        assert not (tmp_path / "plans").exists()
+        done = run("get", "0", *common, "--journal", tmp_path / "k")
+    [line] = [line for line in done.stderr.splitlines() if "background" in line]
+    assert "a process in the background computes cheaper plans (at most 10 minutes); --no-background" in line
+    [left] = [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in text_of(file)]
+    os.kill(left, signal.SIGKILL)
+
+
+def run(*words):
+    return subprocess.run([ONOFF, *map(str, words)], capture_output=True, text=True, check=True)
+
+
+def text_of(file):
+    """Empty if the process has ended."""
+    with contextlib.suppress(OSError):
+        return file.read_text(errors="replace")
+    return ""
+
+
+def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
+    """A plan that asks for everything is in the directory; the race is cheaper, and the client takes it."""
+    chain = random_chain("dense", 60, 1)
+    chain.save(tmp_path / "chain.json")
+    PlanStore(chain, tmp_path / "plans").save(plan(chain, 1, "everything"))
+    origin = OnoffOrigin(dict.fromkeys(chain.names, b"x"))
+    with RecordingServer(origin) as server:
+        common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
+        first = ["--chain", tmp_path / "chain.json", "--server", server.url, "--delay", "0", "--no-background"]
+        call("get", "0", "--next", "1", *common, *first, check=True)
+        call("get", "1", "--next", "2", *common, "--delay", "0", "--no-background", check=True)
+        told = call("status", *common, check=True).stdout
+        call("get", "2", "--next", "3", "--off", *common, "--delay", "0", "--no-background", check=True)
+        server.wait_closed()
+    promised = float(re.search(r"OFF about ([0-9.]+) \(race\)", told).group(1))
+    assert promised < 55
+    journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
+    assert [step.plan for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
+    journal.close()
+
+
+def test_ctrl_c_while_modules_are_imported_ends_the_command_silently(tmp_path):
+    """An import that never ends stands for one that takes long on a cold disk. A shell shows 130."""
+    (tmp_path / "typer.py").write_text("print(flush=True)\nimport time\ntime.sleep(60)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from onoff.__main__ import main; main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=180) == -signal.SIGINT
+        assert process.stderr.read() == b""

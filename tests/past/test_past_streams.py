@@ -1,0 +1,226 @@
+"""The promise `past`, enumerated: no query tells anything about what is hidden, and mistakes are seen."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from onoff import Chain
+from onoff.past import contexts as filters
+from oracles import random_chain
+from pastkit import Faithful, World, drawn, information
+from sampling import one_in
+
+PATTERNS = [(True, *rest) for rest in product([True, False], repeat=4)]
+SHORT = [(True, False), (True, False, False), (True, False, True, False)]
+ENDS = Chain([[0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0.2, 0.3, 0, 0.5], [0, 0, 0, 1]])  # with zeros and an absorbing end
+INTO = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])  # after 0 only 1: without an open request if 1 is sensitive
+WORLDS = {
+    "two": (random_chain("dense", 2, 1), ()),
+    "two, one sensitive": (random_chain("dense", 2, 1), (0,)),
+    "three": (random_chain("dense", 3, 1), ()),
+    "three, one sensitive": (random_chain("dense", 3, 1), (1,)),
+    "three, two sensitive": (random_chain("dense", 3, 2), (0, 2)),
+    "three, all sensitive": (random_chain("dense", 3, 1), (0, 1, 2)),
+    "zeros": (random_chain("sparse", 3, 1), ()),
+    "a context drops out": (INTO, (1,)),
+    "equal rows": (Chain([[0.3, 0.3, 0.4], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]]), ()),
+    "four in turns, one sensitive": (random_chain("periodic", 4, 1), (1,)),
+    "four with an end": (ENDS, ()),
+    "four with an end, one sensitive": (ENDS, (1,)),
+    "four alike": (Chain.symmetric(4, 0.1), (2,)),
+    "four, one sensitive": (random_chain("dense", 4, 2), (1,)),
+}
+
+
+def checked(world, patterns, client=None):
+    """The largest information, and the largest distance after any past as a multiple of what its step states."""
+    bits, excess = 0.0, 0.0
+    for statuses in patterns:
+        found = {}
+        for t, seen in world.streams(statuses, client):
+            found[t] = found.get(t, 0.0) + seen.bits
+            excess = max(
+                excess, float(seen.distance) / seen.rounding if seen.rounding else np.inf * (seen.distance > 0)
+            )
+        bits = max(bits, *found.values(), 0.0)
+    return bits, excess
+
+
+def checked_on_average(world, patterns):
+    """The mean distance at a step as a multiple of all that was stated up to it.
+
+    If the law of everything is within d of an exactly private one, then the law of a query given past and hidden is on
+    average within 2 d of the stated one.
+    """
+    excess = 0.0
+    for statuses in patterns:
+        measured, stated = {}, {}
+        for t, seen in world.streams(statuses):
+            measured[t] = measured.get(t, 0) + seen.probability * seen.average
+            stated[t] = stated.get(t, 0.0) + float(seen.probability) * seen.so_far
+        excess = max([excess, *(float(measured[t]) / stated[t] / 2 for t in measured)])
+    return excess
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if chain.n == 4 else ()) for name, (chain, _) in WORLDS.items()],
+)
+def test_no_query_tells_anything_and_the_stated_rounding_covers_what_is_measured(name):
+    bits, excess = checked(World(*WORLDS[name]), PATTERNS)
+    assert bits < 1e-15
+    assert excess <= 1
+
+
+@pytest.mark.long
+def test_four_sources_without_any_zero_tell_nothing():
+    bits, excess = checked(World(random_chain("dense", 4, 1)), [(True, False, False, False, False)])
+    assert bits < 1e-15
+    assert excess <= 1
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Laws of 2^10 units instead of 2^52: roundings of a per cent, which a mistake in counting them exceeds."""
+    for module in ("laws", "state"):
+        monkeypatch.setattr(f"onoff.past.{module}.DENOMINATOR", 2**10)
+    monkeypatch.setattr("onoff.past.state.TOO_MUCH", 1.0)
+
+
+COARSE = ["three, one sensitive", "three", "a context drops out", "zeros", "four with an end"]
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("name", one_in(3, COARSE))
+def test_the_stated_rounding_covers_what_coarse_units_do(name):
+    assert checked(World(*WORLDS[name]), PATTERNS)[1] <= 1
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_filter_that_takes_the_integer_joint_is_seen(monkeypatch):
+    monkeypatch.setattr(filters, "conditioned", lambda rows, units, totals: units / units.sum(axis=1, keepdims=True))
+    assert any(checked(World(*WORLDS[name]), PATTERNS)[1] > 2 for name in COARSE)
+
+
+NEAR = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
+
+
+def test_contexts_that_share_flows_generously_tell_nothing(monkeypatch):
+    monkeypatch.setattr("onoff.past.state.PRICE", 0.2)
+    world = World(NEAR)
+    assert world.start.prepare().encoders.groups == 2
+    bits, excess = checked(world, PATTERNS)
+    assert bits < 1e-15
+    assert excess <= 1
+
+
+def test_help_for_the_contexts_of_a_group_only_is_seen(monkeypatch):
+    """The units held out belong to every context: one that is alone in its group must not do without them."""
+    monkeypatch.setattr("onoff.past.state.PRICE", 0.2)
+
+    class Alone(Faithful):
+        def draw(self, step, request, context):
+            law = dict(drawn(step, request, context))
+            group = list(step.encoders.group)
+            smaller = min(law, key=len)
+            if group.count(group[step.contexts.index(context)]) == 1 and smaller != step.sets[-1]:
+                law[smaller] += law.pop(step.sets[-1], 0)
+            return law
+
+    assert information(World(NEAR), (True, False), Alone()) > 1e-4
+
+
+def test_merging_unequal_rows_stays_within_what_is_stated_and_without_a_charge_it_is_seen(monkeypatch):
+    monkeypatch.setattr("onoff.past.contexts.ALIKE", 0.12)
+    assert checked(World(NEAR), PATTERNS)[0] > 1e-9  # it is not for nothing
+    assert checked_on_average(World(NEAR), PATTERNS) <= 1
+    monkeypatch.setattr("onoff.past.contexts._charge", lambda *parts: 0.0)
+    assert checked_on_average(World(NEAR), PATTERNS) > 1000
+
+
+# Clients that make a mistake
+
+
+class AnothersRow(Faithful):
+    """Draws with the encoder of another context."""
+
+    def draw(self, step, request, context):
+        others = [c for c in step.contexts if c != context and step.encoder(c).toarray()[request].any()]
+        return drawn(step, request, others[0] if others else context)
+
+
+class NotJoined(Faithful):
+    """Forgets that a sensitive request makes a new context."""
+
+    def context(self, state, request, context, private):
+        if not private and request in state.sensitive and state.place[context] >= 0:
+            return state.place[context]
+        return state.context(request, context, private)
+
+
+class OldStep(Faithful):
+    """Draws from the first step again, as if its query had not been asked."""
+
+    def __init__(self, first):
+        self.first = first
+
+    def draw(self, step, request, context):
+        usable = request in self.first.state.sensitive or (
+            context in self.first.contexts and self.first.encoder(context).toarray()[request].any()
+        )
+        return drawn(self.first if usable else step, request, context)
+
+
+class LeavesSensitiveOut(Faithful):
+    """Leaves the sensitive sources out of the query where none was asked for."""
+
+    def draw(self, step, request, context):
+        law = drawn(step, request, context)
+        if request in step.state.sensitive:
+            return law
+        return {tuple(x for x in query if x not in step.state.sensitive): p for query, p in law.items()}
+
+
+class SmallestIfSensitive(Faithful):
+    """Asks for as little as possible when the request is sensitive: it is in every query anyway."""
+
+    def draw(self, step, request, context):
+        return {min(step.sets, key=len): 1} if request in step.state.sensitive else drawn(step, request, context)
+
+
+class Forgetful(Faithful):
+    """Goes on from the first context, whatever was asked while ON."""
+
+    def context(self, state, request, context, private):
+        return state.context(0 if private else request, context, private)
+
+
+class NaiveOutside(Faithful):
+    """Asks openly for what is not sensitive."""
+
+    def draw(self, step, request, context):  # noqa: ARG002
+        return {tuple(sorted({*step.state.sensitive, request})): 1}
+
+
+def mistakes():
+    plain, hidden = World(*WORLDS["three"]), World(*WORLDS["three, one sensitive"])
+    four = World(*WORLDS["four, one sensitive"])
+    return {
+        "the row of another context": (plain, AnothersRow()),
+        "the row of another context, of a sensitive request": (four, AnothersRow()),
+        "a context that does not join": (four, NotJoined()),
+        "an encoder used again after the query changed": (plain, OldStep(plain.start.prepare())),
+        "sensitive sources left out": (hidden, LeavesSensitiveOut()),
+        "drawn differently when sensitive": (four, SmallestIfSensitive()),
+        "a private request forgotten": (plain, Forgetful()),
+        "open requests asked for openly": (plain, NaiveOutside()),
+    }
+
+
+@pytest.mark.parametrize("name", mistakes())
+def test_a_client_that_makes_a_mistake_tells_something(name):
+    world, client = mistakes()[name]
+    assert max(information(world, statuses, client) for statuses in SHORT) > 1e-3

@@ -1,0 +1,486 @@
+"""The theory of the promise `past`, each statement by enumeration in fractions, and mutants that leak."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from exactstreams import (
+    Reference,
+    by_quantiles,
+    chain_of,
+    context,
+    distance,
+    exact_filter,
+    hidden,
+    largest_change_of_belief,
+    largest_distance,
+    largest_information,
+    query_laws,
+    stream_law,
+    told_before,
+)
+from onoff.past import contexts as filters
+
+TWO = chain_of([[7, 3], [2, 8]])
+THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
+ZEROS = chain_of([[0, 1, 0], [2, 0, 1], [1, 1, 3]])
+ABSORBING = chain_of([[1, 1, 1], [0, 3, 1], [0, 0, 1]])
+PERIODIC = chain_of([[0, 0, 1, 2], [0, 0, 3, 1], [1, 1, 0, 0], [2, 1, 0, 0]])
+CASES = [
+    (TWO, {}, 4), (TWO, {1}, 4), (THREE, {}, 3), (THREE, {2}, 4), (THREE, {0, 1}, 3), (ZEROS, {}, 3), (ZEROS, {1}, 4),
+    (ABSORBING, {}, 3), (ABSORBING, {2}, 3), (PERIODIC, {3}, 3), (PERIODIC, {0, 1}, 3), (TWO, {0, 1}, 3),
+]  # fmt: skip
+
+
+def streams(P, sensitive, steps, encode=by_quantiles, client=Reference):
+    """Every pattern of statuses: (statuses, sensitive, the reference, the law of its streams)."""
+    for later in product((True, False), repeat=steps - 1):
+        statuses = (True, *later)
+        reference = client(P, statuses, frozenset(sensitive), encode)
+        yield statuses, frozenset(sensitive), reference, stream_law(P, statuses, reference.draw)
+
+
+# The promise
+
+
+@pytest.mark.parametrize(("P", "sensitive", "steps"), CASES)
+def test_no_query_tells_anything_about_what_is_hidden_given_the_queries_before(P, sensitive, steps):
+    for statuses, secret, _, joint in streams(P, sensitive, steps):
+        assert sum(joint.values()) == 1
+        assert all(path[t] in query for path, queries in joint for t, query in enumerate(queries))
+        assert largest_distance(joint, statuses, secret) == 0
+        assert largest_information(joint, statuses, secret) == 0.0
+        assert largest_change_of_belief(joint, statuses, secret) == 0
+
+
+@pytest.mark.parametrize(("P", "sensitive", "steps"), CASES)
+def test_the_rows_of_the_filter_are_the_conditional_laws(P, sensitive, steps):
+    for statuses, secret, reference, joint in streams(P, sensitive, steps):
+        for t in range(1, steps):
+            for queries, rows in exact_filter(joint, statuses, secret, t).items():
+                kept = reference.rows(queries)
+                assert {c: kept[c] for c in rows} == rows
+            whole = exact_filter(joint, statuses, secret, t, everything=True)
+            for queries, rows in whole.items():
+                for g, row in rows.items():
+                    last = max(i for i, x in enumerate(g) if x is not None)
+                    assert row == reference.rows(queries)[g[last], last]
+
+
+def test_a_context_without_mass_outside_the_sensitive_sources_drops_out():
+    P = chain_of([[0, 1, 1], [1, 1, 1], [1, 1, 1]])  # after 0 only 1 and 2
+    statuses, sensitive = (True, False, False), frozenset({1, 2})
+    reference = Reference(P, statuses, sensitive, by_quantiles)
+    joint = stream_law(P, statuses, reference.draw)
+    [first] = {queries[:1] for _, queries in joint}
+    assert (0, 0) in reference.rows(first)
+    assert (0, 0) not in reference.open_rows(first)
+    for queries in {queries[:2] for _, queries in joint}:
+        assert (0, 0) not in reference.rows(queries)
+    assert largest_distance(joint, statuses, sensitive) == 0
+    # Where nothing outside is possible in any context, R is empty.
+    alternating = chain_of([[0, 1], [1, 0]])
+    reference = Reference(alternating, (True, False, False), frozenset({0, 1}), by_quantiles)
+    joint = stream_law(alternating, (True, False, False), reference.draw)
+    assert {queries[1] for _, queries in joint} == {frozenset({0, 1})}
+
+
+def test_queries_before_a_private_request_may_predict_it():
+    statuses = (True, False, True)
+    reference = Reference(THREE, statuses, frozenset(), by_quantiles)
+    joint = stream_law(THREE, statuses, reference.draw)
+    assert largest_distance(joint, statuses, frozenset()) == 0
+    assert told_before(joint, 2) > 0.05
+
+
+def test_a_step_costs_at_least_the_peaks_of_the_rows():
+    tight = 0
+    for P, sensitive, steps in CASES:
+        for statuses, secret, reference, joint in streams(P, sensitive, steps):
+            for t in range(1, steps):
+                if statuses[t]:
+                    continue
+                for queries, laws in query_laws(joint, statuses, secret, t).items():
+                    _, law = next(iter(laws.values()))
+                    rows = reference.open_rows(queries).values()
+                    needed = {s for row in reference.rows(queries).values() for s in row if s in secret}
+                    outside = {x for row in rows for x in row}
+                    bound = len(needed) + sum(max(row.get(x, Fraction(0)) for row in rows) for x in outside)
+                    cost = sum(len(query) * p for query, p in law.items())
+                    assert cost >= bound
+                    tight += cost == bound and len(outside) > 1
+    assert tight > 10
+
+
+# The filter of the engine, in fractions
+
+
+class Engine(Reference):
+    """The reference with the functions of `onoff.past.contexts` in the place of its own filter."""
+
+    def open_rows(self, queries):
+        rows = {c: row for c, row in self.rows(queries).items() if set(row) - self.sensitive}
+        outside = np.array([x not in self.sensitive for x in range(len(self.P))])
+        table = filters.restricted(
+            np.array([self._line(row) for row in rows.values()]).reshape(-1, len(outside)), outside
+        )
+        return {c: _entries(line, np.flatnonzero(outside)) for c, line in zip(rows, table, strict=True)}
+
+    def filtered(self, queries):
+        found, t = super().filtered(queries), len(queries) - 1
+        if not self.statuses[t]:
+            encoders, R = self.step(queries[:t])[1], queries[t] - self.sensitive
+            for c, row in self.open_rows(queries[:t]).items():
+                if c in found:
+                    units = self._line({x: p * encoders[c][x].get(R, Fraction(0)) for x, p in row.items()})
+                    totals = self._line(row)
+                    totals[totals == 0] = Fraction(1)
+                    belief = filters.conditioned(self._line(row)[None], units[None], totals[None])
+                    found[c] = _entries(filters.moved(belief, np.array(self.P, dtype=object))[0], range(len(self.P)))
+        return found
+
+    def _line(self, row):
+        return np.array([row.get(x, Fraction(0)) for x in range(len(self.P))], dtype=object)
+
+
+def _entries(line, sources):
+    return {int(x): p for x, p in zip(sources, line, strict=True) if p}
+
+
+@pytest.mark.parametrize(
+    ("P", "sensitive", "steps"), [(THREE, {}, 4), (THREE, {2}, 4), (ZEROS, {1}, 4), (PERIODIC, {3}, 3)]
+)
+def test_with_the_filter_of_the_engine_no_query_tells_anything(P, sensitive, steps):
+    for statuses, secret, _, joint in streams(P, sensitive, steps, client=Engine):
+        assert largest_distance(joint, statuses, secret) == 0
+
+
+def test_a_filter_of_the_engine_that_forgets_the_row_is_seen(monkeypatch):
+    def forgets(rows, units, totals):  # noqa: ARG001
+        return (units / totals) / (units / totals).sum(axis=1, keepdims=True)
+
+    monkeypatch.setattr(filters, "conditioned", forgets)
+    found = [
+        largest_distance(joint, statuses, secret) for statuses, secret, _, joint in streams(THREE, {}, 3, client=Engine)
+    ]
+    assert max(found) > Fraction(1, 50)
+
+
+# Mutants: the referee must see them
+
+
+class Forgets(Reference):
+    """Rows of the chain alone: what the queries told about the open requests is left out."""
+
+    def filtered(self, queries):
+        t = len(queries) - 1
+        if self.statuses[t]:
+            return super().filtered(queries)
+        moved = {c: self._follow(row) for c, row in self.open_rows(queries[:t]).items()}
+        return {**moved, **{(s, t): self._follow({s: Fraction(1)}) for s in self.sensitive}}
+
+
+class StaysInItsContext(Reference):
+    """A sensitive request does not become the context."""
+
+    def draw(self, queries, path):
+        seen = tuple(
+            x if self.statuses[i] or x not in self.sensitive else next(y for y in range(9) if y not in self.sensitive)
+            for i, x in enumerate(path[:-1])
+        )
+        return super().draw(queries, (*seen, path[-1]))
+
+
+class TellsSensitiveOnes(Reference):
+    """A sensitive request is asked for with the most likely set only."""
+
+    def draw(self, queries, path):
+        law = super().draw(queries, path)
+        if path[-1] in self.sensitive and not self.statuses[len(queries)]:
+            return {max(law, key=lambda query: (law[query], sorted(query))): Fraction(1)}
+        return law
+
+
+class LeavesSensitiveOnesOut(Reference):
+    """Sensitive sources are in a query only if one is wanted."""
+
+    def draw(self, queries, path):
+        law = super().draw(queries, path)
+        if path[-1] in self.sensitive or self.statuses[len(queries)]:
+            return law
+        return {query - self.sensitive: p for query, p in law.items()}
+
+
+def of_a_neighbour(rows):
+    """The encoder of another context, where it can serve."""
+    law, encoders = by_quantiles(rows)
+    names = sorted(rows)
+    swapped = {
+        c: {x: encoders[other].get(x) or encoders[c][x] for x in rows[c]}
+        for c, other in zip(names, names[1:] + names[:1], strict=True)
+    }
+    return law, swapped
+
+
+@pytest.mark.parametrize(
+    ("client", "encode", "sensitive"),
+    [
+        (Forgets, by_quantiles, {}), (Forgets, by_quantiles, {2}), (StaysInItsContext, by_quantiles, {2}),
+        (TellsSensitiveOnes, by_quantiles, {2}), (LeavesSensitiveOnesOut, by_quantiles, {2}),
+        (Reference, of_a_neighbour, {}),
+    ],
+)  # fmt: skip
+def test_the_referee_sees_mutants(client, encode, sensitive):
+    found = [
+        (largest_distance(joint, statuses, secret), largest_information(joint, statuses, secret))
+        for statuses, secret, _, joint in streams(THREE, sensitive, 4, encode, client)
+        if statuses[1:] == (False, False, False)
+    ]
+    [(leak, bits)] = found
+    assert leak > Fraction(1, 50)
+    assert bits > 1e-4
+
+
+# Representatives: one public e per step
+
+
+def with_representatives(rows, share=None):
+    """One flow, of the first context, serves all: J_c = (1 - e) J_b + (r_c - (1 - e) r_b) on the full set.
+
+    e is the same for all contexts; `share` may choose another one for each, which is the mistake.
+    """
+    base = min(rows)
+    law, encoders = by_quantiles({base: rows[base], "another": _flat(rows)})
+    lacks = {c: 1 - min(row.get(x, Fraction(0)) / p for x, p in rows[base].items()) for c, row in rows.items()}
+    e = max(lacks.values())
+    full = frozenset(x for row in rows.values() for x in row)
+    joints = {}
+    for c, row in rows.items():
+        mine = share(lacks[c]) if share else e
+        joint = {
+            x: {R: (1 - mine) * rows[base].get(x, 0) * p for R, p in encoders[base].get(x, {}).items()} for x in row
+        }
+        for x, p in row.items():
+            joint[x][full] = joint[x].get(full, Fraction(0)) + p - (1 - mine) * rows[base].get(x, Fraction(0))
+        joints[c] = {x: {R: mass / row[x] for R, mass in joint[x].items() if mass} for x in row}
+    mixed = {R: (1 - e) * p for R, p in law.items()}
+    mixed[full] = mixed.get(full, Fraction(0)) + e
+    return mixed, joints
+
+
+def _flat(rows):
+    everyone = sorted({x for row in rows.values() for x in row})
+    return {x: Fraction(1, len(everyone)) for x in everyone}
+
+
+NEAR = chain_of([[30, 10, 12], [29, 11, 12], [31, 9, 12]])
+
+
+@pytest.mark.parametrize("sensitive", [{}, {2}])
+@pytest.mark.parametrize("P", [THREE, NEAR])
+def test_representatives_with_one_public_e_per_step_are_exact(P, sensitive):
+    for statuses, secret, reference, joint in streams(P, sensitive, 4, with_representatives):
+        assert largest_distance(joint, statuses, secret) == 0
+        for t in range(1, 4):
+            for queries, rows in exact_filter(joint, statuses, secret, t).items():
+                kept = reference.rows(queries)
+                assert {c: kept[c] for c in rows} == rows
+
+
+def test_representatives_with_an_e_for_each_context_leak():
+    [joint] = [
+        joint
+        for statuses, _, _, joint in streams(THREE, {}, 2, lambda rows: with_representatives(rows, lambda lack: lack))
+        if statuses == (True, False)
+    ]
+    assert largest_distance(joint, (True, False), frozenset()) > Fraction(1, 20)
+
+
+def test_representatives_cost_at_most_e_full_sets_and_share_their_rows_after_any_other_set():
+    rows = {(i, 0): dict(enumerate(row)) for i, row in enumerate(NEAR)}
+    e = max(1 - min(row[x] / rows[0, 0][x] for x in row) for row in rows.values())
+    assert 0 < e < Fraction(1, 5)
+    law, joints = with_representatives(rows)
+    bare, _ = by_quantiles({(0, 0): rows[0, 0], "another": _flat(rows)})
+    cost = sum(len(R) * p for R, p in law.items())
+    assert cost - sum(len(R) * p for R, p in bare.items()) <= 3 * e
+    for c, row in rows.items():
+        assert all(mass >= 0 for x in row for mass in joints[c][x].values())
+        assert {R: sum(row[x] * joints[c][x].get(R, 0) for x in row) for R in law} == law
+    for R in law:
+        after = [[rows[c][x] * joints[c][x].get(R, 0) / law[R] for x in range(3)] for c in rows]
+        assert all(row == after[0] for row in after) == (len(R) < 3)
+
+
+# Merging unequal contexts: an average
+
+
+def merging_at(steps, pair):
+    """Give two contexts the row of the first of them before each of these steps."""
+
+    def merge(t, rows):
+        if t in steps and all(c in rows for c in pair):
+            return {**rows, pair[1]: rows[pair[0]]}
+        return rows
+
+    return merge
+
+
+@pytest.mark.parametrize("merged", [(1,), (2,), (1, 3), (2, 3)])
+@pytest.mark.parametrize("sensitive", [frozenset(), frozenset({2})])
+def test_merging_keeps_the_joint_law_within_the_sum_of_its_moves(merged, sensitive):
+    P, statuses = THREE, (True, False, False, False)
+    pair = (0, 0), (1, 0)
+    reference = Reference(P, statuses, sensitive, by_quantiles, merging_at(merged, pair))
+    real = stream_law(P, statuses, reference.draw)
+
+    def redrawn(queries, path):
+        """In the ideal process a merged context draws its request anew, from the row that it was given."""
+        t = len(queries)
+        if t in merged and context((*path, None), statuses, sensitive, t) == pair[1]:
+            return [reference.rows(queries)[pair[1]].get(x, Fraction(0)) for x in range(len(P))]
+        return None
+
+    ideal = stream_law(P, statuses, reference.draw, move=redrawn)
+    assert largest_distance(ideal, statuses, sensitive) == 0
+    bound = Fraction(0)
+    for t in merged:
+        for (path, queries), p in ideal.items():
+            c = context(path, statuses, sensitive, t)
+            if c == pair[1]:
+                bound += p * distance(reference.filtered(queries[:t])[c], reference.rows(queries[:t])[c])
+    apart = distance(*(seen_and_hidden(joint, statuses, sensitive) for joint in (real, ideal)))
+    assert 0 < apart <= bound
+    assert largest_distance(real, statuses, sensitive) > 0
+
+
+def seen_and_hidden(joint, statuses, sensitive):
+    law = {}
+    for (path, queries), p in joint.items():
+        key = hidden(path, statuses, sensitive, len(statuses) - 1), queries
+        law[key] = law.get(key, Fraction(0)) + p
+    return law
+
+
+MOST, EVERYTHING, RARE = frozenset({0, 1, 2}), frozenset({0, 1, 2, 3}), Fraction(2, 1000)
+
+
+def rarely_everything(rows, then=by_quantiles):
+    """While source 3 may follow 0: the full set with probability 1/500, always for 3. After that `then`."""
+    if 3 not in rows[0, 0]:
+        return then(rows)
+    encoders = {}
+    for c, row in rows.items():
+        left = (RARE - row.get(3, 0)) / (1 - row.get(3, 0))
+        encoders[c] = {x: {EVERYTHING: Fraction(1)} if x == 3 else {MOST: 1 - left, EVERYTHING: left} for x in row}
+    return {MOST: 1 - RARE, EVERYTHING: RARE}, encoders
+
+
+def test_the_bound_of_a_merge_does_not_hold_given_every_past():
+    # The rows of 0 and 1 are near, but after the rare full set they lead to different ends.
+    P = chain_of([[0, 0, 999, 1], [0, 0, 990, 10], [1, 0, 0, 0], [0, 1, 0, 0]])
+    statuses, pair = (True, False, False), ((0, 0), (1, 0))
+    reference = Reference(P, statuses, frozenset(), rarely_everything, merging_at((1,), pair))
+    joint = stream_law(P, statuses, reference.draw)
+    moved = distance(dict(enumerate(P[0])), dict(enumerate(P[1])))
+    assert moved == Fraction(9, 1000)
+    assert largest_distance(joint, statuses, frozenset()) > 20 * moved
+
+
+# Rounding
+
+
+def in_units(denominator):
+    """Quantiles of rows whose distribution functions are rounded to whole units: all column sums are equal."""
+
+    def encode(rows):
+        order = sorted({x for row in rows.values() for x in row})
+        rounded = {}
+        for c, row in rows.items():
+            ends = [
+                math.floor(denominator * sum(row.get(x, Fraction(0)) for x in order[: k + 1]))
+                for k in range(len(order))
+            ]
+            widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+            rounded[c] = {x: Fraction(w, denominator) for x, w in zip(order, widths, strict=True) if w}
+        law, encoders = by_quantiles(rounded)
+        full = frozenset(order)
+        return law, {c: {x: encoders[c].get(x) or {full: Fraction(1)} for x in row} for c, row in rows.items()}
+
+    return encode
+
+
+def off_by(reference, joint, statuses, sensitive):
+    """The largest total variation between a query given any past and anything hidden, and the public law."""
+    worst = Fraction(0)
+    for t in range(1, len(statuses)):
+        for queries, laws in query_laws(joint, statuses, sensitive, t).items():
+            public = {R | sensitive: p for R, p in reference.step(queries)[0].items()}
+            worst = max(worst, *(distance(law, public) for _, law in laws.values()))
+    return worst
+
+
+@pytest.mark.parametrize("units", [8, 16, 64])
+@pytest.mark.parametrize(("P", "sensitive"), [(TWO, {}), (THREE, {}), (THREE, {2}), (PERIODIC, {3})])
+def test_whole_units_put_a_query_off_by_at_most_a_unit_for_each_source_given_any_past(P, sensitive, units):
+    statuses, sensitive = (True, False, False, False), frozenset(sensitive)
+    reference = Reference(P, statuses, sensitive, in_units(units))
+    joint = stream_law(P, statuses, reference.draw)
+    assert 0 < off_by(reference, joint, statuses, sensitive) <= Fraction(len(P) - len(sensitive), units)
+
+
+def to_thousandths(row):
+    """Whole thousandths: rounded down, and the likeliest source takes the rest."""
+    units = {x: Fraction(math.floor(1000 * p), 1000) for x, p in row.items()}
+    likeliest = max(row, key=row.__getitem__)
+    units[likeliest] += 1 - sum(units.values())
+    return units
+
+
+def in_thousandths(rows):
+    return rarely_everything({c: to_thousandths(row) for c, row in rows.items()}, lambda _: in_units(1000)(rows))
+
+
+class MovesByTheUnits(Reference):
+    """The mistake: rows move on by the whole units of the table instead of their own probabilities."""
+
+    def open_rows(self, queries):
+        return {c: to_thousandths(row) for c, row in super().open_rows(queries).items()}
+
+
+def test_rows_that_move_by_the_units_of_the_table_are_off_by_far_more():
+    # Given 0 the source 3 has 1.9 units and gets one; after the full set it is likelier than the units say.
+    P = chain_of([[0, 0, 9981, 19], [0, 0, 9990, 10], [1, 0, 0, 0], [0, 1, 0, 0]])
+    statuses, unit = (True, False, False), Fraction(4, 1000)
+    right, wrong = (client(P, statuses, frozenset(), in_thousandths) for client in (Reference, MovesByTheUnits))
+    good, bad = (off_by(c, stream_law(P, statuses, c.draw), statuses, frozenset()) for c in (right, wrong))
+    assert good <= unit
+    assert bad > 30 * unit
+
+
+@pytest.mark.parametrize("n", [3, 17])
+def test_rows_in_floats_are_off_by_a_rounding_for_each_operation_and_no_more(n):
+    rng = np.random.default_rng(n)
+    P = rng.dirichlet(np.full(n, 0.3), n)
+    exact = [[Fraction(float(p)) for p in row] for row in P]
+    row = P[0].copy()
+    true = list(exact[0])
+    for t in range(1, 13):
+        units = rng.integers(1, 2**20, (n, 2))  # of a set R, and of all sets
+        units[:, 1] += units[:, 0]
+        row = row / row.sum()
+        row = (row * (units[:, 0] / units[:, 1])) @ P
+        row = row / row.sum()
+        weighted = [p * Fraction(int(a), int(b)) for p, (a, b) in zip(true, units, strict=True)]
+        true = [sum(w * exact[x][y] for x, w in enumerate(weighted)) for y in range(n)]
+        ratios = [Fraction(float(p)) / q for p, q in zip(row, true, strict=True)]
+        spread = max(ratios) / min(ratios) - 1
+        assert 0 < spread <= Fraction(math.expm1(2 * t * (n + 4) * 2.0**-53))
+        total = sum(true)
+        apart = sum(abs(Fraction(float(p)) - q / total) for p, q in zip(row, true, strict=True)) / 2
+        assert apart <= spread + n * Fraction(1, 2**53)

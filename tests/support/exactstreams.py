@@ -1,0 +1,352 @@
+"""Whole streams in fractions, for both promises, and the least cost of any scheme. Nothing here uses the package.
+
+Sources are numbers from 0, a query is a frozenset of them, a chain is a list of rows of fractions, statuses are True
+where privacy is ON (always at step 0), and `sensitive` is a frozenset of sources.
+
+A *client* of the promise `past` is a function `draw(queries, path) -> {query: probability}`: the law of the query at
+step t = len(queries), given the queries before it and the requests X_0..X_t = path. `stream_law` gives the law of
+everything, and other functions read from it
+
+- `exact_filter`: the row of every context after every past, by conditioning and nothing else;
+- `largest_distance`: 0 exactly if the promise holds, else by how much two private pasts differ in total variation;
+- `largest_information`: the same in bits, I(G_t; Q_t | Q_0..Q_{t-1}), the largest over t;
+- `largest_change_of_belief`: how far a query at or after step t moves what the server believes of G_t;
+- `told_before`: the bits that queries before a private request tell about it, which nobody promises to be 0.
+
+A scheme of the promise `both` is a law and encoders for the rows of `posterior`; `stream_program` is the linear program
+over all schemes.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+
+def sets(n):
+    """All non-empty sets of n sources."""
+    return [frozenset(q) for size in range(1, n + 1) for q in combinations(range(n), size)]
+
+
+def chain_of(weights):
+    """The chain with rows proportional to whole numbers."""
+    return [[Fraction(w, sum(row)) for w in row] for row in weights]
+
+
+def times(A, B):
+    return [[sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*B, strict=True)] for row in A]
+
+
+def power(P, exponent):
+    result = [[Fraction(i == j) for j in range(len(P))] for i in range(len(P))]
+    for _ in range(exponent):
+        result = times(result, P)
+    return result
+
+
+def posterior(P, lag):
+    """p(x | last, next) of every possible context."""
+    walk, beyond = power(P, lag), power(P, lag + 1)
+    everyone = range(len(P))
+    return {
+        (i, k): {x: walk[i][x] * P[x][k] / beyond[i][k] for x in everyone}
+        for i in everyone for k in everyone if beyond[i][k]
+    }  # fmt: skip
+
+
+def path_law(P, steps):
+    """Pr[X_0..X_steps] of every possible path, from a uniform start."""
+    n = len(P)
+    law = {(x,): Fraction(1, n) for x in range(n)}
+    for _ in range(steps):
+        law = {(*path, x): p * P[path[-1]][x] for path, p in law.items() for x in range(n) if P[path[-1]][x]}
+    return law
+
+
+def dependence(joint):
+    """Total variation between a joint law {(a, b): mass} and the product of its marginals."""
+    left, right = {}, {}
+    for (a, b), p in joint.items():
+        left[a] = left.get(a, Fraction(0)) + p
+        right[b] = right.get(b, Fraction(0)) + p
+    return sum(abs(joint.get((a, b), Fraction(0)) - p * q) for a, p in left.items() for b, q in right.items()) / 2
+
+
+def stream_program(P, steps, window, hidden=None):
+    """All schemes that ask for sets at steps 1..`steps`, OFF after an ON step 0, as a linear program (cost, equations).
+
+    A variable is Pr[Y_1 = y_1, .., Y_m = y_m | path], with x_t in y_t: whatever a client with a memory and any key may
+    do. Y_1..Y_t depend on X_0..X_{t + window} only, and are independent of the `hidden` requests at t: by default X_0
+    and all requests after t. The objective is the sum of the mean sizes.
+    """
+    n, end = len(P), steps + max(window, 1)
+    hidden = hidden or (lambda t: (0, *range(t + 1, end + 1)))
+    paths = path_law(P, end)
+    streams = {
+        path: list(product(*([q for q in sets(n) if path[t] in q] for t in range(1, steps + 1)))) for path in paths
+    }
+    cost = {(path, ys): p * sum(map(len, ys)) for path, p in paths.items() for ys in streams[path]}
+    equations = [({(path, ys): Fraction(1) for ys in streams[path]}, Fraction(1)) for path in paths]
+    for t in range(1, steps + 1):
+        views = list(product(sets(n), repeat=t))
+        equations += _equal(paths, streams, views, t, lambda path, t=t: tuple(path[i] for i in hidden(t)))
+        known = t + window + 1
+        if known <= end:
+            for prefix in {path[:known] for path in paths}:
+                agreeing = {path: p for path, p in paths.items() if path[:known] == prefix}
+                equations += _equal(agreeing, streams, views, t, lambda path, known=known: path[known:])
+    return cost, equations
+
+
+def _equal(paths, streams, views, t, secret):
+    """The law of Y_1..Y_t is the same given every value of the secret."""
+    groups = {}
+    for path, p in paths.items():
+        groups.setdefault(secret(path), {})[path] = p
+    laws = []
+    for members in groups.values():
+        total = sum(members.values())
+        law = {view: {} for view in views}
+        for path, p in members.items():
+            for ys in streams[path]:
+                law[ys[:t]][path, ys] = p / total
+        laws.append(law)
+    return [
+        ({**first, **{key: -share for key, share in other.items()}}, Fraction(0))
+        for law in laws[1:]
+        for view in views
+        if (first := laws[0][view]) or law[view]
+        for other in [law[view]]
+    ]
+
+
+def minimum(cost, equations):
+    """The least value of a linear program with variables >= 0, by HiGHS, to 1e-10."""
+    column = {key: number for number, key in enumerate(cost)}
+    entries = [
+        (row, column[key], float(term)) for row, (terms, _) in enumerate(equations) for key, term in terms.items()
+    ]
+    i, j, values = zip(*entries, strict=True)
+    A = coo_array((values, (i, j)), shape=(len(equations), len(column))).tocsr()
+    b = np.array([float(value) for _, value in equations])
+    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solved = linprog([float(c) for c in cost.values()], A_eq=A, b_eq=b, method="highs", options=tight)
+    assert solved.status == 0, solved.message
+    return solved.fun
+
+
+def stream_law(P, statuses, draw, start=None, move=None):
+    """Pr[X_0..X_T, Q_0..Q_T] as {(path, queries): mass}; `move(queries, path)` may replace the row of the chain."""
+    n = len(P)
+    start = start or [Fraction(1, n)] * n
+    law = {((x,), ()): p for x, p in enumerate(start) if p}
+    for t in range(len(statuses)):
+        asked = {}
+        for (path, queries), p in law.items():
+            for query, share in draw(queries, path).items():
+                if share:
+                    key = path, (*queries, query)
+                    asked[key] = asked.get(key, Fraction(0)) + p * share
+        if t == len(statuses) - 1:
+            return asked
+        law = {}
+        for (path, queries), p in asked.items():
+            row = (move and move(queries, path)) or P[path[-1]]
+            for x, share in enumerate(row):
+                if share:
+                    law[(*path, x), queries] = p * share
+    raise AssertionError("a stream has at least one step")
+
+
+def hidden(path, statuses, sensitive, t):
+    """G_t: the requests up to t that were made ON or are sensitive, and None for the others."""
+    return tuple(x if statuses[i] or x in sensitive else None for i, x in enumerate(path[: t + 1]))
+
+
+def context(path, statuses, sensitive, t):
+    """The last thing hidden before step t: (source, step)."""
+    return max((i, x) for i, x in enumerate(path[:t]) if statuses[i] or x in sensitive)[::-1]
+
+
+def exact_filter(joint, statuses, sensitive, t, everything=False):
+    """{Q_0..Q_{t-1}: {context: row}} with the row P(X_t = x | context, queries), a dictionary without zeros.
+
+    With `everything` the context is the whole of G_{t-1}: by the Markov property its row is that of the last of it.
+    """
+    found = {}
+    for (path, queries), p in joint.items():
+        known = hidden(path, statuses, sensitive, t - 1) if everything else context(path, statuses, sensitive, t)
+        row = found.setdefault(queries[:t], {}).setdefault(known, {})
+        row[path[t]] = row.get(path[t], Fraction(0)) + p
+    return {past: {c: normalise(row) for c, row in rows.items()} for past, rows in found.items()}
+
+
+def query_laws(joint, statuses, sensitive, t):
+    """{Q_0..Q_{t-1}: {G_t: (mass, law of Q_t)}}."""
+    found = {}
+    for (path, queries), p in joint.items():
+        law = found.setdefault(queries[:t], {}).setdefault(hidden(path, statuses, sensitive, t), {})
+        law[queries[t]] = law.get(queries[t], Fraction(0)) + p
+    return {past: {g: (sum(law.values()), normalise(law)) for g, law in laws.items()} for past, laws in found.items()}
+
+
+def largest_distance(joint, statuses, sensitive):
+    """The largest total variation between the laws of a query given the same past and two values of what is hidden."""
+    worst = Fraction(0)
+    for t in range(len(statuses)):
+        for laws in query_laws(joint, statuses, sensitive, t).values():
+            different = {frozenset(law.items()): law for _, law in laws.values()}.values()
+            worst = max(worst, *(distance(one, other) for one in different for other in different))
+    return worst
+
+
+def largest_information(joint, statuses, sensitive):
+    """max_t I(G_t; Q_t | Q_0..Q_{t-1}) in bits: exactly 0.0 if every logarithm is of 1."""
+    return max(_conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(len(statuses)))
+
+
+def _conditional_information(pasts):
+    bits = 0.0
+    for laws in pasts.values():
+        total = sum(mass for mass, _ in laws.values())
+        mean = {}
+        for mass, law in laws.values():
+            for query, p in law.items():
+                mean[query] = mean.get(query, Fraction(0)) + mass * p / total
+        bits += sum(
+            float(mass * p) * math.log2(p / mean[query]) for mass, law in laws.values() for query, p in law.items()
+        )
+    return bits
+
+
+def largest_change_of_belief(joint, statuses, sensitive):
+    """max |P(G_t = g | Q_0..Q_T) - P(G_t = g | Q_0..Q_{t-1})| over t, g and streams."""
+    worst = Fraction(0)
+    for t in range(len(statuses)):
+        early, late = {}, {}
+        for (path, queries), p in joint.items():
+            g = hidden(path, statuses, sensitive, t)
+            for table, seen in ((early, queries[:t]), (late, queries)):
+                belief = table.setdefault(seen, {})
+                belief[g] = belief.get(g, Fraction(0)) + p
+        for queries, belief in late.items():
+            before, after = normalise(early[queries[:t]]), normalise(belief)
+            worst = max(worst, *(abs(p - after.get(g, Fraction(0))) for g, p in before.items()))
+    return worst
+
+
+def told_before(joint, t):
+    """I(X_t; Q_0..Q_{t-1}) in bits."""
+    laws = {}
+    for (path, queries), p in joint.items():
+        law = laws.setdefault(path[t], {})
+        law[queries[:t]] = law.get(queries[:t], Fraction(0)) + p
+    return _conditional_information({(): {x: (sum(law.values()), normalise(law)) for x, law in laws.items()}})
+
+
+def distance(one, other):
+    """Total variation of two laws."""
+    return sum(abs(one.get(key, Fraction(0)) - other.get(key, Fraction(0))) for key in {**one, **other}) / 2
+
+
+def normalise(law):
+    total = sum(law.values())
+    return {key: p / total for key, p in law.items()}
+
+
+class Reference:
+    """The scheme of docs/explanation/everyday-theory.md in fractions.
+
+    `encode(rows)` chooses law and encoders of an OFF step. It takes {context: {source: probability}}
+    over the sources that are not sensitive, and returns the public law {R: mass} and the encoders
+    {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t.
+    """
+
+    def __init__(self, P, statuses, sensitive, encode, merge=None):
+        self.P, self.statuses, self.sensitive = P, statuses, sensitive
+        self.encode, self.merge = encode, merge or (lambda t, rows: rows)
+        self._rows, self._steps = {}, {}
+
+    def draw(self, queries, path):
+        t, x = len(queries), path[-1]
+        if self.statuses[t]:
+            return {frozenset(range(len(self.P))): Fraction(1)}
+        law, encoders = self.step(queries)
+        chosen = law if x in self.sensitive else encoders[context(path, self.statuses, self.sensitive, t)][x]
+        return {R | self.sensitive: p for R, p in chosen.items()}
+
+    def rows(self, queries):
+        """{context: {source: probability}}: what public things tell about the request of step len(queries) > 0."""
+        if queries not in self._rows:
+            self._rows[queries] = self.merge(len(queries), self.filtered(queries))
+        return self._rows[queries]
+
+    def filtered(self, queries):
+        """The rows before any merge at this step."""
+        t = len(queries) - 1
+        if self.statuses[t]:
+            return {(i, t): self._follow({i: Fraction(1)}) for i in range(len(self.P))}
+        rows, (_, encoders) = self.rows(queries[:t]), self.step(queries[:t])
+        R = queries[t] - self.sensitive
+        moved = {}
+        for c, row in self.open_rows(queries[:t]).items():
+            joint = {x: p * encoders[c][x].get(R, Fraction(0)) for x, p in row.items()}
+            joint = {x: p for x, p in joint.items() if p}
+            if joint:
+                moved[c] = self._follow(normalise(joint))
+        joining = {s for row in rows.values() for s in row if s in self.sensitive}
+        return {**moved, **{(s, t): self._follow({s: Fraction(1)}) for s in joining}}
+
+    def open_rows(self, queries):
+        """The rows given that the request is not sensitive, where that can be."""
+        restricted = {
+            c: {x: p for x, p in row.items() if x not in self.sensitive} for c, row in self.rows(queries).items()
+        }
+        return {c: normalise(row) for c, row in restricted.items() if row}
+
+    def step(self, queries):
+        """The public law and the encoders of the step after these queries."""
+        if queries not in self._steps:
+            rows = self.open_rows(queries)
+            self._steps[queries] = self.encode(rows) if rows else ({frozenset(): Fraction(1)}, {})
+        return self._steps[queries]
+
+    def _follow(self, row):
+        after = {}
+        for x, p in row.items():
+            for y, q in enumerate(self.P[x]):
+                if q:
+                    after[y] = after.get(y, Fraction(0)) + p * q
+        return after
+
+
+def by_quantiles(rows, order=None):
+    """Law and encoders of the coupling in which each context takes its own quantile of one uniform number."""
+    order = order or sorted({x for row in rows.values() for x in row})
+    cuts = {Fraction(0)}
+    for row in rows.values():
+        reached = Fraction(0)
+        for x in order:
+            reached += row.get(x, Fraction(0))
+            cuts.add(reached)
+    law, encoders = {}, {c: {x: {} for x in row} for c, row in rows.items()}
+    for low, high in pairwise(sorted(cuts)):
+        image = {c: _quantile(row, order, low) for c, row in rows.items()}
+        R = frozenset(image.values())
+        law[R] = law.get(R, Fraction(0)) + high - low
+        for c, x in image.items():
+            encoders[c][x][R] = encoders[c][x].get(R, Fraction(0)) + (high - low) / rows[c][x]
+    return law, encoders
+
+
+def _quantile(row, order, point):
+    for x in order:
+        if point < row.get(x, Fraction(0)):
+            return x
+        point -= row.get(x, Fraction(0))
+    raise AssertionError("the row sums to less than 1")

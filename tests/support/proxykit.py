@@ -1,0 +1,111 @@
+"""Proxies for tests: the application in this process, a real `onoff proxy`, and plain web servers behind them.
+
+async with proxied(client) as (http, queue): ...         # the application, asked without a socket
+with ProxyProcess(tmp_path, urls, chain) as proxy: ...  # the command; proxy.kill() is kill -9
+with PlainOrigin(directory) as origin: origin.log       # what Python's own web server logged, in order
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from onoff import Chain
+from onoff.apps.proxy.app import Application
+from onoff.apps.proxy.queue import LONGEST, RequestQueue
+from onoff.client.client import Client
+from onoff.client.transports.web import HttpTransport
+from ports import free_port
+
+ONOFF = Path(sys.executable).with_name("onoff")
+
+
+@asynccontextmanager
+async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple[httpx.AsyncClient, RequestQueue]]:
+    """The application over a client, asked as a local program asks."""
+    async with client, RequestQueue(client, longest) as queue:
+        urls = client.transport.urls if isinstance(client.transport, HttpTransport) else None
+        transport = httpx.ASGITransport(Application(queue, urls))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8800") as http:
+            yield http, queue
+
+
+class ProxyProcess:
+    """`onoff proxy` on a free port, which stays the same when it is started again."""
+
+    def __init__(self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str) -> None:
+        self.directory, self.port, self.journal = directory, free_port(), directory / "proxy.journal"
+        self.stderr_file = directory / "proxy.err"
+        (directory / "urls.json").write_text(json.dumps(dict(urls)))
+        words = ["--urls", directory / "urls.json", "--journal", self.journal, "--port", self.port, "--delay", "0.01"]
+        if chain is not None:
+            chain.save(directory / "chain.json")
+            words += ["--chain", directory / "chain.json"]
+        self.command = [str(ONOFF), "proxy", *map(str, words), *options]
+        self.start()
+
+    def start(self) -> None:
+        """Start it (again). Returns when it answers."""
+        with self.stderr_file.open("a") as stderr:
+            self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        line = self.process.stdout.readline()
+        assert line, f"the proxy ended: {self.stderr_file.read_text()}"
+        self.url = json.loads(line)["url"]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.stop(signal.SIGKILL)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """The exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=180)
+        self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> ProxyProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.stop()
+
+
+class PlainOrigin:
+    """Python's own web server over the files of a directory. `log` has the path of every request, in order."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log: list[str] = []
+        log = self.log
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_request(self, *_: object) -> None:
+                log.append(self.path)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        handler = functools.partial(Handler, directory=os.fspath(directory))
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> PlainOrigin:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join(60)
+        self._server.server_close()

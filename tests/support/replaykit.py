@@ -1,0 +1,245 @@
+"""Streams of the real client without a network, as files that the referee reads: journal, log, record, plans.
+
+The query of every step is drawn and written by the client's own code, which a test may patch while the stream is made.
+Answers are made up: sources change now and then, some queries come twice because an answer was lost, the client is
+killed between drawing and the answer, and it is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import numpy as np
+
+import onoff.client.journal
+from onoff import plan
+from onoff.audit.files import read_journal
+from onoff.audit.log import Exhibits, audit_log
+from onoff.client import protocol
+from onoff.client.journal import Journal
+from onoff.client.promises import Both, Past
+from onoff.client.transports import Answer, Content
+from onoff.past import PastState
+from onoff.plans.race import race_plan
+from oracles import random_chain
+
+CHAIN = random_chain("dense", 4, 1)
+PAST = random_chain("dense", 6, 3)
+SENSITIVE = (1, 4)
+
+
+@cache
+def plans(chain=CHAIN, lags=(1, 2)):
+    return {lag: plan(chain, lag) for lag in lags}
+
+
+@cache
+def race(chain=CHAIN, lag=1):
+    """The race that a new client uses at every lag."""
+    return race_plan(chain, lag, draws=20, randbelow=random.Random(0).randrange)
+
+
+class CheapestPlan:
+    """A planner that has all plans from the start; tests choose otherwise."""
+
+    def __init__(self, *known):
+        self.known = known
+        self.store = SimpleNamespace(lengths=None)
+
+    def best(self, lag):
+        return min((one for one in self.known if one.lag <= lag), key=lambda one: one.cost)
+
+
+@dataclass
+class Life:
+    """One stream on disk, and all that a test may change about how it came to be."""
+
+    directory: Path
+    promise: str = "both"
+    chain: object = None
+    sensitive: tuple = ()
+    seed: int = 1
+    private: float = 0.2
+    cache: int = 200  # bytes: some of what was received must go
+    kills: float = 0.05
+    losses: float = 0.1
+    restarts: float = 0.1
+    first_ever: bool = False
+    planner: object = None
+    randbelow: object = None
+    name: str = "journal"
+    lines: list = field(default_factory=list)
+    client: str = "here"
+
+    def __post_init__(self):
+        self.chain = self.chain or (CHAIN if self.promise == "both" else PAST)
+        self.planner = self.planner or (CheapestPlan(*plans(self.chain).values()) if self.promise == "both" else None)
+        self.rng = np.random.default_rng(self.seed)
+        self.randbelow = self.randbelow or random.Random(f"draws {self.seed}").randrange
+        self.rounds = dict.fromkeys(range(self.chain.n), 1)
+        self.journal_file, self.log_file = self.directory / self.name, self.directory / f"{self.name}.log"
+        self.record_file = self.directory / f"{self.name}.record"
+        self.path, self.statuses, self.t, self.wrong = [], [], 0, []
+
+    def asked(self, t, request, private):  # noqa: ARG002
+        """What the caller asks for: a test may replace it."""
+        return private
+
+    def live(self, count, patches=()):
+        """Make a stream of `count` steps, the client's code patched as told; write the log."""
+        with ExitStack() as stack:
+            stack.enter_context(hasty())
+            for one in patches:
+                stack.enter_context(one)
+            asyncio.run(self._live(count))
+        write_lines(self.log_file, [{"catalogue": list(self.chain.names)}, *self.lines])
+        return self
+
+    async def _live(self, count):
+        self.path = self.chain.simulate(count + 1, self.rng).tolist()
+        self.statuses = (self.rng.random(count) < self.private).tolist()
+        client = self._open()
+        for t in range(count):
+            self.t = t
+            private = self.asked(t, self.path[t], self.statuses[t])
+            following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
+            await client.ready(private)
+            client.begin(self.chain.names[self.path[t]], following, private)
+            self.send()
+            if self.rng.random() < self.kills:  # before the answer, or after it was on its way
+                client = self._open(client)
+                self.journal.count_sending()
+                self.send()
+            while self.rng.random() < self.losses:
+                self.journal.count_sending()
+                self.send()
+            self.answer()
+            if self.rng.random() < self.restarts:
+                client = self._open(client)
+        self.close(client)
+
+    def _open(self, client=None):
+        if client is not None:
+            self.close(client)
+        promise, sensitive = self.promise, self.sensitive
+        self.journal = Journal(
+            self.journal_file, self.chain.fingerprint, "catalogue", self.first_ever,
+            promise=promise, sensitive=sensitive, cache=self.cache,
+        )  # fmt: skip
+        if promise == "both":
+            return Both(self.chain, self.journal, self.planner, self.randbelow)
+        return Past(self.chain, self.journal, self.randbelow, ahead=False, record=self.record_file)
+
+    def close(self, client):
+        client.close()
+        self.journal.close()
+
+    def send(self, **change):
+        """What the server sees of the pending query."""
+        pending = self.journal.state.pending
+        held = [0 if text is None else int(text.split()[0]) for text in pending.held]
+        line = {"time": len(self.lines), "stream": self.journal.stream, "step": self.journal.state.step}
+        self.lines.append({**line, "sources": list(pending.query), "held": held, "client": self.client, **change})
+
+    def answer(self):
+        state = self.journal.state
+        members = []
+        for x, version in zip(state.pending.query, state.pending.held, strict=True):
+            self.rounds[x] += int(self.rng.random() < 0.3)
+            latest = f"{self.rounds[x]} ab"
+            if version == latest:
+                members.append(Content(200, b"", self.rounds[x], None, latest, True, 8))
+            else:
+                body = b"m" * (10 + 7 * x)
+                members.append(Content(200, body, self.rounds[x], None, latest, False, 64))
+        answer = Answer(tuple(members), 64 * len(members))
+        self.journal.finish(protocol.finish(state), state.pending.query, answer)
+
+    def steps(self):
+        """The steps as the referee reads them."""
+        return read_journal(self.journal_file, self.chain).steps
+
+    def plans(self):
+        return {one.name: one for one in getattr(self.planner, "known", ())}
+
+    def audit(self, plans=None, engine=None, record=True, attacked=False, **options):
+        """What the referee says of it; by default without the attack."""
+        return self.audit_log(plans, engine, record, attacked=attacked, **options).verdict
+
+    def audit_log(self, plans=None, engine=None, record=True, **options):
+        file = None if self.promise == "both" or record is None else self.record_file if record is True else record
+        exhibits = Exhibits(self.plans() if plans is None else plans, file, engine)
+        return audit_log(self.chain, self.log_file, exhibits, self.journal_file, **options)
+
+    def engine(self):
+        return PastState.start(self.chain, self.sensitive)
+
+    def change_log(self, change):
+        """Write the log again, with other lines: `change` maps the list of lines to another one."""
+        write_lines(self.log_file, [{"catalogue": list(self.chain.names)}, *change(list(self.lines))])
+        return self
+
+
+def life(directory, promise="both", **options):
+    if promise == "past":
+        options.setdefault("sensitive", SENSITIVE)
+    return Life(directory, promise, **options)
+
+
+def drawing(life, owner, mistake):
+    """Patch `draw` of plans (TablePlan, RacePlan) or prepared steps (Step); `life.wrong` gets the steps that are wrong.
+
+    `mistake` is called with the honest method and its arguments. A draw is wrong if the honest one, given the numbers
+    that were used, asks for other bounds or gives another set.
+    """
+    honest = owner.draw
+
+    def draw(self, *context):
+        *place, randbelow = context
+        used = []
+
+        def noting(bound):
+            used.append((bound, randbelow(bound)))
+            return used[-1][1]
+
+        query, numbers = mistake(honest, self, *place, noting), iter(used)
+
+        def again(bound):
+            known, number = next(numbers, (0, 0))
+            if known != bound:
+                raise LookupError
+            return number
+
+        try:
+            right = honest(self, *place, again) == query and next(numbers, None) is None
+        except LookupError:
+            right = False
+        if not right:
+            life.wrong.append(life.t)
+        return query
+
+    return patch.object(owner, "draw", draw)
+
+
+def hasty():
+    """Journals of thousands of steps, of which none has to survive a loss of power."""
+    connect = onoff.client.journal.connect
+
+    def faster(path):
+        database = connect(path)
+        database.execute("PRAGMA synchronous=OFF")
+        return database
+
+    return patch.object(onoff.client.journal, "connect", faster)
+
+
+def write_lines(file, lines):
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
