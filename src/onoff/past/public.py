@@ -1,0 +1,53 @@
+"""All that is public between two steps of a client that keeps the promise `past` or `all`: habits, and rows.
+
+Which law a query is drawn from, whether everything is asked for, and when the chain changes follow from it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from onoff.past.habits import Habits
+from onoff.past.state import PastState, Step
+from onoff.types import Query
+
+
+@dataclass(frozen=True)
+class PublicState:
+    """`rows` are those after the newest query; None until a request has counted as ON, and where no law is needed."""
+
+    habits: Habits
+    sensitive: tuple[int, ...] = ()
+    rows: PastState | None = None
+
+    def asks_for_all(self, private: bool) -> bool:
+        """Whether the next step asks for everything. A private request does, whatever is known."""
+        return private or self.rows is None or self.habits.stage not in ("fixed", "known")
+
+    def after_everything(self, request: int, private: bool, counts: bool) -> Self:
+        """After a step that asked for everything. `private`: it was asked ON; `counts`: it counts as ON."""
+        if self.habits.stage in ("learn", "fixed"):
+            habits = self.habits.learned(request, private)
+        elif self.habits.stage == "known":
+            habits = self.habits.asked(tuple(range(self.habits.chain.n)), private=True)
+        else:
+            habits = self.habits
+        has_law = counts and habits.stage in ("fixed", "known")
+        return replace(self, habits=habits, rows=PastState.start(habits.chain, self.sensitive) if has_law else None)
+
+    def after(self, step: Step, query: Query) -> Self:
+        """After an OFF step. If the chain changes, the query had one source, and the rows are that source's new row."""
+        assert self.rows is not None
+        rows = self.rows.advance(step, query)
+        if self.sensitive:  # no query shows an open request: nothing is counted
+            return replace(self, rows=rows)
+        habits = self.habits.asked(query, private=False)
+        if habits.stage == "all":
+            return replace(self, habits=habits, rows=None)
+        if habits.chain is not self.habits.chain:
+            row = habits.chain.P[list(query)]
+            rows = replace(rows, chain=habits.chain, rows=row, possible=row > 0, spreads=np.zeros(1), charge=0.0)
+        return replace(self, habits=habits, rows=rows)

@@ -1,0 +1,288 @@
+"""Habits that keep themselves: what may be counted, when a chain may change, the fuse; with planted mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from exactstreams import Reference, by_quantiles, chain_of, distance, largest_distance, query_laws, stream_law
+from onoff.model.chain import Chain
+from onoff.past.habits import BLOWN, Habits, clipped, plausible_distance, requests_needed
+
+THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
+WRONG = chain_of([[4, 1, 1], [1, 4, 2], [1, 2, 4]])
+ORDERS = {"A": [0, 1, 2], "B": [2, 0, 1]}
+
+
+# What a chain may be made of. The client below chooses between two encoders instead of chains. Both keep the promise,
+# so what queries tell is exactly what the choice tells.
+
+
+class Marked(Reference):
+    """From step `since` on the encoder of this mark, which the server is told."""
+
+    def __init__(self, P, statuses, since, mark):
+        super().__init__(P, statuses, frozenset(), by_quantiles)
+        self.since, self.mark = since, mark
+
+    def step(self, queries):
+        if len(queries) < self.since:
+            return super().step(queries)
+        law, encoders = by_quantiles(self.open_rows(queries), ORDERS[self.mark])
+        marked = {
+            c: {x: {R | {self.mark}: p for R, p in sets.items()} for x, sets in rows.items()}
+            for c, rows in encoders.items()
+        }
+        return {R | {self.mark}: p for R, p in law.items()}, marked
+
+
+def leak_of_a_choice(statuses, since, choose):
+    """The largest distance for a client that chooses at step `since` by the queries and requests before it."""
+    clients = {mark: Marked(THREE, statuses, since, mark) for mark in ORDERS}
+
+    def draw(queries, path):
+        mark = "B" if len(queries) >= since and choose(queries[:since], path[:since]) else "A"
+        return clients[mark].draw(queries, path)
+
+    return largest_distance(stream_law(THREE, statuses, draw), statuses, frozenset())
+
+
+def between_singles(_):
+    """The rule: the transition 1 -> 2 was seen between two OFF queries of one source."""
+    return lambda queries, path: (frozenset({1}), frozenset({2})) in pairwise(queries)
+
+
+def from_a_set(statuses):
+    """Planted: counted from the request behind a larger set."""
+    return lambda queries, path: any(
+        pair == (1, 2) and queries[t + 1] == {2} and not statuses[t] for t, pair in enumerate(pairwise(path))
+    )
+
+
+def into_a_private_request(statuses):
+    """Planted: counted from a query of one source into a request made ON."""
+    return lambda queries, path: any(
+        pair == (1, 2) and queries[t] == {1} and statuses[t + 1] for t, pair in enumerate(pairwise(path))
+    )
+
+
+def between_open_requests(statuses):
+    """Planted: counted whatever the queries were."""
+    return lambda queries, path: any(
+        pair == (1, 2) and not statuses[t] and not statuses[t + 1] for t, pair in enumerate(pairwise(path))
+    )
+
+
+def worst_leak(rule):
+    streams = [(True, *later) for later in product((True, False), repeat=4)]
+    return max(leak_of_a_choice(statuses, 4, rule(statuses)) for statuses in streams)
+
+
+def test_transitions_between_queries_of_one_source_tell_nothing():
+    assert worst_leak(between_singles) == 0
+
+
+@pytest.mark.parametrize("rule", [from_a_set, into_a_private_request, between_open_requests])
+def test_other_transitions_tell_of_what_is_hidden(rule):
+    assert worst_leak(rule) > 0.05
+
+
+# The first chain: it is used before anything private is asked.
+
+
+def test_a_chain_of_open_requests_tells_nothing_if_it_is_used_before_the_first_private_request():
+    """Open requests 0 and 1 are asked for with everything, request 2 is the first that the chain is used for."""
+    for later in product((True, False), repeat=2):
+        statuses = (True, True, False, *later)
+        assert leak_while_learning(statuses, 2) == 0
+    assert leak_while_learning((True, True, True, False), 3) > 0.05  # planted: first used after request 2
+
+
+def leak_while_learning(statuses, since):
+    """The first two requests are open, though everything is asked for: the chain is made of the transition 1 -> 2."""
+    clients = {mark: Marked(THREE, statuses, since, mark) for mark in ORDERS}
+
+    def draw(queries, path):
+        return clients["B" if path[:2] == (1, 2) else "A"].draw(queries, path)
+
+    joint = stream_law(THREE, statuses, draw)
+    worst = Fraction(0)
+    for t in range(2, len(statuses)):
+        hidden = {}
+        for (path, queries), p in joint.items():
+            secret = tuple(x if statuses[i] else None for i, x in enumerate(path[: t + 1]) if i > 1)
+            law = hidden.setdefault(queries[:t], {}).setdefault(secret, {})
+            law[queries[t]] = law.get(queries[t], Fraction(0)) + p
+        for laws in hidden.values():
+            shares = [{q: p / sum(law.values()) for q, p in law.items()} for law in laws.values()]
+            worst = max(worst, *(distance(one, other) for one in shares for other in shares))
+    return worst
+
+
+# When a chain may change
+
+
+class Swapping(Reference):
+    """Uses a wrong chain until the right one takes its place: right after the first step that `may` see."""
+
+    def __init__(self, P, wrong, statuses, may):
+        super().__init__(P, statuses, frozenset(), by_quantiles)
+        self.wrong, self.may = wrong, may
+
+    def since(self, queries):
+        """The step whose rows are the first of the right chain; None before the change."""
+        return next((t + 1 for t in range(1, len(queries)) if self.may(self.statuses[t], queries[t])), None)
+
+    def filtered(self, queries):
+        since, right = self.since(queries), self.P
+        if since is None:
+            self.P = self.wrong
+        try:
+            return super().filtered(queries)
+        finally:
+            self.P = right
+
+
+def leak_after_the_change(may):
+    worst, changes = Fraction(0), 0
+    for later in product((True, False), repeat=3):
+        statuses = (True, False, *later)
+        client = Swapping(THREE, WRONG, statuses, may)
+        joint = stream_law(THREE, statuses, client.draw)
+        for t in range(2, len(statuses)):
+            for queries, laws in query_laws(joint, statuses, frozenset(), t).items():
+                if client.since(queries) is not None:
+                    changes += 1
+                    shares = [law for _, law in laws.values()]
+                    worst = max(worst, *(distance(one, other) for one in shares for other in shares))
+    assert changes > 20
+    return worst
+
+
+def test_after_the_change_nothing_is_left_of_a_wrong_chain():
+    assert leak_after_the_change(lambda private, query: private or len(query) == 1) == 0
+
+
+def test_a_change_inside_a_larger_set_keeps_wrong_beliefs():
+    assert leak_after_the_change(lambda private, query: not private) > 0.02
+
+
+# The fuse
+
+
+def test_a_bet_never_gains_on_average_whatever_the_law_within_eps():
+    """The largest mean over the ball is that of mu, and eps of its mass moved from the least factor to the largest."""
+    rng, gained = np.random.default_rng(1), 0
+    for _ in range(500):
+        n = rng.integers(2, 12)
+        mu, nu = rng.dirichlet(np.full(n, rng.choice([0.2, 1, 5])), 2) * (1 - 1e-9) + 1e-9 / n
+        eps = rng.choice([0.0, 0.01, 0.1, 0.4])
+        factors = clipped(mu, nu, eps)
+        assert mu @ factors + eps * (factors.max() - factors.min()) <= 1 + 1e-9
+        gained += nu @ np.log(factors) > 0.01
+        if np.abs(mu - nu).sum() / 2 <= eps:
+            assert (factors == 1).all()
+    assert gained > 200
+    mu, nu = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.1, 0.8])
+    planted = np.clip(nu / mu, 0.5, 4.0)  # not clipped enough
+    assert mu @ planted + 0.1 * (planted.max() - planted.min()) > 1.1
+
+
+def test_eps_is_the_distance_of_nearly_all_rows_that_the_counts_leave_plausible():
+    rng, mu = np.random.default_rng(2), np.array([0.6, 0.2, 0.1, 0.1])
+    for weight in (5.0, 50.0, 500.0):
+        eps = plausible_distance(mu.tobytes(), weight)
+        apart = np.abs(rng.dirichlet(weight * mu, 20_000) - mu).sum(axis=1) / 2
+        assert 0.97 < (apart <= eps).mean() < 0.999
+
+
+def learned(P, rng):
+    """The habits that a reader of the chain P is given, and the last request."""
+    n, x = len(P), 0
+    habits = Habits(Chain(np.full((n, n), 1 / n)), "learn")
+    while habits.stage == "learn":
+        habits = habits.learned(x, private=False)
+        x = int(rng.choice(n, p=P[x]))
+    assert habits.stage == "fixed"
+    return replace(habits, stage="known")
+
+
+def blows_at(habits, P, requests, rng):
+    x = 0
+    for number in range(1, requests + 1):
+        habits = habits.asked((x,), private=False)
+        if habits.stage == "all":
+            return number
+        x = int(rng.choice(len(P), p=P[x]))
+    return None
+
+
+def test_the_fuse_blows_within_three_reloads_in_fixed_order_and_not_for_honest_readers():
+    rng, n = np.random.default_rng(3), 10
+    for _ in range(5):
+        P = rng.dirichlet(np.ones(n), n)
+        assert blows_at(learned(P, rng), P, 300, rng) is None  # at most 1 of 1,000 streams, however long
+        assert blows_at(Habits(Chain(P), "known"), P, 300, rng) is None
+        assert blows_at(learned(P, rng), np.roll(np.eye(n), 1, axis=1), 30, rng) is not None
+        order = rng.permutation(n)
+        fixed = np.zeros((n, n))
+        fixed[order, np.roll(order, -1)] = 1
+        assert blows_at(learned(P, rng), fixed, 30, rng) is not None
+
+
+def test_a_blown_fuse_is_a_function_of_queries_and_ends_everything_but_full_sets():
+    habits = replace(learned(np.full((4, 4), 0.25), np.random.default_rng(4)), before=0, wealth=(3 * BLOWN, 0.0, 0.0))
+    assert habits.blown
+    assert habits.asked((0, 1), private=False).stage == "all"
+
+
+# Stages
+
+
+def test_learning_ends_with_a_chain_or_with_a_private_request():
+    habits = Habits(Chain(np.full((4, 4), 0.25)), "learn")
+    assert habits.learned(0, private=True).stage == "all"
+    for number in range(requests_needed(4) + 1):
+        assert habits.stage == "learn", number
+        habits = habits.learned(number % 4, private=False)
+    assert habits.stage == "fixed"
+    assert habits.chain.P[0, 1] > 0.6  # ten times 0 -> 1, and five transitions that know nothing
+    assert habits.chain.P.min() > 0
+    assert habits.weight.tolist() == [15, 15, 15, 15]
+
+
+def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queries():
+    rng, P = np.random.default_rng(5), np.array([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
+    first = habits = learned(P, rng)
+    x, changes = 0, []
+    for step in range(400):
+        habits = habits.asked((x,), private=False)
+        if habits.chain != first.chain:
+            changes.append(step)
+            first = habits
+        x = int(rng.choice(3, p=P[x]))
+    assert changes[0] == requests_needed(3)
+    assert len(changes) == 399 // requests_needed(3)
+    assert np.abs(habits.chain.P - P).max() < 0.12
+    assert habits.weight.sum() > 380
+
+
+def test_nothing_is_counted_from_sets_or_into_private_requests():
+    habits = learned(np.full((4, 4), 0.25), np.random.default_rng(6))
+    for query, private in [((0,), False), ((1, 2), False), ((3,), False), ((0, 1, 2, 3), True), ((2,), False)]:
+        habits = habits.asked(query, private)
+    assert habits.transitions.sum() == 0
+    assert habits.asked((1,), False).transitions[2, 1] == 1
+
+
+def test_a_chain_that_is_stated_as_exact_stays():
+    habits = Habits(Chain(np.full((3, 3), 1 / 3)), "known")
+    rng = np.random.default_rng(7)
+    for x in rng.integers(3, size=200):
+        habits = habits.asked((int(x),), private=False)
+    assert habits.chain == Chain(np.full((3, 3), 1 / 3))
+    assert habits.stage == "known"
