@@ -252,7 +252,7 @@ def test_learning_ends_with_a_chain_or_with_a_private_request():
     assert habits.stage == "fixed"
     assert habits.chain.P[0, 1] > 0.6  # ten times 0 -> 1, and five transitions that know nothing
     assert habits.chain.P.min() > 0
-    assert habits.weight.tolist() == [15, 15, 15, 15]
+    assert habits.chain.weight.tolist() == [15, 15, 15, 15]
 
 
 def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queries():
@@ -268,7 +268,7 @@ def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queri
     assert changes[0] == requests_needed(3)
     assert len(changes) == 399 // requests_needed(3)
     assert np.abs(habits.chain.P - P).max() < 0.12
-    assert habits.weight.sum() > 380
+    assert habits.chain.weight.sum() > 380
 
 
 def test_nothing_is_counted_from_sets_or_into_private_requests():

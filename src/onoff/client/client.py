@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from onoff.client import protocol
 from onoff.client.cache import Member
+from onoff.client.habits import HabitsStatus, unknown_habits
 from onoff.client.journal import Journal, Step
-from onoff.client.learning import Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending
 from onoff.client.status import has_pending, last_end
@@ -115,7 +115,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         """The settings are complete: see `Settings.completed`."""
-        self._settings, self.delay, self.learns = settings, settings.delay, settings.learn
+        self._settings, self.delay = settings, settings.delay
         assert isinstance(settings.journal, Path)
         self.path = settings.journal
         self._chain: Chain | None = None if settings.chain is None else checked_chain(settings.chain)
@@ -158,11 +158,15 @@ class Client:
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
                 promise=settings.promise, sensitive=settings.sensitive, cache=settings.cache,  # type: ignore[arg-type]
+                learns=settings.chain is None and settings.promise == "past",
             )  # fmt: skip
-            check_learning(self._opened, self.learns, self.chain.names)
+            if settings.relearn:
+                self._opened.relearn(self._chain)
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
             settings.remember(self._opened)
+            if settings.chain is None:
+                self._opened.remember(learning=self.chain.names)
             self._opened.erase()
             self._drawing.look_ahead()
         except BaseException:
@@ -196,9 +200,7 @@ class Client:
     def _promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
         settings = self._settings
-        if self.learns:
-            return Learning(self.chain, journal)
-        if journal.promise == "past":
+        if journal.promise != "both":
             record = None if settings.record is None else Path(settings.record)
             return Past(self.chain, journal, settings.randbelow, settings.ahead, record)
         assert self.planner is not None
@@ -224,15 +226,17 @@ class Client:
 
     @property
     def chain(self) -> Chain:
-        """The habits. While learning, a chain that has the names of the sources and nothing else to say."""
+        """The chain that the journal was made with. Without one it has the names of the sources and nothing to say."""
         if self._chain is None:
-            raise SessionError("a client that learns knows its sources once it is open")
+            raise SessionError("a client without a chain knows its sources once it is open")
         return self._chain
 
     @property
-    def learned(self) -> Learned | None:
-        """What was noted so far, if this client learns."""
-        return learned(self.journal) if self.learns else None
+    def habits(self) -> HabitsStatus | None:
+        """What is known of the habits now; None for the promise "both", whose chain is stated and stays."""
+        if self._drawing is None:
+            raise SessionError(OPEN)
+        return None if self._drawing.habits is None else HabitsStatus.of(self._drawing.habits)
 
     def take_gap(self) -> bool:
         """True if an earlier request may have been lost. The caller must then make the next one ON. Clears the flag."""
@@ -309,7 +313,7 @@ class Client:
         """Draw the query, put it on disk, and complete the step."""
         _check_request(source, next, private)
         async with self._in_turn() as drawing:
-            status = drawing.status(None if private is None else bool(private)) or self._gap
+            status = drawing.status(None if private is None else bool(private), self._gap)
             await drawing.ready(status)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
             pending = drawing.begin(source, next, status)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from onoff.client.cache import CACHE, cache_size
 from onoff.client.client import DELAY, Client
 from onoff.client.journal import Journal, Memory, check_promise, parse_keep
-from onoff.client.learning import LEAVE
 from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot
 from onoff.client.transports.onoff import OnoffTransport
@@ -39,7 +38,10 @@ Made = TypeVar("Made")
 class Settings:
     """What a client is told: the parameters of `connect` and `connect_sync`, and what their commands make.
 
-    `chain` is a `Chain` or its file. `server` is the address of an onoff server, and `token` what it asks readers for.
+    `chain` is a `Chain` or its file. Without one the client learns habits by itself: it asks for everything, and notes
+    open requests, until a chain can be made of them. It stays OFF meanwhile, unless told otherwise; a request that is
+    private before the chain is used ends the learning, and everything is asked for to the end. `relearn` begins anew.
+    `server` is the address of an onoff server, and `token` what it asks readers for.
     `urls` is {name: URL} at any other web server, or a JSON file of that. A `transport` of one's own takes the place of
     both. `journal` is the client's memory, by default in the user's state. It is made if it is not there. It remembers
     what was given, and later calls may leave that out (URLs are remembered if they are in a file).
@@ -49,6 +51,7 @@ class Settings:
     - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
     believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
     whether any is. They are fixed with the journal.
+    - "all": every request asks for everything that changed. It needs no chain, and hides everything.
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
     the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 
@@ -65,9 +68,6 @@ class Settings:
 
     `keep` is for how many steps (1000) or days ("30d") the journal keeps what was asked for and the random numbers of
     its draws; older ones are erased when a client is opened, and every 256 steps. Without it they stay for ever.
-
-    With `learn` no chain is needed. Every request asks for everything, and the journal notes it, until there is enough
-    to fit a chain to (`Client.learned` says so, and so does a line of the log). Then fit one and begin another journal.
 
     `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
     `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. Queries leave at points
@@ -96,12 +96,12 @@ class Settings:
     lasting: bool = False
     ahead: bool = True
     first_ever: bool = False
-    learn: bool = False
+    relearn: bool = False
     randbelow: RandBelow = secrets.randbelow
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before anything is read, written or sent."""
-        for name in ("background", "lasting", "ahead", "first_ever", "learn"):
+        for name in ("background", "lasting", "ahead", "first_ever", "relearn"):
             if not is_flag(getattr(self, name)):  # the word "no" would count as True
                 raise OnoffError(f"{name} is {getattr(self, name)!r}: True or False is needed")
         for name in ("delay", "backoff"):
@@ -116,10 +116,6 @@ class Settings:
             raise OnoffError(f"the transport is {short(self.transport)}: an object with the methods of one is needed")
         if self.plans is not None and not hasattr(self.plans, "best"):  # not a planner
             path_of(self.plans, "the directory of plans", PlanError)
-        if self.learn and (self.chain is not None or self.sensitive or self.promise == "both"):
-            raise OnoffError(LEAVE)
-        if self.learn and self.keep is not None:
-            raise OnoffError("requests that are erased cannot be learned from: leave --keep (keep=...) out meanwhile")
         for name, what in (("journal", "the journal"), ("record", "the record")):
             if getattr(self, name) is not None:
                 path_of(getattr(self, name), what)
@@ -135,8 +131,6 @@ class Settings:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = snapshot(path) if path.exists() else None
         memory = Memory() if found is None else found.memory
-        if not self.learn:
-            memory.refuse_learning(path)
         server, urls = self.server, self.urls
         if server is None and urls is None and self.transport is None:
             server, urls = memory.server, memory.urls
@@ -144,19 +138,24 @@ class Settings:
         keep = memory.keep if self.keep is None else str(self.keep).strip()
         known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit), keep=keep)
         has_place = server is not None or urls is not None or self.transport is not None
-        _check_known(path, self.learn or self.chain is not None or memory.chain is not None, has_place)
-        if self.learn:
-            return replace(known, promise="past")
-        chain = memory.known_chain(path) if self.chain is None else chain_of(self.chain)
-        promise, sensitive = checked_promise(chain, self.promise, self.sensitive)
-        if self.record is not None and "both" in (promise, found and found.promise):
+        if not has_place:
+            raise OnoffError(f"{path}: no server is known: give --server or --urls (server=... or urls=...)")
+        chain = None if self.chain is None else chain_of(self.chain)
+        if chain is None and memory.chain is not None:
+            chain = Chain.from_dict(memory.chain)
+        if chain is None and found is not None and found.promise != "all" and memory.learning is None:
+            raise OnoffError(f"{path}: was made with a chain and does not remember it: give --chain (chain=...)")
+        promise, sensitive = checked_promise(chain, self.promise or (found.promise if found else None), self.sensitive)
+        if self.relearn and (promise != "past" or sensitive or (found is not None and found.sensitive)):
+            raise OnoffError("habits are learned for the promise 'past' without sensitive sources: leave --relearn out")
+        if self.record is not None and promise == "both":
             raise OnoffError(
                 "laws are recorded for the promise 'past' alone: leave --record out, plans have those of 'both'"
             )
         if found is not None:
             check_promise(path, (found.promise, found.sensitive), promise, sensitive)
-            promise, sensitive = found.promise, found.sensitive
-        return replace(known, chain=chain, promise=promise or "past", sensitive=sensitive)
+            sensitive = found.sensitive
+        return replace(known, chain=chain, promise=promise, sensitive=sensitive)
 
     def open_transport(self) -> Transport:
         """The way to the server, or to the web servers of the URLs, of complete settings."""
@@ -218,21 +217,6 @@ def connect(settings: Settings) -> Client:
 def default_journal() -> Path:
     """Where the journal is unless told otherwise: with the user's state."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "onoff" / "journal"
-
-
-def _check_known(path: Path, chain: bool, server: bool) -> None:
-    """Raise an error that names all that is missing at once, in words of commands and of Python."""
-    if chain and server:
-        return
-    missing = " and ".join(["no chain"] * (not chain) + ["no server"] * (not server))
-    needed = " and ".join(
-        ["--chain (chain=...)"] * (not chain) + ["--server or --urls (server=... or urls=...)"] * (not server)
-    )
-    state = f"this journal knows {missing} yet:" if path.exists() else "there is no such journal yet. To make one,"
-    words = f"{path}: {state} give {needed}, then it is remembered"
-    if not chain:
-        words += ". If you have no chain yet, learn one: `onoff proxy --learn --urls FILE` (learn=True)"
-    raise OnoffError(words)
 
 
 def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:

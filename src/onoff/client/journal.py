@@ -20,7 +20,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from typing import Any, NamedTuple
 
 from onoff.client import cache
 from onoff.client.cache import CACHE, Member
+from onoff.client.habits import chain_row, new_state, public_state, unknown_habits
 from onoff.client.laws import numbers_text
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
@@ -38,9 +38,10 @@ from onoff.client.transports import Answer
 from onoff.errors import AFRESH, JournalError, OnoffError, SessionError
 from onoff.files import read_rows, reason, row_sum, sync_directory
 from onoff.model.chain import Chain
+from onoff.past import Habits, PublicState
 from onoff.text import plain
 
-VERSION = 6
+VERSION = 7
 ERASE = 256  # steps after which a client that stays open erases again
 # The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
 # sources. The body is behind the other columns of `members`, so that they are read without it.
@@ -52,6 +53,7 @@ CREATE TABLE steps (
     attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, changed TEXT, changed_bytes INTEGER, received TEXT,
     cache INTEGER, pad TEXT NOT NULL, sum TEXT NOT NULL
 ) STRICT;
+CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, matrix TEXT NOT NULL, sum TEXT NOT NULL) STRICT;
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
     content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
     sum TEXT NOT NULL) STRICT;
@@ -85,7 +87,7 @@ class Memory:
 
     `server` or `urls` (a file) is where the sources are, `chain` the habits as `Chain.as_dict` has them, `cache` the
     limit in bytes. `keep` says for how many steps ("1000") or days ("30d") requests stay; None is for ever. `learning`
-    has the names of the sources if there is no chain yet.
+    has the names of the sources if it was made without a chain.
 
     `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
     runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
@@ -117,19 +119,12 @@ class Memory:
         return cls(**found)
 
     def known_chain(self, path: Path) -> Chain:
-        """The remembered chain. Raises an error if the journal at `path` has none."""
-        self.refuse_learning(path)
+        """The chain that the journal at `path` was made with. Raises an error if it remembers none."""
+        if self.learning is not None:
+            return unknown_habits(self.learning)
         if self.chain is None:
             raise OnoffError(f"{path}: no command has noted its chain here: give --chain, which `onoff get` notes")
         return Chain.from_dict(self.chain)
-
-    def refuse_learning(self, path: Path) -> None:
-        """Raise an error if this is the memory of a journal that was made while learning."""
-        if self.learning is not None:
-            raise JournalError(
-                f"{path}: was made while learning and has no chain. Go on with --learn (learn=True), or fit a chain to "
-                f"it (`onoff fit {path} -o habits.json`) and give that with another journal"
-            )
 
     def changes(self, other: Memory) -> dict[str, str]:
         """The rows of `meta` in which the other memory differs."""
@@ -190,9 +185,10 @@ class Step:
 class Journal:
     """The journal at `path` for a chain and a catalogue, given by their fingerprints. Made if it is not there.
 
-    A journal is made for one promise ("past" or "both") and one set of sensitive sources, and keeps them. `rows` are
-    those after the newest query, if its promise is "past" and a request has counted as ON. `ended` is when the newest
-    finished step ended, in seconds since 1970.
+    A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
+    The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
+    Each chain that was ever used is a row of `chains`, with the first step that it may serve. `ended` is when the
+    newest finished step ended, in seconds since 1970.
     """
 
     def __init__(
@@ -205,12 +201,14 @@ class Journal:
         promise: str | None = None,
         sensitive: Sequence[int] = (),
         cache: int = CACHE,
+        learns: bool = False,
     ) -> None:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
         Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
-        next answer. Without a catalogue it is opened to be read alone: it must be there, and no server may be asked.
+        next answer. A new one that `learns` has no chain yet. Without a catalogue it is opened to be read alone: it
+        must be there, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
@@ -224,7 +222,8 @@ class Journal:
                 self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
-                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive)
+                    stage = "learn" if learns else "all" if promise == "all" else "known"
+                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive, stage)
                 check_is_journal(self.path)
                 self._database = connect(self.path)
                 self._meta = read_meta(self.path, self._database)
@@ -233,7 +232,7 @@ class Journal:
                 check_promise(self.path, (self.promise, self.sensitive), promise, sensitive)
                 self._guard.check(self._meta)
                 self.state, self.memory = State.from_dict(json.loads(self._meta["state"])), Memory.of(self._meta)
-                self.rows: dict[str, Any] | None = json.loads(self._meta["rows"])
+                self._newest_chain = newest_chain(self._database)
                 self.stream = self._meta["identity"]  # the random name under which its queries go out
                 self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
                 newest = next(self.steps(self.state.step - 1), None)
@@ -252,15 +251,33 @@ class Journal:
 
         `cost` is what its law expects, and `law` is the digest of that law.
         """
-        drawn, rows = begun.pending, None if begun.rows is None else begun.rows.as_dict()
+        drawn, public = begun.pending, begun.public
         about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
         step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law)
-        try:
-            with self._transaction(begun.state, {} if rows is None else {"rows": json.dumps(rows)}) as database:
-                write_row(database, "steps", step.row)
-        finally:
-            if rows is not None and self.state is begun.state:  # on disk, though what comes after may have failed
-                self.rows = rows
+        with self._transaction(
+            begun.state, {} if public is None else {"public": json.dumps(public.as_dict())}
+        ) as database:
+            write_row(database, "steps", step.row)
+            if public is not None:
+                self._write_chain(database, public.habits, 0 if step.step == 0 else step.step + 1)
+
+    def _write_chain(self, database: sqlite3.Connection, habits: Habits, step: int) -> None:
+        """Write the chain that may serve from `step` on, unless it is there."""
+        row = chain_row(step, habits)
+        newest = self._newest_chain
+        if habits.stage in ("fixed", "known") and (newest is None or newest["matrix"] != row["matrix"]):
+            write_row(database, "chains", row)
+            self._newest_chain = row
+
+    def public_state(self, chain: Chain) -> PublicState:
+        """The public state after the newest query. `chain` is that of the journal."""
+        return read_public(self.path, chain, self.state, json.loads(self._meta["public"]), self._newest_chain)
+
+    def relearn(self, chain: Chain) -> None:
+        """Forget the habits, and begin to learn them from the next request on."""
+        public = PublicState(Habits(chain, "learn"))
+        with self._transaction(replace(self.state, context=None), {"public": json.dumps(public.as_dict())}):
+            pass
 
     def count_sending(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
@@ -417,7 +434,9 @@ class Journal:
             body: bytes = row["body"]
             return body
 
-    def _create(self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int]) -> None:
+    def _create(
+        self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int], stage: str
+    ) -> None:
         assert self._guard is not None
         start, _ = self._guard.sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
@@ -437,7 +456,7 @@ class Journal:
             "state": _state_text(state),
             "promise": promise,
             "sensitive": json.dumps(list(sensitive)),
-            "rows": "null",
+            "public": json.dumps(new_state(stage, sensitive)),
         }
         with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
@@ -448,19 +467,12 @@ class Journal:
         sync_directory(self.path.parent)
 
     def _check_is_for(self, chain: str, catalogue: str | None) -> None:
-        """Refuse a journal of another chain or catalogue. What it has learned is kept."""
+        """Refuse a journal of another chain or catalogue."""
         for key, value in (("chain", chain), ("catalogue", catalogue)):
             if value is None or self._meta[key] == value:
                 continue
-            if "note learning" not in self._meta:
-                what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
-                raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-            first, second = (shlex.quote(f"{self.path}{end}") for end in ("", "-2"))
-            raise JournalError(
-                f"{self.path}: has learned with another list of sources or URLs, and keeps to it. Nothing of it is "
-                f"lost: learn with another journal (--journal {second}), and then fit (`onoff fit {first} {second} "
-                "-o habits.json`)"
-            )
+            what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+            raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
 
 
 def write_row(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
@@ -479,6 +491,22 @@ def read_meta(path: Path, database: sqlite3.Connection) -> dict[str, str]:
     if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
         raise DamagedError("the file fails SQLite's check")
     return {row["key"]: row["value"] for row in read_rows(database, "meta")}
+
+
+def newest_chain(database: sqlite3.Connection) -> dict[str, Any] | None:
+    """The row of the newest chain; None before the first."""
+    return next(iter(read_rows(database, "chains", "WHERE step = (SELECT MAX(step) FROM chains)")), None)
+
+
+def read_public(
+    path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
+) -> PublicState:
+    """The public state that the journal at `path` has `kept`. One that no client writes is damage."""
+    with explained(path):
+        found = public_state(chain, newest, kept)
+        if (found.rows is None) != (state.context is None):
+            raise DamagedError("its rows do not fit its state")
+        return found
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:

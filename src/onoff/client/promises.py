@@ -22,19 +22,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from onoff.client.journal import DamagedError, Journal, explained
+from onoff.client.habits import say_change
+from onoff.client.journal import Journal
 from onoff.client.laws import PlanDigests, law_line, record, step_digest
-from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
+from onoff.client.protocol import Pending, begin_both, begin_past, next_lag
 from onoff.errors import OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
-from onoff.past import PastState, Step
+from onoff.past import Habits, PastState, Step
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
 from onoff.types import RandBelow
 
 HELD = 0.5  # seconds: most chains of a hundred sources take less
 PROMISES = {
+    "all": "every request asks for everything that changed, which hides all of them and needs no habits",
     "past": "nothing that is asked at or after a private request changes what the server believes about it",
     "both": "no query tells anything about requests made while ON or to come; an OFF request needs the next one",
 }
@@ -44,8 +46,12 @@ SENSITIVE = "the server learns neither which of the sensitive sources is read no
 class Drawing(Protocol):
     """What a client needs of a promise."""
 
-    def status(self, private: bool | None) -> bool:
-        """Whether a request is ON; None if the caller has not said."""
+    @property
+    def habits(self) -> Habits | None:
+        """What is known of habits now; None for a promise whose chain is stated and stays."""
+
+    def status(self, private: bool | None, gap: bool) -> bool:
+        """Whether a request is ON; None if the caller has not said. `gap`: one before it may have been lost."""
 
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
@@ -85,9 +91,10 @@ class Both(NothingAhead):
     def __init__(self, chain: Chain, journal: Journal, planner: Planner, randbelow: RandBelow) -> None:
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
+        self.habits = None
 
-    def status(self, private: bool | None) -> bool:
-        return private is None or private
+    def status(self, private: bool | None, gap: bool) -> bool:
+        return private is None or private or gap
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         request = self._chain.index(source)
@@ -107,10 +114,11 @@ class Both(NothingAhead):
 
 
 class Past:
-    """The side of the client that keeps the promise `past`. Each step has a law of its own, and nothing is announced.
+    """The side of the client that keeps the promises `past` and `all`. Nothing is announced.
 
-    It hides earlier private and sensitive requests. With `ahead` the next step is prepared while the answer is on its
-    way. Without `ahead` it is prepared when an OFF request is made, which suits a client that makes only one.
+    Each OFF step has a law of its own, and hides earlier private and sensitive requests. Steps ask for everything while
+    habits are learned, and where they do not follow the chain. With `ahead` the next step is prepared while the answer
+    is on its way. Without `ahead` it is prepared when an OFF request is made, which suits a client that makes only one.
     """
 
     def __init__(
@@ -122,34 +130,39 @@ class Past:
         record: Path | None = None,
     ) -> None:
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
-        self._start = PastState.start(chain, journal.sensitive)
-        with explained(journal.path):  # rows that no client can have written are damage
-            self._rows = None if journal.rows is None else PastState.from_dict(chain, journal.rows)
-            if (self._rows is None) != (journal.state.context is None):
-                raise DamagedError("its rows do not fit its state")
+        self._public = journal.public_state(chain)
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
-        self._first: Prepared | None = None  # the step after an ON step, always the same
+        self._first: Prepared | None = None  # the step after an ON step, the same while the chain is
         self._ready: Prepared | None = None
         self._limits = ExitStack()
         # To switch to one thread and back in every step would wake the others, and they wait awake.
         self._limits.enter_context(one_thread())
 
-    def status(self, private: bool | None) -> bool:
-        """Without sensitive sources a request is ON unless told otherwise. With some, these are hidden all the time."""
-        return not self._journal.sensitive if private is None else private
+    @property
+    def habits(self) -> Habits:
+        return self._public.habits
+
+    def status(self, private: bool | None, gap: bool) -> bool:
+        """A request is ON unless told otherwise; while learning, and with sensitive sources, it is OFF.
+
+        A gap matters to queries that are drawn with a known chain alone.
+        """
+        stage = self._public.habits.stage
+        asked = not self._journal.sensitive and stage != "learn" if private is None else private
+        return asked or (gap and stage == "known")
 
     async def ready(self, private: bool) -> None:
-        state = self._journal.state
+        state, rows = self._journal.state, self._public.rows
         self._ready = None
-        if self._rows is None or is_full(self._rows, private) or state.pending is not None:
+        if rows is None or self._public.asks_for_all(private) or state.pending is not None:
             return
-        self._ready = await self._ahead.prepared(self._rows, state.step)
+        self._ready = await self._ahead.prepared(rows, state.step)
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
             raise SessionError(
-                f"{self._journal.path}: was made for the promise 'past', which needs no next request and does not hide "
-                "it: leave the next request out, or make another journal for the promise 'both'"
+                f"{self._journal.path}: was made for the promise {self._journal.promise!r}, which needs no next "
+                "request: leave it out, or make another journal for the promise 'both'"
             )
         ready = self._ready
         if ready is not None and self._record is not None:
@@ -158,22 +171,25 @@ class Past:
             record(self._record, ready.line)
         step = None if ready is None else ready.step
         request = self._chain.index(source)
-        begun = begin_past(self._journal.state, self._start, self._rows, request, private, step, self._randbelow)
+        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow)
         begun = self._journal.naming_versions(begun)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.law)
+        before = self._public.habits
         try:
             self._journal.begin(begun, cost, law)
         finally:
             # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
             # rows that are older than the context would tell something about the context.
             if self._journal.state is begun.state:
-                self._rows, self._ready = begun.rows, None
+                assert begun.public is not None
+                self._public, self._ready = begun.public, None
+        say_change(before, self._public.habits, self._journal.path)
         return begun.pending
 
     def look_ahead(self) -> None:
-        state = self._journal.state
-        if self._looks_ahead and self._rows is not None:
-            self._ahead.begin(self._rows, state.step + (state.pending is not None))
+        state, rows = self._journal.state, self._public.rows
+        if self._looks_ahead and rows is not None and not self._public.asks_for_all(private=False):
+            self._ahead.begin(rows, state.step + (state.pending is not None))
 
     async def hold(self) -> None:
         if self._looks_ahead:
@@ -184,16 +200,15 @@ class Past:
         self._limits.close()
 
     def _prepare(self, rows: PastState, number: int) -> Prepared:
-        """Prepare step `number`. What follows an ON step is prepared once, and then taken again."""
-        first = rows.same(self._start)
-        if first and self._first is not None:
+        """Prepare step `number`. What follows an ON step is prepared once for a chain, and then taken again."""
+        if self._first is not None and rows.same(self._first.step.state):
             step, law = self._first.step, self._first.law
         else:
             step = rows.prepare()
             law = step_digest(step)
         line = b"" if self._record is None else law_line(self._journal.stream, number, step)
         found = Prepared(step, law, line)
-        if first:
+        if not rows.place:  # it follows an ON step
             self._first = found
         return found
 
@@ -250,15 +265,20 @@ def _failed(made: asyncio.Future[Prepared]) -> bool:
 
 
 def checked_promise(
-    chain: Chain, promise: str | None, sensitive: Sequence[int | str]
-) -> tuple[str | None, tuple[int, ...]]:
-    """The promise and the sensitive sources (as indices) that a caller gave. Raises an error if they make no sense."""
-    if promise is not None and not (isinstance(promise, str) and promise in PROMISES):
+    chain: Chain | None, promise: str | None, sensitive: Sequence[int | str]
+) -> tuple[str, tuple[int, ...]]:
+    """The promise ("past" by default) and the sensitive sources, as indices. Raises an error if they make no sense."""
+    promise = "past" if promise is None else promise
+    if not (isinstance(promise, str) and promise in PROMISES):
         raise OnoffError(f"the promise is {promise!r}: choose {' or '.join(map(repr, PROMISES))}")
-    found = sensitive_sources(chain, sensitive)
-    if found and promise == "both":
+    if promise == "all" and (chain is not None or sensitive):
+        raise OnoffError("the promise 'all' hides everything: leave the chain and the sensitive sources out")
+    if chain is None and (sensitive or promise == "both"):
+        what = "sensitive sources need" if sensitive else "the promise 'both' needs"
+        raise OnoffError(f"{what} a chain: give --chain (chain=...); until you have one, the promise 'all' hides all")
+    if sensitive and promise == "both":
         raise OnoffError(
             "the promise 'both' knows no sensitive sources: leave them out and switch privacy ON and OFF, or take the "
             "promise 'past' (in a new journal), which hides them without switching"
         )
-    return promise, found
+    return promise, () if chain is None else sensitive_sources(chain, sensitive)

@@ -1,15 +1,16 @@
 """The protocol as a pure state machine: no network, no disk, no clock.
 
     begin_both: (state, request, next, private, plan, randbelow)         -> the state with a pending query
-    begin_past: (state, rows, request, private, prepared step, randbelow) -> the same, and the rows after the query
+    begin_past: (state, public, request, private, prepared step, randbelow) -> the same, and the public state after it
     finish    : the state with a pending query                            -> the state after the step
 
 A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
 Every random number of the draw is noted, so that an auditor can draw again.
 
-For the promise `past`, `rows` are public: the law of the next request in every context, given all queries so far
-(`onoff.past`). Only the last request and the reader's context are secret. Rows and context belong to the newest
-drawn query and are kept together with it: nothing that is computed again after a crash decides anything.
+For the promises `past` and `all`, `PublicState` has the habits and, in rows, the law of the next request in every
+context, given all queries so far (`onoff.past`). Only the last request and the reader's context are secret. Public
+state and context belong to the newest drawn query and are kept together with it: nothing that is computed again after a
+crash decides anything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
-from onoff.past import PastState, Step
+from onoff.past import PublicState, Step
 from onoff.plans.plan import Plan
 from onoff.types import RandBelow
 
@@ -89,12 +90,15 @@ class State:
 
 @dataclass(frozen=True)
 class Begun:
-    """A step whose query was drawn, the (bound, number) pairs of its draw, and for `past` the rows after it."""
+    """A step whose query was drawn, the (bound, number) pairs of its draw, and the public state after it.
+
+    The promise `both` has no public state.
+    """
 
     state: State
     pending: Pending
     numbers: tuple[tuple[int, int], ...] = ()
-    rows: PastState | None = None
+    public: PublicState | None = None
 
 
 class _Numbers:
@@ -155,38 +159,30 @@ def begin_both(
     return Begun(replace(state, pending=pending), pending, tuple(numbers.noted))
 
 
-def is_full(rows: PastState | None, private: bool) -> bool:
-    """True if the next step of the promise `past` asks for everything: while ON, and until one has counted as ON."""
-    return private or rows is None
-
-
 def begin_past(
     state: State,
-    start: PastState,
-    rows: PastState | None,
+    public: PublicState,
     request: int,
     private: bool,
     prepared: Step | None,
     randbelow: RandBelow = secrets.randbelow,
 ) -> Begun:
-    """Draw the query of a step of the promise `past`.
-
-    `start` are the rows after an ON step. An OFF step needs `prepared`, made of `rows`.
-    """
-    full = rows is None or private
-    check_request(state, start.chain, request, anything=full)
-    if rows is None or private:
-        query = tuple(range(start.chain.n))
-        pending = Pending(request, None, True, private, 0, query, FULL_SET, 0.0)
-        settled = state.unsettled == 0  # a new journal's first step may repeat a request whose query already went out
-        context = start.context(request, None, private=True) if settled else None
-        return Begun(replace(state, pending=pending, context=context), pending, (), start if settled else None)
-    if prepared is None or not prepared.state.same(rows) or state.context is None:
+    """Draw the query of a step of the promise `past` or `all`. If it does not ask for all, it needs `prepared`."""
+    chain, everything = public.habits.chain, public.asks_for_all(private)
+    check_request(state, chain, request, anything=everything)
+    if everything:
+        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), FULL_SET, 0.0)
+        # The first step of a new journal may repeat a request whose query already went out: it does not count.
+        after = public.after_everything(request, private, counts=state.unsettled == 0)
+        context = None if after.rows is None else after.rows.context(request, None, private=True)
+        return Begun(replace(state, pending=pending, context=context), pending, (), after)
+    rows = public.rows
+    if prepared is None or rows is None or not prepared.state.same(rows) or state.context is None:
         raise PlanError("a step that was prepared for the present rows is needed")
     numbers = _Numbers(randbelow)
     query = prepared.draw(request, state.context, numbers)
-    after = rows.advance(prepared, query)
-    context = after.context(request, state.context, private=False)
+    after = public.after(prepared, query)
+    context = None if after.rows is None else after.rows.context(request, state.context, private=False)
     pending = Pending(request, None, False, private, state.lag + 1, query, "past", prepared.rounding)
     return Begun(replace(state, pending=pending, context=context), pending, tuple(numbers.noted), after)
 

@@ -19,13 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from onoff.client.cache import Member
-from onoff.client.journal import Memory, check_is_journal, connect_to_read, explained, read_meta
+from onoff.client.habits import HabitsStatus
+from onoff.client.journal import (
+    Memory,
+    check_is_journal,
+    connect_to_read,
+    explained,
+    newest_chain,
+    read_meta,
+    read_public,
+)
 from onoff.client.journal import Step as Row
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows
 from onoff.model.chain import Chain
-from onoff.past import PastState, Step
+from onoff.past import Step
 from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
@@ -34,7 +43,7 @@ from onoff.plans.planner import Planner
 class Snapshot:
     """What a journal says, read without opening it for use: another process may be writing to it.
 
-    `chain` is the fingerprint of its chain. `rows` are those after the newest query.
+    `chain` is the fingerprint of the chain that it was made with. `journal.read_public` reads the last two.
     """
 
     state: State
@@ -42,7 +51,8 @@ class Snapshot:
     chain: str
     promise: str
     sensitive: tuple[int, ...]
-    rows: dict[str, Any] | None
+    public: dict[str, Any]
+    newest_chain: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -102,11 +112,15 @@ class Account(Snapshot):
 class Status:
     """How a client stands. While OFF, the next request would be drawn from a `plan`, or from a `law` of "past".
 
-    Both are None until a request has counted as ON.
+    Both are None until a request has counted as ON, and where everything is asked for. `chain` is the one in use, and
+    `habits` says how it came about; the promise "both" has no habits that change. `stated` is the chain that the
+    journal was made with, None if it was made without one.
     """
 
     journal: Account
     chain: Chain
+    stated: Chain | None
+    habits: HabitsStatus | None = None
     plan: Plan | None = None
     law: Step | None = None
 
@@ -122,8 +136,9 @@ def _reading(path: str | Path) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
         with closing(connect_to_read(file)) as database:
             database.execute("BEGIN")  # one state, though another process may be writing
             meta = read_meta(file, database)
-            about = meta["chain"], meta["promise"], tuple(json.loads(meta["sensitive"])), json.loads(meta["rows"])
-            yield database, Snapshot(State.from_dict(json.loads(meta["state"])), Memory.of(meta), *about)
+            about = meta["chain"], meta["promise"], tuple(json.loads(meta["sensitive"])), json.loads(meta["public"])
+            state, memory = State.from_dict(json.loads(meta["state"])), Memory.of(meta)
+            yield database, Snapshot(state, memory, *about, newest_chain(database))
 
 
 def snapshot(path: str | Path) -> Snapshot:
@@ -176,14 +191,15 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
     known = found.memory.known_chain(path) if chain is None else chain_of(chain)
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
-    if found.rows is not None:
-        with explained(path):
-            rows = PastState.from_dict(known, found.rows)
-        return Status(found, known, law=rows.prepare())
+    if found.promise != "both":
+        public = read_public(path, known, found.state, found.public, found.newest_chain)
+        law = None if public.rows is None or public.asks_for_all(private=False) else public.rows.prepare()
+        stated = known if found.memory.learning is None else None
+        return Status(found, public.habits.chain, stated, HabitsStatus.of(public.habits), law=law)
     after = found.state.answered
     if after.last is None:
-        return Status(found, known)
-    return Status(found, known, Planner(known, plans, background=False).best(after.lag + 1))
+        return Status(found, known, known)
+    return Status(found, known, known, plan=Planner(known, plans, background=False).best(after.lag + 1))
 
 
 def chain_of(chain: Chain | str | Path) -> Chain:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from onoff.client.client import Client, Message
 from onoff.client.connect import Settings, with_settings
-from onoff.client.learning import Learned
+from onoff.client.habits import HabitsStatus
 from onoff.errors import OnoffError, SessionError
 
 Result = TypeVar("Result")
@@ -111,11 +111,11 @@ class SyncClient:
         return self._client.chain.names
 
     @property
-    def learned(self) -> Learned | None:
-        """As `Client.learned`."""
+    def habits(self) -> HabitsStatus | None:
+        """As `Client.habits`."""
 
-        async def look() -> Learned | None:
-            return self._client.learned
+        async def look() -> HabitsStatus | None:
+            return self._client.habits
 
         return self._wait(look())
 

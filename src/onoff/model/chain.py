@@ -32,19 +32,22 @@ class Chain:
 
     `P` is a read-only float64 matrix. A row whose sum is within 1e-9 of 1 is renormalised; one that is within
     n * 2^-52 of 1 already is left untouched, so that saving and loading is exact to the bit. Names default to
-    "0", "1", ...: then the name of a source is its index.
+    "0", "1", ...: then the name of a source is its index. `weight[i]` is the number of transitions that row i rests on;
+    None if the chain is stated as exact. It is no part of the fingerprint.
     """
 
     P: Floats
     names: tuple[str, ...]
+    weight: Floats | None
 
-    def __init__(self, P: ArrayLike, names: Iterable[str] | None = None) -> None:
+    def __init__(self, P: ArrayLike, names: Iterable[str] | None = None, weight: ArrayLike | None = None) -> None:
         matrix = _checked_matrix(P, what="the transition matrix")
         labels = _checked_names(names, len(matrix))
         for row in range(len(matrix)):
             matrix[row] = _normalised(matrix[row], row, labels[row])
         self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
         self.__dict__["names"] = labels
+        self.__dict__["weight"] = None if weight is None else _checked_weight(weight, len(labels))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Chain is frozen: {name} cannot be set; build a new Chain instead")
@@ -196,14 +199,15 @@ class Chain:
 
     def as_dict(self) -> dict[str, Any]:
         """Names and matrix as values of JSON, as every file holds them. `from_dict` gives it back bit for bit."""
-        return {"names": list(self.names), "matrix": self.P.tolist()}
+        known = {} if self.weight is None else {"weight": self.weight.tolist()}
+        return {"names": list(self.names), "matrix": self.P.tolist(), **known}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
         if not (isinstance(data, Mapping) and "matrix" in data and "names" in data):
             raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
-        return cls(data["matrix"], data["names"])
+        return cls(data["matrix"], data["names"], data.get("weight"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Chain) and self.fingerprint == other.fingerprint
@@ -212,7 +216,7 @@ class Chain:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Chain, (self.P, self.names)
+        return Chain, (self.P, self.names, self.weight)
 
     def __repr__(self) -> str:
         return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
@@ -276,6 +280,18 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
                              row=row, value=name)  # fmt: skip
         seen[name] = row
     return tuple(map(str.__str__, labels))
+
+
+def _checked_weight(weight: ArrayLike, n: int) -> Floats:
+    """The transitions that each of n rows rests on."""
+    try:
+        found = np.array(weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.shape != (n,) or not (np.isfinite(found) & (found > 0)).all():
+        raise ChainError(f"weight is {short(weight)}: {n} numbers above 0 are needed, or none", value=weight)
+    found.setflags(write=False)
+    return found
 
 
 def _normalised(row: Floats, index: int, name: str) -> Floats:

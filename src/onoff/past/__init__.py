@@ -2,7 +2,7 @@
 
 Everything here except `Step.draw` is a function of public things: the chain, the sensitive set, the statuses and the
 queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
-step, with what is secret, is `onoff.client.protocol`.
+step, with what is secret, is `onoff.client.protocol`. `PublicState` has the rows with the habits, which may change.
 
     state = PastState.start(chain, sensitive)          after a step that was made ON
     context = state.context(request, None, private=True)
@@ -12,6 +12,8 @@ step, with what is secret, is `onoff.client.protocol`.
     context = state.context(request, context, private=False)
 """
 
+from onoff.past.habits import Habits
+from onoff.past.public import PublicState
 from onoff.past.state import PastState, Step
 
-__all__ = ["PastState", "Step"]
+__all__ = ["Habits", "PastState", "PublicState", "Step"]

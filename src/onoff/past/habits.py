@@ -26,14 +26,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.misfit import FEW
 from onoff.types import Floats, Query, Units
 
+STAGES = ("learn", "fixed", "known", "all")
 PRIOR = 5.0  # transitions: what is known of a source before any was seen, the shares of all requests, counts as many
 BLOWN = 1000.0
 QUANTILE, DRAWS = 0.99, 400  # of the distance between a row and one that its counts leave plausible
@@ -50,14 +52,12 @@ def requests_needed(n: int) -> int:
 class Habits:
     """The chain, how it came about, and what was counted since.
 
-    `weight[x]` is the number of transitions that row x rests on; None if the chain was stated as exact. `counts` are
-    the transitions since the chain was made. `before` is the request before (`learn`), or the source of the query
-    before if that had one source only. `wealth` is the capital of each bet.
+    `counts` are the transitions since the chain was made. `before` is the request before (`learn`), or the source of
+    the query before if that had one source only. `wealth` is the capital of each bet.
     """
 
     chain: Chain
     stage: str
-    weight: Floats | None = None
     counts: Units | None = None
     before: int | None = None
     wealth: tuple[float, ...] = (1.0, 1.0, 1.0)
@@ -70,6 +70,25 @@ class Habits:
     @property
     def transitions(self) -> Units:
         return np.zeros((self.chain.n, self.chain.n), np.int64) if self.counts is None else self.counts
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but the chain, for a journal."""
+        counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in np.argwhere(self.transitions)]
+        return {"stage": self.stage, "before": self.before, "wealth": list(self.wealth), "counts": counts}
+
+    @classmethod
+    def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
+        """The habits that `as_dict` wrote. Raises `PlanError` if they make no sense."""
+        counts = np.zeros((chain.n, chain.n), np.int64)
+        try:
+            for x, y, count in data["counts"]:
+                counts[x, y] = count
+            wealth = tuple(map(float, data["wealth"]))
+            if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min() < 0:
+                raise ValueError("its parts do not fit together")
+            return cls(chain, data["stage"], counts, data["before"], wealth)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise PlanError(f"the habits are damaged: {error}") from None
 
     def learned(self, request: int, private: bool) -> Self:
         """The habits after a step of the stages `learn` and `fixed` that was asked ON (`private`) or OFF."""
@@ -97,9 +116,9 @@ class Habits:
         enough, may_change = counts.sum() >= requests_needed(self.chain.n), private or single is not None
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
-            return after.fitted(counts) if self.weight is None and enough else replace(after, stage="all")
-        if self.weight is not None and enough and may_change:
-            return replace(after.refitted(self.chain.P, self.weight, counts), wealth=wealth)
+            return after.fitted(counts) if self.chain.weight is None and enough else replace(after, stage="all")
+        if self.chain.weight is not None and enough and may_change:
+            return replace(after.refitted(self.chain.P, self.chain.weight, counts), wealth=wealth)
         return after
 
     def fitted(self, counts: Units) -> Self:
@@ -110,8 +129,8 @@ class Habits:
     def refitted(self, prior: Floats, weight: Floats, counts: Units) -> Self:
         """A chain with the `prior` counted as `weight` transitions of each row; bets begin anew."""
         total = weight + counts.sum(axis=1)
-        chain = Chain((weight[:, None] * prior + counts) / total[:, None], self.chain.names)
-        return replace(self, chain=chain, weight=total, counts=None, wealth=(1.0, 1.0, 1.0))
+        chain = Chain((weight[:, None] * prior + counts) / total[:, None], self.chain.names, total)
+        return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0))
 
     def factors(self, x: int) -> Floats:
         """What each bet is multiplied by if the next source is y, in column y."""
@@ -119,7 +138,8 @@ class Habits:
         order = (1 - IN_ORDER) * mu
         order[(x + 1) % len(mu)] += IN_ORDER
         laws = [(pull * mu + seen) / (pull + seen.sum()) for pull in PULLS] + [order]
-        eps = 0.0 if self.weight is None else plausible_distance(mu.tobytes(), float(self.weight[x]))
+        weight = self.chain.weight
+        eps = 0.0 if weight is None else plausible_distance(mu.tobytes(), float(weight[x]))
         return np.array([clipped(mu, nu, eps) for nu in laws])
 
 

@@ -6,10 +6,11 @@ Which law a query is drawn from, whether everything is asked for, and when the c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from onoff.model.chain import Chain
 from onoff.past.habits import Habits
 from onoff.past.state import PastState, Step
 from onoff.types import Query
@@ -51,3 +52,14 @@ class PublicState:
             row = habits.chain.P[list(query)]
             rows = replace(rows, chain=habits.chain, rows=row, possible=row > 0, spreads=np.zeros(1), charge=0.0)
         return replace(self, habits=habits, rows=rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The state for a journal, exact to the bit, without the chain. Nothing in it is hidden from the server."""
+        rows = None if self.rows is None else self.rows.as_dict()
+        return {"habits": self.habits.as_dict(), "sensitive": list(self.sensitive), "rows": rows}
+
+    @classmethod
+    def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
+        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
+        return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)

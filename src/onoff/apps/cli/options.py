@@ -85,7 +85,7 @@ JournalFile = Annotated[
 ]
 ChainFile = Annotated[
     Path | None,
-    typer.Option("--chain", metavar="FILE", help="The habits, .json or .csv; needed once, then remembered."),
+    typer.Option("--chain", metavar="FILE", help="The habits, .json or .csv; remembered. Without it they are learned."),
 ]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
@@ -93,12 +93,16 @@ Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are
 Promise = Annotated[
     str | None,
     typer.Option(
-        metavar="past|both",
-        help="For a new journal, which keeps it. past: nothing asked at or after a private request changes what the "
+        metavar="all|past|both",
+        help="For a new journal, which keeps it. all: every request asks for everything that changed. "
+        "past: nothing asked at or after a private request changes what the "
         "server believes about it. both: no query tells anything about requests made while ON or to come; an OFF "
         "request needs the next one (`get --next`; `play` has it in its file). By default both for `get --next`, else "
         "past.",
     ),
+]
+Relearn = Annotated[
+    bool, typer.Option("--relearn", help="Forget the habits and learn them anew; everything is asked for meanwhile.")
 ]
 Sensitive = Annotated[
     str | None,

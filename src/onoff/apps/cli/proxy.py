@@ -18,6 +18,7 @@ from onoff.apps.cli.options import (
     Delay,
     Keep,
     Record,
+    Relearn,
     Sensitive,
     Server,
     Urls,
@@ -44,14 +45,17 @@ def proxy(
     *,
     urls: Urls = None,
     server: Server = None,
-    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="Needed once; then it is remembered.")] = None,
+    chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your habits; remembered. Without it they are learned.")
+    ] = None,
+    promise: Annotated[
+        str | None, typer.Option(metavar="past|all", help="For a new journal; all asks for everything, always.")
+    ] = None,
     sensitive: Sensitive = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The state; made if it is not there. Not that of `onoff get`.")
     ] = None,
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Without a chain: ask for everything, and note requests to fit a chain to.")
-    ] = False,
+    relearn: Relearn = False,
     switch_on: Annotated[
         bool, typer.Option("--on", help="Start with privacy ON; without --on and --off the switch is as it was left.")
     ] = False,
@@ -78,12 +82,13 @@ def proxy(
 
     private = parse_switch(switch_on, switch_off)
     logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
-    path = journal or default_journal().with_name("learning" if learn else "proxy")
+    path = journal or default_journal().with_name("proxy")
     _refuse_announced(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     client = connect(
-        chain, server=server, urls=urls, journal=path, promise="past", sensitive=parse_sources(sensitive),
-        record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline, learn=learn,
+        chain, server=server, urls=urls, journal=path, promise=promise, sensitive=parse_sources(sensitive),
+        record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        relearn=relearn,
     )  # fmt: skip
     if not is_loopback(host):
         note(
@@ -92,12 +97,12 @@ def proxy(
         )
 
     def opened(queue: RequestQueue) -> None:
-        if not client.learns:
-            note_new(client)
+        note_new(client)
         if private is not None:
             queue.switch(private)
-        if client.learned is not None:
-            note(client.learned.words(path))
+        habits = client.habits
+        if habits is not None and habits.stage != "known":
+            note(habits.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
         if queue.full_sets_due:

@@ -74,6 +74,7 @@ def get(
     server: options.Server = None,
     urls: options.Urls = None,
     promise: options.Promise = None,
+    relearn: options.Relearn = False,
     sensitive: options.Sensitive = None,
     record: options.Record = None,
     plans: options.Plans = None,
@@ -100,6 +101,7 @@ def get(
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
         record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
+        relearn=relearn,
         deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)):
@@ -242,6 +244,7 @@ def play(
     server: options.Server = None,
     urls: options.Urls = None,
     promise: options.Promise = None,
+    relearn: options.Relearn = False,
     sensitive: options.Sensitive = None,
     record: options.Record = None,
     plans: options.Plans = None,
@@ -271,6 +274,7 @@ def play(
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
         record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
+        relearn=relearn,
         deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
     names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
@@ -409,9 +413,13 @@ def log_step(row: Step, names: Sequence[str]) -> None:
 def note_new(client: Client) -> None:
     """Say that the journal is new."""
     if client.journal.created:
+        habits = client.habits
+        if habits is not None and habits.stage != "known":
+            return note(f"a new journal: {habits.words(client.path)}")
         note("a new journal: its first two requests ask for everything")
         if len(client.journal.sensitive) == client.chain.n:
             note("all sources are sensitive: every request asks for everything")
+    return None
 
 
 def note_planner(client: Client) -> None:

@@ -33,25 +33,16 @@ def status(
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
     from onoff.client.connect import default_journal
-    from onoff.client.learning import Learned
-    from onoff.client.status import snapshot
     from onoff.client.status import status as status_of
     from onoff.logs.follow import follows, read_journal_requests
-    from onoff.logs.read import read_journal
 
     path = journal or default_journal()
     if journal is None:
         _name_journals_of_proxies(path)
-    if chain is None and snapshot(path).memory.learning is not None:
-        kept = read_journal(path)
-        learned = Learned(len(kept.names or ()), len(kept.private), sum(kept.private))
-        if as_json:
-            print_json(learned)
-        else:
-            print(learned.words(path))
-        return
     found = status_of(path, chain, plans)
-    following = follows(found.chain, read_journal_requests(path, found.chain).indices)
+    following = None
+    if found.stated is not None:
+        following = follows(found.stated, read_journal_requests(path, found.stated).indices)
     if as_json:
         print_json(status_data(found, following))
     else:
@@ -60,19 +51,20 @@ def status(
 
 def _name_journals_of_proxies(default: Path) -> None:
     """Raise an error that names the journals of `onoff proxy` beside the default one, if only they are there."""
-    found = [file for file in map(default.with_name, ("proxy", "learning")) if file.exists()]
+    found = [file for file in map(default.with_name, ("proxy",)) if file.exists()]
     if found and not default.exists():
         commands = " or ".join(command_for("onoff status", file) for file in found)
         raise JournalError(f"{default}: there is no journal; the first request makes one. Of the proxy: {commands}")
 
 
-def status_data(found: Status, following: Following) -> dict[str, object]:
+def status_data(found: Status, following: Following | None) -> dict[str, object]:
     """What `onoff status --json` prints.
 
     `lag` counts steps since privacy was last ON, None before a request has counted as ON; `full` requests more ask for
     everything, whatever is said. `next` is what the next request costs in messages, ON and OFF, and the least that any
-    law needs. `keep` says for how many steps or days requests are kept, None for ever. `refuted` says that the requests
-    do not follow the chain, `following` why.
+    law needs. `keep` says for how many steps or days requests are kept, None for ever. `habits` says how the chain came
+    about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow a chain that was stated,
+    `following` why.
     """
     state, names = found.journal.state, found.chain.names
     after, pending = state.answered, state.pending
@@ -91,7 +83,8 @@ def status_data(found: Status, following: Following) -> dict[str, object]:
         "rounding": state.rounding,
         "totals": found.journal.totals,
         "keep": found.journal.memory.keep,
-        "refuted": following.refuted,
+        "habits": found.habits,
+        "refuted": following is not None and following.refuted,
         "following": following,
     }
 
@@ -119,6 +112,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print("A server may learn more than is said below: see the last line, and `onoff check`.")
     state, names = found.journal.state, found.chain.names
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], found.chain.n)
+    if found.habits is not None:
+        print(f"habits: {found.habits.words(journal or default_journal())}")
     print(f"steps finished: {state.step}")
     after = state.answered  # the next request is made in this state
     if state.pending is not None:
@@ -126,7 +121,9 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
         resume = command_for("onoff resume", journal or default_journal())
         print(f"{resume} sends the same set again. What follows counts it as answered, except the totals")
-    if after.last is None:
+    if found.habits is not None and found.habits.stage in ("learn", "all"):
+        pass
+    elif after.last is None:
         left = counted(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
     else:

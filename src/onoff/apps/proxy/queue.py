@@ -75,8 +75,8 @@ class RequestQueue:
         self.troubles: deque[Trouble] = deque(maxlen=KEPT)
         self._unreachable = False
         noted = client.journal.memory.privacy
-        # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
-        self._private = not client.journal.sensitive if noted is None else noted
+        # A new journal is ON, unless it has sensitive sources, which are hidden anyway, or is learning.
+        self._private = not (client.journal.sensitive or self._learns) if noted is None else noted
         self._waiting: deque[_Request] = deque()
         self._wake = asyncio.Event()
         self._closed = False
@@ -109,6 +109,12 @@ class RequestQueue:
         self.client.journal.remember(gap=self._full_sets_due > 0, owed=self._full_sets_due)
 
     @property
+    def _learns(self) -> bool:
+        """Whether habits are being learned: everything is asked for, and to ask ON would end the learning."""
+        habits = self.client.habits
+        return habits is not None and habits.stage in ("learn", "fixed")
+
+    @property
     def private(self) -> bool:
         """Whether the requests that come now are ON. The journal remembers it."""
         return self._private
@@ -136,7 +142,8 @@ class RequestQueue:
         if len(self._waiting) >= self._longest:
             self._require_full_set()
             raise QueueFull(f"{self._longest} requests are waiting: ask again later")
-        request = _Request(source, self._private or self._full_sets_due > 0, asyncio.get_running_loop().create_future())
+        private = self._private or (self._full_sets_due > 0 and not self._learns)
+        request = _Request(source, private, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
@@ -251,7 +258,7 @@ class RequestQueue:
 
     def _cover_gap(self) -> None:
         """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
-        if self._waiting:
+        if self._waiting and not self._learns:
             self._waiting[0] = replace(self._waiting[0], private=True)
 
     def _note(self, error: BaseException | None) -> None:

@@ -16,11 +16,11 @@ from html import escape
 from pathlib import Path
 
 from onoff.apps.proxy.queue import RequestQueue, Trouble
-from onoff.client.learning import Learned
+from onoff.client.habits import HabitsStatus
+from onoff.client.journal import read_public
 from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.client.status import Account, account
 from onoff.logs.follow import Following, follows, read_journal_requests
-from onoff.logs.read import read_journal
 from onoff.text import plain
 
 NEWEST = 2_000  # requests that are tested; a longer look is `onoff check`
@@ -52,7 +52,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Status:
-    """What the page says. There is no chain to follow while the proxy learns, and it learns only without a chain."""
+    """What the page says. `following` is None where everything is asked for: there is no chain to follow."""
 
     path: Path  # of the journal
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class Status:
     waiting: int
     journal: Account
     following: Following | None
-    learned: Learned | None
+    habits: HabitsStatus
     troubles: tuple[Trouble, ...]
 
 
@@ -70,7 +70,7 @@ class StatusReporter:
 
     def __init__(self, queue: RequestQueue) -> None:
         self._queue = queue
-        self._seen: tuple[tuple[int, bool], Account, Following | None, Learned | None] | None = None
+        self._seen: tuple[tuple[int, bool], Account, Following | None, HabitsStatus] | None = None
         self._turn = asyncio.Lock()
 
     async def read(self) -> Status:
@@ -80,20 +80,20 @@ class StatusReporter:
         async with self._turn:
             if self._seen is None or self._seen[0] != moment:
                 self._seen = (moment, *await asyncio.to_thread(self._look))
-            _, journal, following, learned = self._seen
+            _, journal, following, habits = self._seen
         hidden = tuple(names[source] for source in journal.sensitive)
         return Status(
-            client.path, names, hidden, queue.private, queue.waiting, journal, following, learned, tuple(queue.troubles)
+            client.path, names, hidden, queue.private, queue.waiting, journal, following, habits, tuple(queue.troubles)
         )
 
-    def _look(self) -> tuple[Account, Following | None, Learned | None]:
+    def _look(self) -> tuple[Account, Following | None, HabitsStatus]:
         client = self._queue.client
         found = account(client.path)
-        if client.learns:
-            kept = read_journal(client.path)
-            return found, None, Learned(client.chain.n, len(kept.private), sum(kept.private))
+        habits = read_public(client.path, client.chain, found.state, found.public, found.newest_chain).habits
+        if habits.stage != "known":
+            return found, None, HabitsStatus.of(habits)
         made = read_journal_requests(client.path, client.chain).indices
-        return found, follows(client.chain, made[-NEWEST:]), None
+        return found, follows(habits.chain, made[-NEWEST:]), HabitsStatus.of(habits)
 
 
 def render(status: Status, path_of: Callable[[str], str | None], token: str) -> str:
@@ -129,12 +129,14 @@ def _document(inner: str) -> str:
 
 
 def _mode(status: Status) -> list[str]:
-    if status.learned is not None:
-        words = escape(status.learned.words(status.path))  # no foreign words, and too many for `_safe`
-        return [f"<p>{words}.</p><p>Every request asks for everything, so none tells anything.</p>"]
-    promise = PROMISES["past"].replace("the server believes", "the servers believe")
+    name = status.journal.promise
+    promise = PROMISES[name].replace("the server believes", "the servers believe")
     hidden = SENSITIVE.replace("the server learns", "the servers learn")
-    said = f"<p>Promise <b>past</b>: {escape(promise)}.</p>"
+    said = f"<p>Promise <b>{name}</b>: {escape(promise)}.</p>"
+    if status.habits.stage != "known":
+        words = escape(status.habits.words(status.path))  # no foreign words, and too many for `_safe`
+        kind = ' class="loud"' if status.habits.blown else ""
+        return [said, f"<p{kind}>{words}.</p>"]
     return [said, f"<p>Sensitive sources: {escape(hidden)}.</p>"] if status.sensitive else [said]
 
 
@@ -145,12 +147,8 @@ def _switch(status: Status, token: str) -> list[str]:
     advice = "Do not switch because of what you are about to read: the servers see when you switch."
     if status.private:
         effect = "new requests are private"
-    if status.learned is not None:
-        effect = "new requests are noted as private" if status.private else "new requests are noted as open"
-        advice = (
-            "While learning, the switch changes only what is noted. A chain can be fitted to this journal as long as "
-            "no request in it was private."
-        )
+    if status.habits.stage == "all":
+        effect = "new requests ask for everything"
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
         '<form method="post" action="/onoff/privacy">',
@@ -178,7 +176,7 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
 def _numbers(status: Status) -> list[str]:
     journal, n = status.journal, len(status.names)
     totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
-    made = f"{totals.private:,} of them ON" if status.learned is None else "all made with everything"
+    made = f"{totals.private:,} of them ON"
     rows = {
         "requests": f"{totals.steps:,}, {made}",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "

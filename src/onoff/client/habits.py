@@ -1,0 +1,113 @@
+"""The client's habits: how a journal keeps them, and what a person is told (`onoff.past.habits` has the rules)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onoff.errors import OnoffError
+from onoff.model.chain import Chain
+from onoff.past import Habits, PublicState
+from onoff.past.habits import requests_needed
+
+log = logging.getLogger("onoff.client")
+
+
+@dataclass(frozen=True)
+class HabitsStatus:
+    """What a person is told of the habits of a journal.
+
+    `stage` is "learn" while requests are `noted`, of which `needed` make a chain; "fixed" when the next one must be
+    OFF; "known" when queries are drawn with a chain; and "all" if everything is asked for to the end. `blown` says that
+    requests do not follow the chain, `bits` how much better an alternative predicted each of them.
+    """
+
+    stage: str
+    noted: int
+    needed: int
+    blown: bool
+    bits: float
+
+    @classmethod
+    def of(cls, habits: Habits) -> HabitsStatus:
+        seen = int(habits.transitions.sum())
+        noted = seen + (habits.before is not None) if habits.stage == "learn" else 0
+        wealth = sum(habits.wealth) / len(habits.wealth)
+        bits = max(0.0, log2(wealth) / seen) if seen and wealth > 0 else 0.0
+        return cls(habits.stage, noted, requests_needed(habits.chain.n) + 1, habits.blown, bits)
+
+    def words(self, journal: str | Path) -> str:
+        """What it means, and what to do with this journal."""
+        again = f"to learn anew: `onoff get --relearn --journal {shlex.quote(str(journal))}`"
+        match self.stage:
+            case "learn":
+                return (
+                    f"learning: {self.noted} open requests of {self.needed} are noted, and everything is asked for. "
+                    "Stay OFF until they are complete: a private request before that ends the learning, and then "
+                    "everything is asked for to the end"
+                )
+            case "fixed":
+                return (
+                    "the habits are complete. Make the next request OFF: a chain must be used before anything private "
+                    "is asked, else everything is asked for to the end"
+                )
+            case "known":
+                return "queries are drawn with the chain, which is fitted again from what the server sees"
+            case _ if self.blown:
+                return (
+                    f"your requests DO NOT FOLLOW the chain (a better model gains {self.bits:.1f} bits a request), so "
+                    "every request asks for everything now, which hides all of them. If you reload all sources in a "
+                    f"fixed order, leave it so. If your habits have changed, {again}"
+                )
+        return (
+            "every request asks for everything that changed, which hides all of them. A request was private before "
+            "the habits were complete, or the promise is `all`. To download less, give a new journal a chain, or "
+            f"{again}"
+        )
+
+
+def say_change(before: Habits, after: Habits, journal: Path) -> None:
+    """Log a change of the habits that a person should know of."""
+    if after.stage not in (before.stage, "known"):
+        log.warning("%s", HabitsStatus.of(after).words(journal))
+    elif after.chain is not before.chain or after.stage != before.stage:
+        log.info("%s", HabitsStatus.of(after).words(journal))
+
+
+def unknown_habits(names: Sequence[str]) -> Chain:
+    """A chain that bears the names while nothing is known of habits."""
+    n = len(names)
+    if n < 2:
+        raise OnoffError("at least 2 sources are needed")
+    return Chain(np.full((n, n), 1 / n), names)
+
+
+def chain_row(step: int, habits: Habits) -> dict[str, Any]:
+    """The row of a journal for a chain that serves from `step` on."""
+    chain = habits.chain
+    weight = None if chain.weight is None else json.dumps(chain.weight.tolist())
+    return {"step": step, "weight": weight, "matrix": b64encode(chain.P.astype("<f8").tobytes()).decode()}
+
+
+def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
+    """What a new journal keeps of habits at this stage."""
+    habits = {"stage": stage, "before": None, "wealth": list(Habits.wealth), "counts": []}
+    return {"habits": habits, "sensitive": list(sensitive), "rows": None}
+
+
+def public_state(chain: Chain, newest: Mapping[str, Any] | None, kept: Mapping[str, Any]) -> PublicState:
+    """The public state that a journal has `kept`, for its `newest` chain, or for the one that it was made with."""
+    if newest is not None:
+        weight = None if newest["weight"] is None else json.loads(newest["weight"])
+        matrix = np.frombuffer(b64decode(newest["matrix"]), "<f8").reshape(chain.P.shape)
+        chain = Chain(matrix, chain.names, weight)
+    return PublicState.from_dict(chain, dict(kept))
