@@ -27,10 +27,10 @@ def read(world, journal, names, wanted, **options):
 def test_a_new_feed_is_learned_in_a_second_journal_and_the_chain_is_fitted_to_both(tmp_path):
     old, new = tmp_path / "learned", tmp_path / "learned-2"
     with scene("any", tmp_path) as world:
-        read(world, "learned", FEWER, FEWER * 3, learn=True)
+        read(world, "learned", FEWER, FEWER * 3)
         with pytest.raises(JournalError, match=rf"--journal {new}\), and then fit \(`onoff fit {old} {new} -o"):
-            read(world, "learned", NAMES, ["culture"], learn=True)
-        read(world, "learned-2", NAMES, ["culture", "news", "culture"], learn=True)
+            read(world, "learned", NAMES, ["culture"])
+        read(world, "learned-2", NAMES, ["culture", "news", "culture"])
         call("fit", old, new, "-o", tmp_path / "habits.json", check=True)
         with pytest.raises(LogError, match="would count twice"):
             onoff.fit(old, new, tmp_path / "." / "learned")
@@ -45,18 +45,18 @@ def test_a_new_feed_is_learned_in_a_second_journal_and_the_chain_is_fitted_to_bo
 
 def test_a_list_with_other_urls_is_said_to_be_another_one_as_well(tmp_path):
     with scene("any", tmp_path) as world:
-        read(world, "learned", NAMES, NAMES, learn=True)
+        read(world, "learned", NAMES, NAMES)
         moved = {name: url + "?moved" for name, url in world.origin.urls(world.server).items()}
         with (
             pytest.raises(JournalError, match="Nothing of it is lost"),
-            connect_sync(urls=moved, journal=tmp_path / "learned", learn=True, delay=0),
+            connect_sync(urls=moved, journal=tmp_path / "learned", delay=0),
         ):
             pass
 
 
 def test_a_feed_that_died_is_left_out_and_nothing_is_counted_across_it(tmp_path):
     with scene("any", tmp_path) as world:
-        read(world, "learned", NAMES, ["news", "culture", "sports", "news", "sports"] * 3, learn=True)
+        read(world, "learned", NAMES, ["news", "culture", "sports", "news", "sports"] * 3)
         call("fit", tmp_path / "learned", "-o", tmp_path / "h.json", "--without", "culture", check=True)
         fitted = onoff.fit(tmp_path / "learned", without=["culture"])
         assert Chain.load(tmp_path / "h.json") == fitted.chain
@@ -110,7 +110,7 @@ def test_the_error_of_a_chain_for_other_sources_says_which_are_missing_where_and
 def test_only_journals_are_read_together(tmp_path):
     (tmp_path / "log.csv").write_text("user,source\n" + "a,x\na,y\n" * 20)
     with scene("any", tmp_path) as world:
-        read(world, "learned", NAMES, NAMES, learn=True)
+        read(world, "learned", NAMES, NAMES)
     for files in (("log.csv", "learned"), ("learned", "log.csv")):
         with pytest.raises(LogError, match="only journals are read together"):
             onoff.fit(*(tmp_path / name for name in files))

@@ -33,7 +33,7 @@ def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
     with client_of(world) as client:
         messages = [client.get("news"), client.get("sports", private=False), *client.play([("culture", True)])]
         assert client.names == NAMES
-        assert client.learned is None
+        assert client.habits.stage == "known"
     assert [message.body for message in messages] == [BODIES[name] for name in ("news", "sports", "culture")]
     sent = world.queries()
     world.server.reset()

@@ -79,7 +79,7 @@ def test_requests_that_are_no_pairs_are_refused_before_anything_is_drawn(own, it
 @pytest.mark.parametrize("wrong", [
     {"delay": "x"}, {"delay": None}, {"delay": -1}, {"delay": float("nan")}, {"delay": True}, {"attempts": 0},
     {"attempts": 1.5}, {"attempts": None}, {"attempts": "5"}, {"deadline": "soon"}, {"deadline": 0}, {"deadline": True},
-    {"first_ever": "no"}, {"ahead": 1}, {"background": None}, {"lasting": []}, {"learn": "yes"}, {"token": 5},
+    {"first_ever": "no"}, {"ahead": 1}, {"background": None}, {"lasting": []}, {"relearn": "yes"}, {"token": 5},
     {"journal": 5}, {"record": 5}, {"sensitive": 5}, {"sensitive": None}, {"cache": []}, {"cache": -1}, {"plans": 5},
     {"promise": 5}, {"promise": ["both"]}, {"server": 5}, {"server": ""}, {"server": None, "urls": 5},
     {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"server": None, "urls": {1: 2, 3: 4}},

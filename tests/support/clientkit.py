@@ -62,7 +62,7 @@ def client_with(chain, transport, journal, planner=None, **options) -> Client:
     """A client with a transport of the test's own. A new journal is for the promise "both" if there is a planner."""
     if planner is not None and not Path(journal).exists():
         options = {"promise": "both", **options}
-    return connect(chain, learn=chain is None, transport=transport, journal=journal, plans=planner, **options)
+    return connect(chain, transport=transport, journal=journal, plans=planner, **options)
 
 
 def answer_of(bodies, size: int = 1, number: int = 7) -> Answer:

@@ -20,7 +20,7 @@ from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
-from onoff.errors import OnoffError, PlanError
+from onoff.errors import JournalError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.model.chain import Chain
 from onoff.text import plain
@@ -139,8 +139,13 @@ class Settings:
         known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit), keep=keep)
         has_place = server is not None or urls is not None or self.transport is not None
         if not has_place:
-            raise OnoffError(f"{path}: no server is known: give --server or --urls (server=... or urls=...)")
+            state = "this journal knows no server yet" if path.exists() else "there is no such journal yet"
+            raise OnoffError(f"{path}: {state}: give --server or --urls (server=... or urls=...)")
         chain = None if self.chain is None else chain_of(self.chain)
+        if chain is not None and memory.learning is not None:
+            raise JournalError(
+                f"{path}: was made without a chain: leave the chain out, or name another journal for it (--journal)"
+            )
         if chain is None and memory.chain is not None:
             chain = Chain.from_dict(memory.chain)
         if chain is None and found is not None and found.promise != "all" and memory.learning is None:

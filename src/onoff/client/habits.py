@@ -106,7 +106,7 @@ def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
 
 def public_state(chain: Chain, newest: Mapping[str, Any] | None, kept: Mapping[str, Any]) -> PublicState:
     """The public state that a journal has `kept`, for its `newest` chain, or for the one that it was made with."""
-    if newest is not None:
+    if newest is not None and newest["matrix"]:
         weight = None if newest["weight"] is None else json.loads(newest["weight"])
         matrix = np.frombuffer(b64decode(newest["matrix"]), "<f8").reshape(chain.P.shape)
         chain = Chain(matrix, chain.names, weight)

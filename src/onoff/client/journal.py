@@ -187,7 +187,8 @@ class Journal:
 
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
-    Each chain that was ever used is a row of `chains`, with the first step that it may serve. `ended` is when the
+    Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
+    habits are learned anew. `ended` is when the
     newest finished step ended, in seconds since 1970.
     """
 
@@ -275,9 +276,11 @@ class Journal:
 
     def relearn(self, chain: Chain) -> None:
         """Forget the habits, and begin to learn them from the next request on."""
-        public = PublicState(Habits(chain, "learn"))
-        with self._transaction(replace(self.state, context=None), {"public": json.dumps(public.as_dict())}):
-            pass
+        public, state = PublicState(Habits(chain, "learn")), replace(self.state, context=None)
+        row = {"step": self.state.step + (self.state.pending is not None), "weight": None, "matrix": ""}
+        with self._transaction(state, {"public": json.dumps(public.as_dict())}) as database:
+            write_row(database, "chains", row)
+        self._newest_chain = row
 
     def count_sending(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""

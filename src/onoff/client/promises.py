@@ -148,7 +148,8 @@ class Past:
         A gap matters to queries that are drawn with a known chain alone.
         """
         stage = self._public.habits.stage
-        asked = not self._journal.sensitive and stage != "learn" if private is None else private
+        is_open = stage in ("learn", "fixed") or bool(self._journal.sensitive)
+        asked = not is_open if private is None else private
         return asked or (gap and stage == "known")
 
     async def ready(self, private: bool) -> None:

@@ -1,0 +1,165 @@
+"""Habits of a client: the promise `all`, learning, the change to a chain, and the fuse, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+
+import onoff
+from clientkit import BODIES, CHAIN, NAMES, client_with, scene
+from clikit import call
+from onoff import Chain, connect, connect_sync
+from onoff.client.habits import HabitsStatus, unknown_habits
+from onoff.client.journal import Journal
+from onoff.client.status import snapshot, status
+from onoff.errors import JournalError, LogError, OnoffError
+from onoff.past.habits import requests_needed
+from recordingserver import Reply, reply
+
+ASKED = b'if-none-match: "1"'
+NEEDED = requests_needed(5) + 1
+OPEN = [NAMES[i] for i in np.random.default_rng(1).integers(0, 5, NEEDED)]
+
+
+def reader(world, name="habits", **options):
+    at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
+    return connect_sync(journal=world.directory / name, delay=0, **{**at, **options})
+
+
+def learn(client, requests=OPEN):
+    for name in requests:
+        client.get(name, private=False)
+
+
+def test_without_a_chain_everything_is_asked_for_and_open_requests_are_noted(world):
+    with reader(world) as client:
+        messages = [client.get(name) for name in NAMES]
+        assert client.habits == HabitsStatus("learn", 5, NEEDED, False, 0.0)
+    assert [message.body for message in messages] == [BODIES[name] for name in NAMES]
+    assert {message.query for message in messages} == {NAMES}
+    assert all(message.made_private for message in messages)
+
+
+def test_a_complete_chain_is_used_from_the_next_open_request_on(world):
+    with reader(world) as client:
+        learn(client)
+        assert client.habits.stage == "fixed"
+    with reader(world) as client:  # another process
+        client.get(OPEN[-1])
+        assert client.habits.stage == "known"
+        small = [client.get(name, private=False).query for name in NAMES * 2]
+        assert client.get("news", private=True).query == NAMES
+    assert min(map(len, small)) < 5
+    found = status(world.directory / "habits")
+    assert found.chain.weight.sum() == requests_needed(5) + 5 * 5
+    assert found.stated is None
+
+
+def test_a_private_request_that_comes_too_early_ends_the_learning(tmp_path, caplog):
+    for early in (3, NEEDED):
+        with scene("any", tmp_path) as world, caplog.at_level(logging.WARNING), reader(world, f"j{early}") as client:
+            learn(client, OPEN[:early])
+            client.get("news", private=True)
+            assert client.habits.stage == "all"
+            learn(client)
+            assert client.get("sports", private=False).query == NAMES
+            assert "every request asks for everything" in caplog.records[-1].getMessage()
+            caplog.clear()
+        with pytest.raises(LogError, match=r"has requests that were asked ON \(1\): a chain is public"):
+            onoff.fit(tmp_path / f"j{early}")
+
+
+def test_a_request_that_was_lost_does_not_end_the_learning(tmp_path):
+    with scene("any", tmp_path) as world:
+        with reader(world) as client:
+            learn(client, OPEN[:3])
+        journal = Journal(tmp_path / "habits", unknown_habits(NAMES).fingerprint, None)
+        journal.remember(gap=True)
+        journal.close()
+        with reader(world) as client:
+            client.get("news")
+            assert client.habits.stage == "learn"
+
+
+def test_requests_in_a_fixed_order_blow_the_fuse_and_then_all_are_made_on(tmp_path, caplog):
+    with scene("any", tmp_path) as world:
+        with reader(world) as client, caplog.at_level(logging.WARNING):
+            learn(client)
+            messages = [client.get(NAMES[i % 5], private=False) for i in range(60)]
+            assert client.habits.blown
+            assert client.habits.bits > 0.2
+        said = call("status", "--journal", tmp_path / "habits", check=True).stdout
+        with reader(world, relearn=True) as anew:
+            assert anew.habits.stage == "learn"
+            learn(anew)
+            assert anew.habits.stage == "fixed"
+    blown = next(i for i in range(60) if all(message.query == NAMES for message in messages[i:]))
+    assert 5 < blown < 45
+    assert any(len(message.query) == 1 for message in messages[:blown])
+    assert messages[-1].made_private
+    assert "DO NOT FOLLOW the chain" in caplog.records[-1].getMessage()
+    assert "DO NOT FOLLOW the chain" in said
+
+
+def test_the_promise_all_asks_for_everything_that_changed_and_needs_no_chain(tmp_path):
+    with scene("any", tmp_path) as world, reader(world, promise="all") as client:
+
+        def tagged(request):
+            return reply(b"", 304) if ASKED in request.raw else reply(b"body", headers=['ETag: "1"'])
+
+        world.server.respond = tagged
+        messages = [client.get(name, private=False) for name in NAMES[:2]]
+        sent = [ASKED in request.raw for request in world.server.requests]
+        assert client.habits.stage == "all"
+    assert sent == [False] * len(NAMES) + [True] * len(NAMES)
+    assert [(message.body, message.unchanged) for message in messages] == [(b"body", False), (b"body", True)]
+    assert snapshot(tmp_path / "habits").promise == "all"
+
+
+def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_round(world):
+    with reader(world) as client:
+        client.get("news")
+    for chain in (CHAIN, Chain(np.full((5, 5), 0.2), NAMES)):
+        with pytest.raises(JournalError, match="was made without a chain"):
+            reader(world, chain=chain)
+
+    async def use():
+        async with client_with(CHAIN, world.transport(), world.directory / "usual", promise="past") as client:
+            await client.get("news")
+
+    asyncio.run(use())
+    with pytest.raises(OnoffError, match="does not remember it: give --chain"):
+        reader(world, "usual")
+
+
+@pytest.mark.parametrize("given", [{"sensitive": ("news",)}, {"promise": "both"}, {"promise": "all", "chain": CHAIN}])
+def test_what_needs_a_chain_or_has_no_use_for_one_is_refused(given, tmp_path):
+    with pytest.raises(OnoffError, match="hides"):
+        connect(server="http://127.0.0.1:1", journal=tmp_path / "j", **given)
+
+
+def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
+    with scene("any", tmp_path) as world:
+        honest, world.server.respond = world.server.respond, lambda _: Reply([], close=True)
+        with pytest.raises(onoff.errors.Unavailable), reader(world, attempts=1) as client:
+            client.get("sports")
+        world.server.respond = honest
+        with reader(world) as client:
+            assert client.resume().body == BODIES["sports"]
+            assert client.habits.noted == 1
+
+
+def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path):
+    """Weather and culture were never asked for; the order is that of the URLs."""
+    wanted = ["sports", "news", "science"] * 16
+    with scene("any", tmp_path) as world, reader(world) as client:
+        learn(client, wanted)
+    fitted = onoff.fit(tmp_path / "habits")
+    assert fitted.chain.names == NAMES
+    assert fitted.counts.sum() == 47
+    assert not fitted.counts[3].any()
+    with pytest.raises(LogError, match="--gap means nothing"):
+        onoff.fit(tmp_path / "habits", gap=60)
