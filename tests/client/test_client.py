@@ -605,7 +605,7 @@ def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, t
 
 def account_of(state, totals):
     """What a journal of the promise "both" says in this state."""
-    return Account(state, Memory(), "", "both", (), None, totals, None)
+    return Account(state, Memory(), "", "both", (), {}, None, totals, None)
 
 
 def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):
@@ -613,7 +613,7 @@ def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsy
     state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
     pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
     for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        print_status(Status(account_of(now, nothing), chain, used))
+        print_status(Status(account_of(now, nothing), chain, chain, plan=used))
         told = capsys.readouterr().out
         assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
         bound = outer_bound(chain.posterior(lag))
@@ -632,7 +632,7 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
         (State(step=1, previous=0, unsettled=0), "1 request to go", "1 request, privacy ON for 1"),
     ):
         totals = Totals(state.step, state.step, 0, 0, 0.0, 0, {0: state.step})
-        print_status(Status(account_of(state, totals), chain))
+        print_status(Status(account_of(state, totals), chain, chain))
         told = capsys.readouterr().out
         assert f"whatever is said: {left}\n" in told
         assert made in told
@@ -672,7 +672,6 @@ def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
 def test_what_is_missing_is_said(chain_file, tmp_path):
     get = ["get", "news", "--journal", tmp_path / "j"]
     for arguments, words, code in (
-        (get, "give --chain (chain=...) and --server or --urls", USAGE),
         ([*get, "--chain", chain_file], "give --server or --urls", USAGE),
         ([*get, "--chain", chain_file, "--server", "http://127.0.0.1:1", "--urls", "x"], "not both", USAGE),
         (["status", "--journal", tmp_path / "j"], "there is no journal", JOURNAL),

@@ -67,7 +67,7 @@ def test_urls_that_were_given_as_objects_are_not_remembered(tmp_path):
         get("news", CHAIN, **where(world), **options)
         with pytest.raises(OnoffError, match="knows no server yet"):
             get("news", **options)
-        with pytest.raises(OnoffError, match=r"there is no such journal yet\. To make one, give --chain"):
+        with pytest.raises(OnoffError, match=r"there is no such journal yet: give --server"):
             get("news", journal=tmp_path / "k")
 
 

@@ -101,7 +101,7 @@ def test_a_chain_that_is_none_is_refused_at_the_door(tmp_path, chain):
 def test_what_is_missing_is_named_at_once_in_words_of_commands_and_of_python(tmp_path):
     with pytest.raises(OnoffError) as caught:
         connect(journal=tmp_path / "j")
-    for word in ("--chain", "chain=", "--server", "server=", "--urls", "urls=", "--learn", "learn=True"):
+    for word in ("--server", "server=", "--urls", "urls="):
         assert word in str(caught.value)
 
 

@@ -41,7 +41,14 @@ def as_client(path):
     journal = Journal(path, CHAIN.fingerprint, "catalogue")
     try:
         step, member = journal.latest()
-        found = journal.state, journal.memory, journal.rows, journal.stream, journal.promise, journal.sensitive
+        found = (
+            journal.state,
+            journal.memory,
+            journal.public_state(CHAIN).as_dict(),
+            journal.stream,
+            journal.promise,
+            journal.sensitive,
+        )
         return *found, list(journal.steps()), step, member, journal.read_body(member.source)
     finally:
         journal.close()

@@ -12,9 +12,9 @@ from itertools import accumulate, product
 import pytest
 
 from onoff import Chain
-from onoff.client.protocol import State, begin_past, finish, is_full
+from onoff.client.protocol import State, begin_past, finish
 from onoff.errors import ContextError, PendingRequest, PlanError
-from onoff.past import PastState
+from onoff.past import Habits, PastState, PublicState
 from oracles import random_chain
 from pastkit import Seen, drawn, exactly
 from sampling import one_in
@@ -40,29 +40,29 @@ class Machine:
     """All streams that the state machine can make, with their probabilities."""
 
     def __init__(self, chain, sensitive=(), begin=begin_past):
-        self.start, self.begin = PastState.start(chain, sensitive), begin
+        self.start, self.begin = PublicState(Habits(chain, "known"), tuple(sensitive)), begin
         self.P = [exactly(row) for row in chain.P.tolist()]
         self.prepare = cache(PastState.prepare)
 
     def streams(self, statuses):
         """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
-        n = self.start.chain.n
-        # queries so far -> (rows, {(what is hidden, the next request, the state): probability})
-        now = {(): (None, {((), x, SETTLED): 1 / Decimal(n) for x in range(n)})}
+        n = self.start.habits.chain.n
+        # queries so far -> (public state, {(what is hidden, the next request, the state): probability})
+        now = {(): (self.start, {((), x, SETTLED): 1 / Decimal(n) for x in range(n)})}
         for t, private in enumerate(statuses):
             after, found = {}, []
-            for queries, (rows, readers) in now.items():
-                step = None if is_full(rows, private) else self.prepare(rows)
+            for queries, (public, readers) in now.items():
+                step = None if public.asks_for_all(private) else self.prepare(public.rows)
                 laws = {}
                 for (hidden, x, state), p in readers.items():
                     known = (*hidden, x if private or x in self.start.sensitive else None)
                     for query, chance, randbelow in self._draws(step, x, state):
-                        made = self.begin(state, self.start, rows, x, private, step, randbelow)
+                        made = self.begin(state, public, x, private, step, randbelow)
                         assert made.pending.query == query
                         law = laws.setdefault(known, {})
                         law[query] = law.get(query, 0) + p * chance
-                        new, to = after.setdefault((*queries, query), (made.rows, {}))
-                        assert new.same(made.rows)  # rows are a function of the queries, whatever was asked
+                        new, to = after.setdefault((*queries, query), (made.public, {}))
+                        assert new.as_dict() == made.public.as_dict()  # a function of the queries, whatever was asked
                         for y, probability in enumerate(self.P[x]):
                             if probability:
                                 key = known, y, finish(made.state)
@@ -75,7 +75,7 @@ class Machine:
     def _draws(self, step, request, state):
         """(query, its probability, numbers that draw it) for every query that can be drawn."""
         if step is None:
-            yield tuple(range(self.start.chain.n)), Decimal(1), None
+            yield tuple(range(self.start.habits.chain.n)), Decimal(1), None
             return
         law = drawn(step, request, state.context)
         hidden = request in step.state.sensitive
@@ -120,30 +120,31 @@ def test_no_query_of_the_machine_tells_anything_about_what_is_hidden(name):
     assert excess <= 1
 
 
-def forgets_to_move(state, start, rows, request, private, step, randbelow):
+def forgets_to_move(state, public, request, private, step, randbelow):
     """A client that stays in its context after an OFF step."""
-    made = begin_past(state, start, rows, request, private, step, randbelow)
-    if private or rows is None:
+    made = begin_past(state, public, request, private, step, randbelow)
+    if made.pending.private:
         return made
-    stays = state.context if state.context < len(made.rows.rows) else made.state.context
+    stays = state.context if state.context < len(made.public.rows.rows) else made.state.context
     return replace(made, state=replace(made.state, context=stays))
 
 
-def forgets_sensitive(state, start, rows, request, private, step, randbelow):
+def forgets_sensitive(state, public, request, private, step, randbelow):
     """A client that does not join the context of a sensitive request."""
-    made = begin_past(state, start, rows, request, private, step, randbelow)
-    if private or rows is None or request not in start.sensitive:
+    made = begin_past(state, public, request, private, step, randbelow)
+    if made.pending.private or request not in public.sensitive:
         return made
-    to = made.rows.place[state.context]
+    to = made.public.rows.place[state.context]
     return replace(made, state=replace(made.state, context=to if to >= 0 else made.state.context))
 
 
-def restores_rows(state, start, rows, request, private, step, randbelow):
+def restores_rows(state, public, request, private, step, randbelow):
     """A client whose rows after an OFF step are again those after the ON step, and its context, too."""
-    made = begin_past(state, start, rows, request, private, step, randbelow)
-    if private or rows is None:
+    made = begin_past(state, public, request, private, step, randbelow)
+    if made.pending.private:
         return made
-    return replace(made, state=replace(made.state, context=state.context), rows=start)
+    start = replace(public, rows=PastState.start(public.habits.chain, public.sensitive))
+    return replace(made, state=replace(made.state, context=state.context), public=start)
 
 
 @pytest.mark.parametrize("mistake", [forgets_to_move, forgets_sensitive, restores_rows])
@@ -164,12 +165,12 @@ def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
 
 def made(chain, items, sensitive=(), state=SETTLED):
     """The steps of a stream with chance draws."""
-    start, rows = PastState.start(chain, sensitive), None
+    public = PublicState(Habits(chain, "known"), tuple(sensitive))
     for request, private in items:
-        step = None if is_full(rows, private) else rows.prepare()
-        begun = begin_past(state, start, rows, request, private, step)
+        step = None if public.asks_for_all(private) else public.rows.prepare()
+        begun = begin_past(state, public, request, private, step)
         yield begun
-        state, rows = finish(begun.state), begun.rows
+        state, public = finish(begun.state), begun.public
 
 
 def test_until_a_request_has_counted_as_on_everything_is_asked_for():
@@ -177,7 +178,7 @@ def test_until_a_request_has_counted_as_on_everything_is_asked_for():
     found = list(made(chain, [(0, OFF), (1, OFF), (2, OFF), (3, OFF), (0, ON), (1, OFF)], state=State()))
     assert [step.pending.private for step in found] == [ON, ON, OFF, OFF, ON, OFF]
     assert [step.pending.lag for step in found] == [0, 0, 1, 2, 0, 1]
-    assert [step.rows is None for step in found] == [True, False, False, False, False, False]
+    assert [step.public.rows is None for step in found] == [True, False, False, False, False, False]
     assert found[0].state.context is None
     assert all(len(step.pending.query) == 4 for step in found if step.pending.private)
     assert all(step.pending.request in step.pending.query for step in found)
@@ -195,39 +196,39 @@ def test_the_journal_sums_up_every_stated_rounding():
 def test_the_state_survives_its_dictionary():
     for step in made(random_chain("dense", 4, 1), [(0, OFF), (1, OFF), (2, OFF), (3, OFF)], (1,), State()):
         assert State.from_dict(step.state.as_dict()) == step.state
-        if step.rows is not None:
-            chain = step.rows.chain
-            assert PastState.from_dict(chain, step.rows.as_dict()).same(step.rows)
+        kept = step.public.as_dict()
+        assert PublicState.from_dict(step.public.habits.chain, kept).as_dict() == kept
 
 
 def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
-    start = PastState.start(ENDS)
-    first = begin_past(SETTLED, start, None, 1, ON, None)
+    start = PublicState(Habits(ENDS, "known"))
+    first = begin_past(SETTLED, start, 1, ON, None)
     with pytest.raises(PendingRequest, match="still pending"):
-        begin_past(first.state, start, first.rows, 1, ON, None)
-    state, step = finish(first.state), first.rows.prepare()
+        begin_past(first.state, first.public, 1, ON, None)
+    state, step = finish(first.state), first.public.rows.prepare()
     with pytest.raises(ContextError, match="impossible"):
-        begin_past(state, start, first.rows, 1, OFF, step, randbelow=None)
+        begin_past(state, first.public, 1, OFF, step, randbelow=None)
     with pytest.raises(ContextError, match="there is no source 9"):
-        begin_past(state, start, first.rows, 9, OFF, step, randbelow=None)
+        begin_past(state, first.public, 9, OFF, step, randbelow=None)
     with pytest.raises(PlanError, match="prepared for the present rows"):
-        begin_past(state, start, first.rows, 0, OFF, None, randbelow=None)
-    second = begin_past(state, start, first.rows, 2, OFF, step)
+        begin_past(state, first.public, 0, OFF, None, randbelow=None)
+    second = begin_past(state, first.public, 2, OFF, step)
     with pytest.raises(PlanError, match="prepared for the present rows"):  # a step of rows that have moved on
-        begin_past(finish(second.state), start, second.rows, 0, OFF, step, randbelow=None)
+        begin_past(finish(second.state), second.public, 0, OFF, step, randbelow=None)
 
 
 def test_a_source_that_no_other_leads_to_is_refused_while_off_and_accepted_while_on():
     """What is asked for ON may follow any law: the rows after it are those of an ON step, whatever led to it."""
     chain = Chain([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], ["a", "b", "island"])
-    start = PastState.start(chain)
-    first = begin_past(SETTLED, start, None, 0, ON, None)
-    after, prepared = finish(first.state), first.rows.prepare()
+    start = PublicState(Habits(chain, "known"))
+    first = begin_past(SETTLED, start, 0, ON, None)
+    after, prepared = finish(first.state), first.public.rows.prepare()
     with pytest.raises(ContextError, match="impossible to ask for 'island'"):
-        begin_past(after, start, first.rows, 2, OFF, prepared, randbelow=None)
-    landed = begin_past(after, start, first.rows, 2, ON, None)
-    assert (landed.rows, landed.pending.query) == (start, (0, 1, 2))
-    left = begin_past(finish(landed.state), start, landed.rows, 1, OFF, landed.rows.prepare())
+        begin_past(after, first.public, 2, OFF, prepared, randbelow=None)
+    landed = begin_past(after, first.public, 2, ON, None)
+    assert landed.public.rows.same(PastState.start(chain))
+    assert landed.pending.query == (0, 1, 2)
+    left = begin_past(finish(landed.state), landed.public, 1, OFF, landed.public.rows.prepare())
     assert 1 in left.pending.query
 
 
@@ -237,12 +238,12 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
     for _ in range(500):
         *_, last = made(chain, [(0, ON), (1, OFF)])
         state = finish(last.state)
-        if last.rows.possible[state.context, 0]:
+        if last.public.rows.possible[state.context, 0]:
             break
     else:
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
-        begin_past(state, PastState.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
+        begin_past(state, last.public, 0, OFF, last.public.rows.prepare(), randbelow=None)
 
 
 def test_secrets_of_this_promise_come_from_the_operating_system():

@@ -170,9 +170,9 @@ def test_the_journal_itself_refuses_another_promise(tmp_path):
 def test_a_promise_that_does_not_fit_is_refused_before_there_is_a_journal(tmp_path):
     for options, words in (
         ({"promise": "both", "sensitive": ["news"]}, "take the promise 'past'"),
-        ({"promise": "future"}, "choose 'past' or 'both'"),
+        ({"promise": "future"}, "choose all, past or both"),
         ({"promise": "both", "record": tmp_path / "laws"}, "for the promise 'past' alone"),
-        ({"chain": None, "learn": True, "keep": "30d"}, "cannot be learned from"),
+        ({"chain": None, "sensitive": ["news"]}, "sensitive sources need a chain"),
         ({"sensitive": ["newz"]}, "no source is called 'newz'"),
         ({"sensitive": [7]}, "7 is unknown"),
     ):
@@ -225,7 +225,7 @@ def test_what_is_prepared_is_bit_for_bit_the_same_whatever_was_wanted(own):
                 key = tuple(queries[: line["step"]])
                 laws.setdefault(key, set()).add(json.dumps(line))
                 asked.setdefault(key, set()).add(tuple(items[: line["step"]]))
-            laws.setdefault(tuple(queries), set()).add(json.dumps(snapshot(kept).rows))
+            laws.setdefault(tuple(queries), set()).add(json.dumps(snapshot(kept).public))
     assert all(len(found) == 1 for found in laws.values())
     assert sum(len(different) > 1 for different in asked.values()) >= 3
 
@@ -346,7 +346,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     message = asyncio.run(resume())
     assert (message.body, message.private) == (BODIES["news"], OFF)
     after = snapshot(own.directory / "journal")
-    assert after.rows == before.rows
+    assert after.public == before.public
     assert after.state.context == before.state.context
     assert queries_of(own.directory / "journal")[-1] == before.state.pending.query
 
@@ -367,14 +367,14 @@ def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_
             os.close(sound)
             os.close(unwritable)
             assert (await client.resume()).body == BODIES["sports"]
-            kept = snapshot(own.directory / "journal").rows
-            assert client.journal.rows == kept
+            kept = snapshot(own.directory / "journal").public["rows"]
+            assert client.journal.public_state(CHAIN).as_dict()["rows"] == kept
             await client.get("news", private=OFF)
             return kept
 
     state = PastState.from_dict(CHAIN, asyncio.run(run()))
     moved = state.advance(state.prepare(), queries_of(own.directory / "journal")[-1])
-    assert moved.as_dict() == snapshot(own.directory / "journal").rows
+    assert moved.as_dict() == snapshot(own.directory / "journal").public["rows"]
 
 
 # What is on disk.
@@ -385,9 +385,9 @@ WIDE = Chain.symmetric(150, 0.5)
 def written(path, wanted):
     """Bytes of content in every table after each transaction of a stream."""
     journal = Journal(path, WIDE.fingerprint, "catalogue", first_ever=True, promise="past")
-    start, sizes = PastState.start(WIDE), []
+    sizes = []
     for _ in range(4):
-        made = begin_past(journal.state, start, start if journal.rows else None, wanted, ON, None)
+        made = begin_past(journal.state, journal.public_state(WIDE), wanted, ON, None)
         answer = answer_of([b"%03d" % x for x in range(150)])
         for act in (
             lambda made=made: journal.begin(made, 150.0),
@@ -424,9 +424,9 @@ def test_damaged_rows_are_refused(own):
     read(own, [("news", ON)] * 3)
     journal = own.directory / "journal"
     for change in (
-        "UPDATE meta SET value = '{}' WHERE key = 'rows'",
-        "UPDATE meta SET value = value || ' ' WHERE key = 'rows'",
-        "DELETE FROM meta WHERE key = 'rows'",
+        "UPDATE meta SET value = '{}' WHERE key = 'public'",
+        "UPDATE meta SET value = value || ' ' WHERE key = 'public'",
+        "DELETE FROM meta WHERE key = 'public'",
         "UPDATE meta SET value = 'both' WHERE key = 'promise'",
         "UPDATE meta SET value = '[0]' WHERE key = 'sensitive'",
     ):
@@ -575,7 +575,7 @@ def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
     assert "promise past: nothing that is asked at or after a private request changes" in told
     assert "sensitive sources: weather, culture: the server learns neither which" in told
     found = snapshot(tmp_path / "j")
-    step = PastState.from_dict(CHAIN, found.rows).prepare()
+    step = PastState.from_dict(CHAIN, found.public["rows"]).prepare()
     assert f"in messages: ON 5, OFF {step.cost:.3f}" in told
     assert f"less than {step.lower_bound:.3f}" in told
     assert f"rounding so far: {found.state.rounding:.2e}" in told

@@ -150,16 +150,18 @@ class Settings:
             chain = Chain.from_dict(memory.chain)
         if chain is None and found is not None and found.promise != "all" and memory.learning is None:
             raise OnoffError(f"{path}: was made with a chain and does not remember it: give --chain (chain=...)")
-        promise, sensitive = checked_promise(chain, self.promise or (found.promise if found else None), self.sensitive)
-        if self.relearn and (promise != "past" or sensitive or (found is not None and found.sensitive)):
+        promise, sensitive = checked_promise(
+            chain, self.promise, self.sensitive, None if found is None else found.promise
+        )
+        if found is not None:
+            check_promise(path, (found.promise, found.sensitive), self.promise, sensitive)
+            sensitive = found.sensitive
+        if self.relearn and (promise != "past" or sensitive):
             raise OnoffError("habits are learned for the promise 'past' without sensitive sources: leave --relearn out")
         if self.record is not None and promise == "both":
             raise OnoffError(
                 "laws are recorded for the promise 'past' alone: leave --record out, plans have those of 'both'"
             )
-        if found is not None:
-            check_promise(path, (found.promise, found.sensitive), promise, sensitive)
-            sensitive = found.sensitive
         return replace(known, chain=chain, promise=promise, sensitive=sensitive)
 
     def open_transport(self) -> Transport:

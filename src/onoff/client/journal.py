@@ -474,7 +474,8 @@ class Journal:
         for key, value in (("chain", chain), ("catalogue", catalogue)):
             if value is None or self._meta[key] == value:
                 continue
-            what = "chain" if key == "chain" else "list of sources (a catalogue or URLs, in their order)"
+            is_chain = key == "chain" and "note learning" not in self._meta
+            what = "chain" if is_chain else "list of sources (a catalogue or URLs, in their order)"
             raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
 
 

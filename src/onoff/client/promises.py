@@ -32,6 +32,7 @@ from onoff.model.powers import one_thread
 from onoff.past import Habits, PastState, Step
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
+from onoff.schemes import listed
 from onoff.types import RandBelow
 
 HELD = 0.5  # seconds: most chains of a hundred sources take less
@@ -163,7 +164,7 @@ class Past:
         if next is not None:
             raise SessionError(
                 f"{self._journal.path}: was made for the promise {self._journal.promise!r}, which needs no next "
-                "request: leave it out, or make another journal for the promise 'both'"
+                "request: leave the next request out, or make another journal for the promise 'both'"
             )
         ready = self._ready
         if ready is not None and self._record is not None:
@@ -266,12 +267,17 @@ def _failed(made: asyncio.Future[Prepared]) -> bool:
 
 
 def checked_promise(
-    chain: Chain | None, promise: str | None, sensitive: Sequence[int | str]
+    chain: Chain | None, promise: str | None, sensitive: Sequence[int | str], kept: str | None = None
 ) -> tuple[str, tuple[int, ...]]:
-    """The promise ("past" by default) and the sensitive sources, as indices. Raises an error if they make no sense."""
+    """The promise and the sensitive sources, as indices. Raises an error if they make no sense.
+
+    A promise that is not given is the one that a journal has `kept`, or "past".
+    """
+    if promise is None and kept is not None:
+        return kept, () if chain is None else sensitive_sources(chain, sensitive)
     promise = "past" if promise is None else promise
     if not (isinstance(promise, str) and promise in PROMISES):
-        raise OnoffError(f"the promise is {promise!r}: choose {' or '.join(map(repr, PROMISES))}")
+        raise OnoffError(f"the promise is {promise!r}: choose {listed(*PROMISES)}")
     if promise == "all" and (chain is not None or sensitive):
         raise OnoffError("the promise 'all' hides everything: leave the chain and the sensitive sources out")
     if chain is None and (sensitive or promise == "both"):
