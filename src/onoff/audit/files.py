@@ -26,7 +26,7 @@ from onoff.types import Query, Units
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-JOURNAL_VERSION, RECORD_VERSION = "6", 2
+JOURNAL_VERSION, RECORD_VERSION = "7", 2
 COLUMNS = (
     "step", "asked_private", "lag", "plan", "query", "request", "next", "cost", "numbers", "law", "received", "cache",
     "attempts",

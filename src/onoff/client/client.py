@@ -278,10 +278,8 @@ class Client:
         """
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
-            found = journal.latest()
-            if found is None:
-                return None
-            return Message.of(self.chain.names, *found, journal.read_body(found[1].source)), found[0]
+            found = next(journal.messages(journal.state.step - 1), None)
+            return None if found is None else (Message.of(self.chain.names, *found), found[0])
         finally:
             if self._opened is None:
                 journal.close()

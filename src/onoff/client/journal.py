@@ -40,21 +40,24 @@ from onoff.files import read_rows, reason, row_sum, sync_directory
 from onoff.model.chain import Chain
 from onoff.text import plain
 
-VERSION = 6
+VERSION = 7
 ERASE = 256  # steps after which a client that stays open erases again
 # The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
-# sources. The body is behind the other columns of `members`, so that they are read without it.
+# sources. The body is behind the other columns of `members`, so that they are read without it. `replaced` has members
+# that stood in `members` until a step's answer took their place, while `onoff play --out` may not have written them.
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
     plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER, next INTEGER, cost REAL NOT NULL, numbers TEXT, law TEXT,
-    attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, changed TEXT, changed_bytes INTEGER, received TEXT,
-    cache INTEGER, pad TEXT NOT NULL, sum TEXT NOT NULL
+    attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, received TEXT, cache INTEGER, pad TEXT NOT NULL,
+    sum TEXT NOT NULL
 ) STRICT;
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
     content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
     sum TEXT NOT NULL) STRICT;
+CREATE TABLE replaced (until INTEGER NOT NULL, source INTEGER NOT NULL, member TEXT NOT NULL, body BLOB NOT NULL,
+    sum TEXT NOT NULL, PRIMARY KEY (until, source)) STRICT;
 """
 KEEP = "The journal is not to blame: keep it, mend that and try again"
 
@@ -90,7 +93,7 @@ class Memory:
     `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
     runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
 
-    `play` is the file that was played last, and `played` are the hashes of those that were played to their ends.
+    `play` is the file that was played last.
     """
 
     server: str | None = None
@@ -103,7 +106,6 @@ class Memory:
     privacy: bool | None = None
     owed: int = 0
     play: Progress | None = None
-    played: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, meta: Mapping[str, str]) -> Memory:
@@ -111,9 +113,8 @@ class Memory:
         found = {each.name: json.loads(meta[key]) for each in fields(cls) if (key := f"note {each.name}") in meta}
         if found.get("play") is not None:
             found["play"] = Progress(*found["play"])
-        for key in ("learning", "played"):
-            if found.get(key) is not None:
-                found[key] = tuple(found[key])
+        if found.get("learning") is not None:
+            found["learning"] = tuple(found["learning"])
         return cls(**found)
 
     def known_chain(self, path: Path) -> Chain:
@@ -148,7 +149,7 @@ class Step:
     is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None where they were
     erased. For auditors are what a query was drawn from, `numbers` and `law` (`onoff.client.laws`); `received`,
     [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer; and `cache`, the
-    limit under which they were then cached. `changed` are the members that differ from what was last seen of them.
+    limit under which they were then cached.
     """
 
     step: int
@@ -165,8 +166,6 @@ class Step:
     attempts: int = 1
     ended: float | None = None
     bytes: int | None = None
-    changed: str | None = None
-    changed_bytes: int | None = None
     received: str | None = None
     cache: int | None = None
 
@@ -193,7 +192,12 @@ class Journal:
     A journal is made for one promise ("past" or "both") and one set of sensitive sources, and keeps them. `rows` are
     those after the newest query, if its promise is "past" and a request has counted as ON. `ended` is when the newest
     finished step ended, in seconds since 1970.
+
+    `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
+    so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
     """
+
+    unwritten: int | None = None
 
     def __init__(
         self,
@@ -289,29 +293,23 @@ class Journal:
         """
         contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
-        before = members = self._members
-        ended = time.time()
+        before, ended = self._members, time.time()
+        members = cache.store(before, self.state.step, whole, self._limit)
+        # What is replaced stays for a step longer than its message usually waits: how long files take does not show.
+        oldest = self.state.step if self.unwritten is None else max(0, min(self.unwritten, self.state.step - 1))
         try:
-            with self._transaction(state) as database:
-                members = cache.store(before, self.state.step, whole, self._limit)
+            with self._transaction(state, {"unwritten": str(oldest)}) as database:
+                database.execute("DELETE FROM replaced WHERE until <= ?", (oldest,))
                 for source in [s for s in before if s not in whole and members[s] != before[s]]:  # no longer held
                     write_row(database, "members", members[source].row(self.read_body(source)))
                 for source, content in whole.items():
-                    write_row(database, "members", members[source].row(content.body))
+                    self._replace(members[source], content.body)
                 unheld = database.execute("SELECT source FROM members WHERE version IS NULL AND body IS NOT NULL")
                 for source in {source for (source,) in unheld} - contents.keys():
-                    write_row(database, "members", members[source].row(None))
-                changed = [s for s in sorted(whole) if s not in before or before[s].crc != members[s].crc]
+                    self._replace(members[source], None)
                 [step] = self.steps(self.state.step)
-                done = replace(
-                    step,
-                    ended=ended,
-                    bytes=answer.size,
-                    changed=json.dumps(changed),
-                    changed_bytes=sum(contents[source].size for source in changed),
-                    received=json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()]),
-                    cache=self._limit,
-                )
+                received = json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()])
+                done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
@@ -319,21 +317,29 @@ class Journal:
         if state.step % ERASE == 0:
             self.erase()
 
+    def _replace(self, member: Member, body: bytes | None) -> None:
+        """Put a member in the place of that of its source. Part of a transaction."""
+        with self._open() as database:
+            if self.unwritten is not None:
+                for row in read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", member.source):
+                    old = {"member": json.dumps(Member.of_row(row)), "body": row["body"]}
+                    write_row(database, "replaced", {"until": self.state.step, "source": member.source, **old})
+            write_row(database, "members", member.row(body))
+
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        The newest finished step stays, since its message may be delivered again. What the next query depends on stays
-        in the state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
+        Steps whose messages may be delivered again stay, as the newest one. What the next query depends on stays in the
+        state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
         and when, depends on their numbers and ends alone.
         """
         if self.memory.keep is None:
             return
         amount, is_days = parse_keep(self.memory.keep)
         with self._open() as database:
-            newest = self.state.step - 1
             limit = "ended < ?" if is_days else "step < ?"
             oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
-            due = f"WHERE request IS NOT NULL AND step < {newest} AND {limit}"
+            due = f"WHERE request IS NOT NULL AND step < {int(self._meta['unwritten'])} AND {limit}"
             steps = [Step.of_row(row) for row in read_rows(database, "steps", due, oldest)]
             if steps:
                 with self._transaction(self.state):
@@ -348,6 +354,26 @@ class Journal:
             return None
         assert step.request is not None, "the newest step is not erased"
         return step, self._members[step.request]
+
+    def messages(self, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
+        """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
+
+        The newest is there, and those that were not yet put into files.
+        """
+        with self._open() as database:
+            for step in self.steps(max(since, int(self._meta["unwritten"]))):
+                source = step.request
+                rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
+                found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows]
+                rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
+                found += [(Member.of_row(row), row["body"]) for row in rows]
+                those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
+                if step.bytes is not None and those:
+                    yield step, *those[0]
+
+    def deliver_all(self) -> None:
+        """Keep messages until `unwritten` says that they are in files."""
+        self.unwritten = int(self._meta["unwritten"])
 
     def steps(self, since: int = 0) -> Iterator[Step]:
         """The steps from `since` on, oldest first."""
@@ -438,6 +464,7 @@ class Journal:
             "promise": promise,
             "sensitive": json.dumps(list(sensitive)),
             "rows": "null",
+            "unwritten": "0",
         }
         with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")

@@ -259,7 +259,7 @@ def play(
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
 
-    A file that was played to its end is not played again unless --restart says so.
+    The file that was played last is not played again from its beginning unless --restart says so.
     """
     import asyncio
 

@@ -177,7 +177,7 @@ def _source(name: str, path: str | None, sensitive: bool) -> str:
 
 def _numbers(status: Status) -> list[str]:
     journal, n = status.journal, len(status.names)
-    totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
+    totals, pending = journal.totals, journal.state.pending is not None
     made = f"{totals.private:,} of them ON" if status.learned is None else "all made with everything"
     rows = {
         "requests": f"{totals.steps:,}, {made}",
@@ -186,11 +186,6 @@ def _numbers(status: Status) -> list[str]:
         "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
         "waiting": f"{status.waiting} requests" + (", and a step is not finished" if pending else ""),
     }
-    if traffic is not None:
-        rows["of the bytes"] = (
-            f"{traffic.changed:,} had changed; about {traffic.openly:,.0f} if asked for openly, "
-            f"{traffic.mirrored:,.0f} to mirror everything, {traffic.everything:,.0f} to download everything each time"
-        )
     return [f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in rows.items()]
 
 
