@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import protocol
 from onoff.client.cache import Member
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
-OPEN = "the client is not open: use it in `async with connect(...) as client`"
+NOT_OPEN = (
+    "the client is not open in this process: use it in `async with connect(...)` or `with connect_sync(...)`, once"
+)
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
 EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its step
 # Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
@@ -187,12 +190,6 @@ class Client:
         finally:
             await self._closed()
 
-    def __enter__(self) -> NoReturn:
-        raise SessionError("use this client in `async with`, or take connect_sync(...), whose client works in `with`")
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: it was not entered."""
-
     def _promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
         settings = self._settings
@@ -219,7 +216,7 @@ class Client:
     @property
     def journal(self) -> Journal:
         if self._opened is None:
-            raise SessionError(OPEN)
+            raise SessionError(NOT_OPEN)
         return self._opened
 
     @property
@@ -247,7 +244,7 @@ class Client:
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
         no message for the source. The step is then finished like any other.
         """
-        return (await self._ask(source, next, private)).delivered()
+        return (await self.ask(source, next, private)).delivered()
 
     async def resume(self, last: bool = False) -> Message:
         """Finish the pending request, with the query that it already had, and return its message.
@@ -293,18 +290,14 @@ class Client:
         would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
         the rest of the items.
         """
-        if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-            raise OnoffError(f"the requests are {items!r}: (source, private) for each is needed")
-        upcoming = map(_checked_item, items)
-        current = next(upcoming, None)
-        while current is not None:
-            following = next(upcoming, None)
-            announced = following[0] if following is not None and self.journal.promise == "both" else None
-            yield await self._ask(current[0], announced, current[1])
-            current = following
+        for request in look_one_ahead(items, self.journal.promise):
+            yield await self.ask(*request)
 
-    async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
-        """Draw the query, put it on disk, and complete the step."""
+    async def ask(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+        """As `get`; for a source without a message, a message with its `error` set.
+
+        Draws the query, puts it on disk, and completes the step.
+        """
         _check_request(source, next, private)
         async with self._in_turn() as drawing:
             status = drawing.status(None if private is None else bool(private)) or self._gap
@@ -323,7 +316,7 @@ class Client:
     async def _in_turn(self) -> AsyncIterator[Drawing]:
         """Wait until the calls before this one have ended. Raises `SessionError` unless the client is open then."""
         if self._stage == "new":
-            raise SessionError(OPEN)
+            raise SessionError(NOT_OPEN)
         async with self._turn:
             if self._stage != "open" or self._drawing is None:
                 raise SessionError("the client is closed: make another one, with the same journal")
@@ -405,12 +398,22 @@ def _check_request(source: str, next: str | None, private: bool | None) -> None:
         raise OnoffError(f"private is {private!r}: True or False is needed, or None")
 
 
-def _checked_item(item: tuple[str, bool]) -> tuple[str, bool]:
-    """A request of `Client.play`. Raises an error if it cannot be one."""
-    if not (isinstance(item, tuple | list) and len(item) == 2):
-        raise OnoffError(f"a request is {item!r}: (source, private) is needed")
-    _check_request(item[0], None, item[1])
-    return item
+def look_one_ahead(items: Iterable[tuple[str, bool]], promise: str) -> Iterator[tuple[str, str | None, bool]]:
+    """The requests (source, next, private) of a stream. For the promise "both" each but the last announces the next."""
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes):
+        raise OnoffError(f"the requests are {items!r}: (source, private) for each is needed")
+
+    def checked(item: tuple[str, bool]) -> tuple[str, bool]:
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise OnoffError(f"a request is {item!r}: (source, private) is needed")
+        _check_request(item[0], None, item[1])
+        return item
+
+    ends: Iterator[tuple[str, bool] | None] = chain(map(checked, items), [None])
+    for current, following in pairwise(ends):
+        assert current is not None
+        announced = following[0] if following is not None and promise == "both" else None
+        yield current[0], announced, current[1]
 
 
 def _places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:

@@ -1,7 +1,7 @@
 """All requests of a file in turn; stopped or killed, it goes on where it was.
 
 How far a file has come is read off the steps of the journal, never off a note that is written after them: whenever it
-is killed, no request of the file is made twice. The last file, once it is at its end, is made again with `restart` only.
+is killed, no request of the file is made twice. The last file is played again from its beginning with `restart` only.
 """
 
 from __future__ import annotations
