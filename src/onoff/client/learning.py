@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from onoff.client.journal import Journal
-from onoff.client.promises import NothingAhead
+from onoff.client.promises import Drawing
 from onoff.client.protocol import FULL_SET, Begun, Pending, check_request
 from onoff.errors import JournalError, OnoffError, SessionError
 from onoff.model.chain import Chain
@@ -77,7 +77,7 @@ class Learned:
         return f"{noted}, all asked OFF. They give {given}. To fit it, before the first private request: {fit}"
 
 
-class Learning(NothingAhead):
+class Learning(Drawing):
     """The side of the client that asks for everything and keeps what was wanted. See `onoff.client.promises.Drawing`.
 
     `chain` has the names of the sources. Its probabilities are nobody's habits and decide nothing.
@@ -85,10 +85,7 @@ class Learning(NothingAhead):
 
     def __init__(self, chain: Chain, journal: Journal) -> None:
         self._chain, self._journal = chain, journal
-        self._learned: Learned | None = None  # counted at the first request
-
-    def status(self, private: bool | None) -> bool:
-        return private is None or private
+        self._learned = learned(journal)
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
@@ -105,9 +102,6 @@ class Learning(NothingAhead):
     def _count(self, private: bool) -> None:
         """Count the request that was begun, and say it when a level is reached."""
         before = self._learned
-        if before is None:
-            *earlier, _ = _statuses(self._journal)
-            before = Learned(self._chain.n, len(earlier), sum(earlier))
         self._learned = replace(before, requests=before.requests + 1, private=before.private + private)
         if self._learned.levels != before.levels:
             log.warning("%s", self._learned.words(self._journal.path))
@@ -122,14 +116,9 @@ def unknown_habits(names: Sequence[str]) -> Chain:
 
 
 def learned(journal: Journal) -> Learned:
-    """What a journal that is open has noted."""
-    statuses = _statuses(journal)
+    """What a journal that is open has noted, with a request that is pending."""
+    statuses = [step.asked_private for step in journal.steps()]
     return Learned(len(journal.memory.learning or ()), len(statuses), sum(statuses))
-
-
-def _statuses(journal: Journal) -> list[bool]:
-    """Whether each request was asked ON, a pending one too."""
-    return [step.asked_private for step in journal.steps()]
 
 
 def check_learning(journal: Journal, learns: bool, names: Sequence[str]) -> None:

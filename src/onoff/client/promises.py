@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from onoff.client.journal import DamagedError, Journal, explained
 from onoff.client.laws import PlanDigests, law_line, record, step_digest
@@ -41,17 +40,19 @@ PROMISES = {
 SENSITIVE = "the server learns neither which of the sensitive sources is read nor whether any is"
 
 
-class Drawing(Protocol):
-    """What a client needs of a promise."""
+class Drawing:
+    """What a client needs of a promise. Where the next step needs no preparation, nothing is done between requests."""
 
     def status(self, private: bool | None) -> bool:
         """Whether a request is ON; None if the caller has not said."""
+        return private is None or private
 
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         """Draw the query of a step and put it on disk."""
+        raise NotImplementedError
 
     def look_ahead(self) -> None:
         """Begin to prepare the step after the newest one."""
@@ -63,31 +64,12 @@ class Drawing(Protocol):
         """Let everything go."""
 
 
-class NothingAhead:
-    """The side of a client whose next step needs no preparation: between requests it does nothing."""
-
-    async def ready(self, private: bool) -> None:  # noqa: ARG002
-        return
-
-    def look_ahead(self) -> None:
-        return
-
-    async def hold(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
-class Both(NothingAhead):
+class Both(Drawing):
     """Past and future are hidden; an OFF request needs the next one. Queries are drawn from plans."""
 
     def __init__(self, chain: Chain, journal: Journal, planner: Planner, randbelow: RandBelow) -> None:
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
-
-    def status(self, private: bool | None) -> bool:
-        return private is None or private
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         request = self._chain.index(source)
@@ -106,7 +88,7 @@ class Both(NothingAhead):
         return begun.pending
 
 
-class Past:
+class Past(Drawing):
     """The side of the client that keeps the promise `past`. Each step has a law of its own, and nothing is announced.
 
     It hides earlier private and sensitive requests. With `ahead` the next step is prepared while the answer is on its
