@@ -23,7 +23,8 @@ from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
 from onoff.apps.cli.status import print_status, print_totals
 from onoff.client import play as playing
-from onoff.client.journal import Journal, Memory
+from onoff.client.journal import Journal
+from onoff.client.memory import Memory
 from onoff.client.play import read_items
 from onoff.client.protocol import Pending, State
 from onoff.client.status import Account, Status, Totals, snapshot

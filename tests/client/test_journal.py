@@ -19,7 +19,9 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
-from onoff.client.journal import Journal, Memory, Progress
+from onoff.client.disk import connect_to_read, explained
+from onoff.client.journal import Journal
+from onoff.client.memory import Memory, Progress
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, message_lengths, snapshot
 from onoff.client.transports import Answer, Content
@@ -222,7 +224,7 @@ def test_a_read_only_disk_is_not_damage(path, monkeypatch):
     journal = opened(path)
     make_step(journal)
     journal.close()
-    monkeypatch.setattr(journal_module, "connect", journal_module.connect_to_read)
+    monkeypatch.setattr(journal_module, "connect", connect_to_read)
     journal = opened(path)
     begun = begin_both(journal.state, CHAIN, 1, None, True, None)
     told_to_keep_it(lambda: journal.begin(begun, cost=3.0), "readonly database")
@@ -259,7 +261,7 @@ def test_an_error_of_writing_asks_whether_the_disk_is_full(path):
     def failing():
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
-        with journal_module.explained(path):
+        with explained(path):
             raise error
 
     told_to_keep_it(failing, "is the disk full?")

@@ -10,7 +10,8 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.audit.files import read_journal as read_as_referee
-from onoff.client.journal import Journal, Progress
+from onoff.client.journal import Journal
+from onoff.client.memory import Progress
 from onoff.client.protocol import begin_both, finish
 from onoff.client.status import account
 from onoff.errors import JOURNAL, USAGE, OnoffError

@@ -13,7 +13,8 @@ import pytest
 from clientkit import CHAIN, NAMES, OFF, ON, answer_of, client_with, scene
 from onoff.client import journal as journal_module
 from onoff.client.connect import Settings
-from onoff.client.journal import Journal, parse_keep
+from onoff.client.journal import Journal
+from onoff.client.memory import parse_keep
 from onoff.client.protocol import Begun, Pending, finish
 from onoff.client.status import account
 from onoff.errors import OnoffError

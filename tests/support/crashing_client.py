@@ -28,6 +28,7 @@ from types import SimpleNamespace
 
 import anyio._backends._asyncio  # noqa: F401 (imported late otherwise, in every process)
 
+import onoff.client.disk
 import onoff.client.journal
 import onoff.client.laws
 import onoff.client.play
@@ -120,7 +121,7 @@ def watch() -> None:
     onoff.client.journal.os = onoff.client.rollback.os = WatchedOs()
     onoff.client.journal.sync_directory = watched_files(onoff.files.sync_directory)
     onoff.client.laws.append_line = watched_files(onoff.files.append_line)
-    onoff.client.journal.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": watched_database})
+    onoff.client.disk.sqlite3 = SimpleNamespace(**{**vars(sqlite3), "connect": watched_database})
     ask, received, open_tcp = Connection.ask, Connection.data_received, Connections._connect
     sent = [False]
 

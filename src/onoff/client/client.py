@@ -13,9 +13,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +22,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import protocol
 from onoff.client.cache import Member
-from onoff.client.journal import Journal, Step
+from onoff.client.disk import Step
+from onoff.client.journal import Journal
 from onoff.client.learning import Learned, Learning, check_learning, learned, unknown_habits
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending
 from onoff.client.status import has_pending, last_end
+from onoff.client.stream import check_call, look_one_ahead, places_on_wire
 from onoff.client.timing import SendClock, now
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
@@ -44,7 +45,6 @@ from onoff.errors import (
 )
 from onoff.model.chain import Chain, checked_chain
 from onoff.plans.planner import Planner
-from onoff.text import plain
 from onoff.types import is_flag
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Client:
                 raise
             if self._chain is None:
                 self._chain = unknown_habits(self.transport.names)
-            self._on_wire = _places_on_wire(self.chain, self.transport.names)
+            self._on_wire = places_on_wire(self.chain, self.transport.names)
             assert isinstance(settings.cache, int)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
@@ -298,7 +298,7 @@ class Client:
 
         Draws the query, puts it on disk, and completes the step.
         """
-        _check_request(source, next, private)
+        check_call(source, next, private)
         async with self._in_turn() as drawing:
             status = drawing.status(None if private is None else bool(private)) or self._gap
             await drawing.ready(status)
@@ -386,51 +386,3 @@ class Client:
                         raise
                     await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
-
-
-def _check_request(source: str, next: str | None, private: bool | None) -> None:
-    """Refuse what cannot be a request, before anything is drawn or written. Which source it is stays unlooked at."""
-    if not isinstance(source, str):
-        raise ChainError(f"the source is {source!r}: its name is needed", value=source)
-    if not isinstance(next, str | None):
-        raise ChainError(f"the next source is {next!r}: its name is needed, or None", value=next)
-    if private is not None and not is_flag(private):
-        raise OnoffError(f"private is {private!r}: True or False is needed, or None")
-
-
-def look_one_ahead(items: Iterable[tuple[str, bool]], promise: str) -> Iterator[tuple[str, str | None, bool]]:
-    """The requests (source, next, private) of a stream. For the promise "both" each but the last announces the next."""
-    if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-        raise OnoffError(f"the requests are {items!r}: (source, private) for each is needed")
-
-    def checked(item: tuple[str, bool]) -> tuple[str, bool]:
-        if not (isinstance(item, tuple | list) and len(item) == 2):
-            raise OnoffError(f"a request is {item!r}: (source, private) is needed")
-        _check_request(item[0], None, item[1])
-        return item
-
-    ends: Iterator[tuple[str, bool] | None] = chain(map(checked, items), [None])
-    for current, following in pairwise(ends):
-        assert current is not None
-        announced = following[0] if following is not None and promise == "both" else None
-        yield current[0], announced, current[1]
-
-
-def _places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
-    """Where each source of the chain stands in the server's order. Raises `ChainError` if the sources are others."""
-    if sorted(names) != sorted(chain.names):
-        theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
-        raise ChainError(
-            f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
-            f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
-            "one, or change the list"
-        )
-    places = {name: i for i, name in enumerate(names)}
-    return [places[name] for name in chain.names]
-
-
-def _missing(names: list[str], where: str) -> str:
-    """Which names a list lacks, in a sentence; nothing if it lacks none."""
-    if not names:
-        return ""
-    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

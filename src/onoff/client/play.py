@@ -15,7 +15,8 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from onoff.client.client import Client, Message
-from onoff.client.journal import Journal, Progress
+from onoff.client.journal import Journal
+from onoff.client.memory import Progress
 from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar

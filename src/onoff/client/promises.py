@@ -21,7 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from onoff.client.journal import DamagedError, Journal, explained
+from onoff.client.disk import DamagedError, explained
+from onoff.client.journal import Journal
 from onoff.client.laws import PlanDigests, law_line, record, step_digest
 from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
 from onoff.errors import OnoffError, SessionError

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onoff.client.journal import Memory, check_is_journal, connect_to_read, explained, read_meta
-from onoff.client.journal import Step as Row
+from onoff.client.disk import Step as Row
+from onoff.client.disk import check_is_journal, connect_to_read, explained, read_meta
+from onoff.client.memory import Memory
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows

@@ -13,9 +13,10 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from onoff.client.client import NOT_OPEN, Client, Message, look_one_ahead
+from onoff.client.client import NOT_OPEN, Client, Message
 from onoff.client.connect import Settings, with_settings
 from onoff.client.learning import Learned
+from onoff.client.stream import look_one_ahead
 from onoff.errors import SessionError
 
 Result = TypeVar("Result")

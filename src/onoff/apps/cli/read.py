@@ -26,7 +26,7 @@ from onoff.text import plain_text
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
-    from onoff.client.journal import Step
+    from onoff.client.disk import Step
     from onoff.client.play import Delivery
     from onoff.client.status import Totals
 
