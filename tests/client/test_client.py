@@ -21,7 +21,7 @@ import pytest
 from clientkit import client_with
 from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
-from onoff.apps.cli.status import print_status, print_totals
+from onoff.apps.cli.status import print_status
 from onoff.client import play as playing
 from onoff.client.journal import Journal
 from onoff.client.memory import Memory
@@ -29,7 +29,6 @@ from onoff.client.play import read_items
 from onoff.client.protocol import Pending, State
 from onoff.client.status import Account, Status, Totals, snapshot
 from onoff.errors import (
-    JOURNAL,
     NO_MESSAGE,
     REFUSED,
     RULES,
@@ -235,29 +234,7 @@ def test_a_planner_of_another_chain_is_refused(chain, plans, tmp_path):
         client_with(Chain.symmetric(4, 0.5), OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner)
 
 
-@pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1.0])
-def test_a_delay_that_is_none_is_refused(chain, chain_file, plans, tmp_path, delay):
-    """With most of them queries would leave at once, and nothing would say so."""
-    with Planner(chain, plans, background=False) as planner, pytest.raises(OnoffError, match="delay is"):
-        client_with(chain, OnoffTransport("http://127.0.0.1:1"), tmp_path / "j", planner, delay=delay)
-    common = ["--chain", chain_file, "--server", "http://127.0.0.1:1", "--journal", tmp_path / "j", "--no-background"]
-    assert onoff("get", "news", *common, "--delay", delay, check=False).returncode == 2
-
-
 # Any web server
-
-
-def test_a_plain_web_server_is_enough(chain, plans, web, tmp_path):
-    async def run():
-        async with client_of(chain, HttpTransport(web), tmp_path / "j", plans, first_ever=True) as client:
-            await client.get("news", next="sports")
-            message = await client.get("sports", next="news", private=False)
-            return message, Totals.of(client.journal.steps())
-
-    message, totals = asyncio.run(run())
-    assert message.body == b"file of sports" * 2
-    assert message.round is None
-    assert totals.steps == 2
 
 
 def test_a_missing_page_is_that_sources_message_and_the_step_is_over(chain, plans, web, tmp_path):
@@ -270,12 +247,6 @@ def test_a_missing_page_is_that_sources_message_and_the_step_is_over(chain, plan
             return await client.get("news")
 
     assert asyncio.run(run()).step == 1
-
-
-def amounts(told):
-    """The totals in the second column of the table at the end."""
-    rows = [line.split("│")[1:-1] for line in told.splitlines() if "│" in line]
-    return [float(row[1]) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -633,15 +604,6 @@ def test_status_says_how_many_first_requests_ask_for_everything(chain, capsys):
         assert made in told
 
 
-def test_small_totals_have_a_decimal_and_the_bound_is_one_of_averages(chain, capsys):
-    least = 2 * 4 + 5 * outer_bound(chain.posterior(1))
-    print_totals(Totals(7, 2, 640, 22, 8 + 5 * 3.0, 7, {0: 2, 1: 5}), chain)
-    told = capsys.readouterr().out
-    assert amounts(told) == [28.0, 23.0, 22.0, round(least, 1)]
-    assert f" {least:.1f} " in told
-    assert told.count("on average") == 1
-
-
 def test_status_of_a_journal_that_no_command_has_used(chain, tmp_path):
     Journal(tmp_path / "j", chain.fingerprint, "catalogue").close()
     done = onoff("status", "--journal", tmp_path / "j", check=False)
@@ -662,17 +624,3 @@ def test_a_slip_of_the_pen_leaves_no_journal(chain_file, server, tmp_path):
     for more in ([], common[2:]):
         assert "there is no journal" in onoff("resume", *common[:2], *more, check=False).stderr
     assert not (tmp_path / "j").exists()
-
-
-def test_what_is_missing_is_said(chain_file, tmp_path):
-    get = ["get", "news", "--journal", tmp_path / "j"]
-    for arguments, words, code in (
-        (get, "give --chain (chain=...) and --server or --urls", USAGE),
-        ([*get, "--chain", chain_file], "give --server or --urls", USAGE),
-        ([*get, "--chain", chain_file, "--server", "http://127.0.0.1:1", "--urls", "x"], "not both", USAGE),
-        (["status", "--journal", tmp_path / "j"], "there is no journal", JOURNAL),
-    ):
-        done = onoff(*arguments, check=False)
-        assert done.returncode == code
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1

@@ -19,7 +19,7 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
-from onoff.client.disk import connect_to_read, explained
+from onoff.client.disk import connect_to_read
 from onoff.client.journal import Journal
 from onoff.client.memory import Memory, Progress
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
@@ -77,12 +77,6 @@ def test_a_drawn_query_is_on_disk_before_it_is_sent(path):
     begun = begin_both(journal.state, CHAIN, 1, None, True, None)
     journal.begin(begun, cost=3.0)
     assert snapshot(path).state.pending == begun.pending  # read by another connection, while it is open
-    journal.close()
-
-
-def test_the_promise_of_a_first_ever_request(path):
-    journal = opened(path, first_ever=True)
-    assert journal.state.unsettled == 0
     journal.close()
 
 
@@ -185,13 +179,6 @@ def test_a_database_of_others_is_not_turned_into_a_journal(path):
     assert path.read_bytes() == content
 
 
-def test_a_directory_is_not_a_journal(path):
-    path.mkdir()
-    for look in (opened, snapshot):
-        with pytest.raises(JournalError, match="is not a file; name another one"):
-            look(path)
-
-
 @pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])
 def test_a_file_that_was_a_journal_is_called_damaged_and_left_alone(path, content):
     opened(path).close()
@@ -257,21 +244,6 @@ def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
     opened(path).close()
 
 
-def test_an_error_of_writing_asks_whether_the_disk_is_full(path):
-    def failing():
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
-        with explained(path):
-            raise error
-
-    told_to_keep_it(failing, "is the disk full?")
-
-
-def test_a_journal_in_no_directory_says_what_to_do(path):
-    said = said_of_the_machine(lambda: opened(path / "none" / "j"), "no such file or directory: is the path right?")
-    assert "keep it" not in said
-
-
 @pytest.mark.parametrize("version", ["1", "5", "8"])
 def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version):
     journal = opened(path)
@@ -285,20 +257,6 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
         with pytest.raises(JournalError, match=f"is a journal of version {version}, and only version 7.*a new journal"):
             read(path)
     assert path.read_bytes() == content
-
-
-def test_a_journal_with_nonsense_in_it_is_refused(path):
-    opened(path).close()
-    for change in (
-        "UPDATE meta SET value = '{}' WHERE key = 'state'",
-        "DELETE FROM meta WHERE key = 'state'",
-        "UPDATE meta SET value = '9' WHERE key = 'version'",
-    ):
-        with sqlite3.connect(path) as database:
-            database.execute(change)
-        database.close()
-        with pytest.raises(JournalError):
-            opened(path)
 
 
 def test_a_process_killed_while_making_it_leaves_nothing_in_the_way(path):

@@ -19,7 +19,6 @@ from onoff.logs.quality import estimate
 from onoff.model.misfit import FEW
 from recordingserver import Reply, reply
 
-EVERYTHING = tuple(range(5))
 ASKED = b'if-none-match: "1"'
 
 
@@ -172,11 +171,3 @@ def test_a_chain_is_fitted_to_the_journal_for_all_sources_in_their_order(tmp_pat
         new = connect_sync(tmp_path / "habits.json", urls=world.origin.urls(world.server), journal=tmp_path / "new")
         with new as client:
             assert client.get("culture").body == BODIES["culture"]
-
-
-def test_a_journal_has_no_times_for_a_gap(tmp_path):
-    with scene("any", tmp_path) as world, learning(world) as client:
-        for name in (*NAMES, *NAMES):
-            client.get(name, private=False)
-    with pytest.raises(LogError, match="--gap means nothing"):
-        onoff.fit(tmp_path / "learned", gap=60)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import secrets
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -192,14 +190,6 @@ def test_the_journal_sums_up_every_stated_rounding():
     assert finish(found[-1].state).rounding >= sum(stated)
 
 
-def test_the_state_survives_its_dictionary():
-    for step in made(random_chain("dense", 4, 1), [(0, OFF), (1, OFF), (2, OFF), (3, OFF)], (1,), State()):
-        assert State.from_dict(step.state.as_dict()) == step.state
-        if step.rows is not None:
-            chain = step.rows.chain
-            assert PastState.from_dict(chain, step.rows.as_dict()).same(step.rows)
-
-
 def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
     start = PastState.start(ENDS)
     first = begin_past(SETTLED, start, None, 1, ON, None)
@@ -243,7 +233,3 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
         begin_past(state, PastState.start(chain), last.rows, 0, OFF, last.rows.prepare(), randbelow=None)
-
-
-def test_secrets_of_this_promise_come_from_the_operating_system():
-    assert inspect.signature(begin_past).parameters["randbelow"].default is secrets.randbelow

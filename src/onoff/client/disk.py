@@ -113,8 +113,7 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in TROUBLES:
-            full = ": is the disk full?" if code & 0xFF == sqlite3.SQLITE_IOERR else ""  # or a limit on files in force
-            raise JournalError(f"{path}: cannot be used ({error}{full}). {KEEP}") from error
+            raise JournalError(f"{path}: cannot be used ({error}). {KEEP}") from error
         raise JournalError(f"{path}: the journal is damaged ({plain(str(error))}); {AFRESH}") from error
     except (OSError, MemoryError) as error:
         why = reason(error) if isinstance(error, OSError) else error

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from onoff.client.disk import DamagedError, explained
+from onoff.client.disk import explained
 from onoff.client.journal import Journal
 from onoff.client.laws import PlanDigests, law_line, record, step_digest
 from onoff.client.protocol import Pending, begin_both, begin_past, is_full, next_lag
@@ -108,8 +108,6 @@ class Past(Drawing):
         self._start = PastState.start(chain, journal.sensitive)
         with explained(journal.path):  # rows that no client can have written are damage
             self._rows = None if journal.rows is None else PastState.from_dict(chain, journal.rows)
-            if (self._rows is None) != (journal.state.context is None):
-                raise DamagedError("its rows do not fit its state")
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
         self._first: Prepared | None = None  # the step after an ON step, always the same
         self._ready: Prepared | None = None
