@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import zlib
+from contextlib import suppress
 
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with, scene
-from onoff import HttpTransport
+from onoff import Chain, HttpTransport
 from onoff.client.transports import http, web
 from onoff.errors import SourceError, Unavailable
+from proxykit import ONOFF
 from recordingserver import Reply, reply
 
 SET = (1, 2, 3, 4)
@@ -66,6 +69,8 @@ KEPT = {  # what is sent, and the body or the failure that it is
                      body=ZIPPED), BODY),
     "deflated": (lines(OK, "Content-Encoding: deflate", f"Content-Length: {len(DEFLATED)}",
                        body=DEFLATED), BODY),
+    "zipped with garbage": (lines(OK, "Content-Encoding: gzip", f"Content-Length: {len(ZIPPED) + 3}",
+                                  body=ZIPPED + b"abc"), FAILURE),
     "not zipped": (lines(OK, "Content-Encoding: gzip", f"Content-Length: {LENGTH}"), FAILURE),
     "an unknown coding": (lines(OK, "Content-Encoding: br", f"Content-Length: {LENGTH}"), FAILURE),
 }  # fmt: skip
@@ -164,6 +169,104 @@ def test_a_zipped_body_is_unzipped_to_the_limit_only():
     assert web._unzipped(bomb, 10**7) == bytes(10**7)
 
 
+def fetched(serve, steps):
+    """The bodies of `NAMES` in each step, from a server of which `serve` is one connection."""
+
+    async def run():
+        server, ended = await started(serve)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        transport = HttpTransport({name: f"{url}/{name}" for name in NAMES}, timeout=5)
+        everything = tuple(range(len(NAMES)))
+        try:
+            answers = [await transport.fetch("", step, everything) for step in range(steps)]
+            return [[content.body for content in answer.contents] for answer in answers]
+        finally:
+            await transport.close()
+            await ended()
+
+    return asyncio.run(run())
+
+
+async def started(serve, host="127.0.0.1"):
+    """A server of which `serve` is one connection, and how to end it."""
+    connections = []
+
+    async def connected(reader, writer):
+        connections.append((asyncio.current_task(), writer))
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(connected, host, 0)
+
+    async def end():
+        server.close()
+        await asyncio.gather(*(task for task, _ in connections))
+        for _, writer in connections:
+            writer.transport.abort()
+        await asyncio.sleep(0.01)
+
+    return server, end
+
+
+async def asked(reader):
+    """The name that the next request asks for, and an answer to it."""
+    name = (await reader.readuntil(b"\r\n\r\n")).split()[1][1:].decode()
+    return name, b"".join(reply(BODIES[name]).parts)
+
+
+@pytest.mark.parametrize("pause", [0, 0.0005, 0.005, 0.05])
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_server_that_ends_connections_without_a_word_is_read_like_any_other(end, pause):
+    async def serve(reader, writer):
+        writer.write((await asked(reader))[1])
+        await writer.drain()
+        await asyncio.sleep(pause)
+        getattr(writer if end == "close" else writer.transport, end)()
+
+    assert fetched(serve, 3) == [list(BODIES.values())] * 3
+
+
+@pytest.mark.parametrize("pause", [0.002, 0.01, 0.03])
+def test_a_second_answer_on_a_long_line_is_nobodys_message(pause):
+    """Answers need 40 ms. The first comes once more when the next request is on its way already."""
+
+    async def serve(reader, writer):
+        later = asyncio.get_running_loop().call_later
+        while True:
+            name, answer = await asked(reader)
+            later(0.04, writer.write, answer)
+            if name == NAMES[0]:
+                later(0.04 + pause, writer.write, answer)
+
+    assert fetched(serve, 2) == [list(BODIES.values())] * 2
+
+
+def test_more_origins_than_files_are_read(tmp_path):
+    """`ulimit -n 64`, 70 origins."""
+    urls, chain = tmp_path / "urls.json", tmp_path / "chain.json"
+    names = [f"s{number:02}" for number in range(1, 71)]
+
+    async def run():
+        async def serve(reader, writer):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(WHOLE)
+
+        server, ended = await started(serve, "0.0.0.0")
+        port = server.sockets[0].getsockname()[1]
+        urls.write_text(json.dumps({name: f"http://127.0.0.{int(name[1:])}:{port}/" for name in names}))
+        Chain([[1 / 70] * 70] * 70, names).save(chain)
+        command = ["prlimit", "--nofile=64:64", ONOFF, "get", "s01", "--on", "--urls", urls, "--chain", chain]
+        done = await asyncio.create_subprocess_exec(
+            *map(str, command), "--journal", str(tmp_path / "journal"), stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await done.communicate()
+        await ended()
+        return printed
+
+    assert asyncio.run(run()) == BODY
+
+
 def test_a_connection_that_speaks_first_is_not_used():
     """The bytes of a server that answers before it is asked are nobody's message."""
 
@@ -173,14 +276,11 @@ def test_a_connection_that_speaks_first_is_not_used():
         await reader.read(1000)
 
     async def run():
-        server = await asyncio.start_server(early, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server, ended = await started(early)
         connections = http.Connections(1)
-        try:
-            with pytest.raises(Unavailable):
-                await connections.read("GET", f"{url}/a", 1000)
-        finally:
-            await connections.close()
-            server.close()
+        with pytest.raises(Unavailable):
+            await connections.read("GET", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a", 1000)
+        await connections.close()
+        await ended()
 
     asyncio.run(run())

@@ -123,10 +123,9 @@ def test_an_origin_that_breaks_off_makes_the_whole_set_go_out_again_at_both(serv
     assert found == [found[0]] * len(SET)
     outcome, seen, order = found[0]
     assert outcome[0] is Unavailable
-    assert order == ["sports", "science", "weather"] * 3
-    for connections in seen:
-        requests = [raw for connection in connections for raw in connection]
-        assert len(set(requests)) * 3 == len(requests)
+    attempt = ["sports", "science", "weather"]
+    assert order == [*attempt, "weather", *attempt, *attempt]  # it might have ended the first connection before
+    assert len({raw for connections in seen for connection in connections for raw in connection}) == len(attempt)
     servers.both[RIGHT].respond = servers.origin
     before = {raw for connections in seen for connection in connections for raw in connection}
     for wanted in SET:

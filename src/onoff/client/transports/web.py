@@ -127,7 +127,7 @@ class HttpTransport:
             while True:
                 with suppress(MixedAnswers):
                     contents = await self._contents(sources, held or (None,) * len(sources))
-                    await self._http.check()
+                    await self._http.settle()
                     return Answer(contents, sum(content.size for content in contents))
 
     async def close(self) -> None:
@@ -180,8 +180,8 @@ def _unzipped(body: bytes, limit: int) -> bytes:
         raise BrokenAnswer(f"the server sent a body that cannot be unzipped ({error})") from None
     if len(found) > limit:
         raise TooLong(f"the server sent a body that is longer than {limit} bytes")
-    if not unzip.eof:
-        raise BrokenAnswer("the server sent a body that cannot be unzipped (it is not whole)")
+    if not unzip.eof or unzip.unused_data:
+        raise BrokenAnswer("the server sent a body that cannot be unzipped (it is not whole, or has more after its end)")
     return found
 
 
