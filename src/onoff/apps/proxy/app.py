@@ -119,7 +119,8 @@ class Application:
             return error_response(error)
         if message is None:
             return text_response(503, "the program has gone away; its step is made all the same")
-        return await message_response(message, request.method, request.headers.getlist("if-none-match"))
+        held = request.headers.getlist("if-none-match")
+        return await message_response(message, request.method, held, self._queue.expect_repeat)
 
     async def _wait(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
         """The answer; None if the program goes away before it. The step is made all the same.

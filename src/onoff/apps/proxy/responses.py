@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Callable
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -46,9 +47,11 @@ GUARD = {
 class BodyResponse(Response):
     """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long.
 
-    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off.
+    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off,
+    and `broken_off` is called.
     """
 
+    broken_off: Callable[[], None]
     _under_way: dict[asyncio.Timeout, int] = {}  # noqa: RUF012 (of all answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -63,6 +66,7 @@ class BodyResponse(Response):
                     await asyncio.sleep(0)
         except TimeoutError:
             log.warning("an answer that was not read was broken off: others need its room")
+            self.broken_off()
         finally:
             self._under_way.pop(timeout, None)
 
@@ -74,7 +78,7 @@ class BodyResponse(Response):
             oldest.reschedule(0.0)  # its body ends early, which ends the connection
 
 
-async def message_response(message: Message, method: str, held: list[str]) -> Response:
+async def message_response(message: Message, method: str, held: list[str], broken_off: Callable[[], None]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
     status, kind = message.status, message.content_type
     if message.round == 0:
@@ -94,7 +98,11 @@ async def message_response(message: Message, method: str, held: list[str]) -> Re
         bare.raw_headers = [pair for pair in bare.raw_headers if pair[0] != b"content-length"]
         return bare
     headers["content-length"] = str(len(message.body))
-    return Response(None, status, headers) if method == "HEAD" else BodyResponse(message.body, status, headers)
+    if method == "HEAD":
+        return Response(None, status, headers)
+    whole = BodyResponse(message.body, status, headers)
+    whole.broken_off = broken_off
+    return whole
 
 
 def error_response(error: Exception) -> Response:

@@ -181,7 +181,7 @@ def _unzipped(body: bytes, limit: int) -> bytes:
     if len(found) > limit:
         raise TooLong(f"the server sent a body that is longer than {limit} bytes")
     if not unzip.eof or unzip.unused_data:
-        raise BrokenAnswer("the server sent a body that cannot be unzipped (it is not whole, or has more after its end)")
+        raise BrokenAnswer("the server sent a body that cannot be unzipped (it ends too early, or too late)")
     return found
 
 
