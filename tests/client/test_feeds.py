@@ -151,8 +151,6 @@ def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_ht
         "http://0x7f.0.0.1/",
         "http://localhost./",
         "http://router.lan/",
-        "http://[64:ff9b::7f00:1]/",
-        "http://[2002:7f00:1::]/",
         "http://[::ffff:10.0.0.1]/",
     ):
         with pytest.raises(feeds.CatalogueError, match="in your own network"):
@@ -208,14 +206,12 @@ def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
         ("http://127.0.0.1:9/a X\nfeed://x/y Y\n", ["line 2 ('Y')", "http(s)://"]),
         ("http://127.0.0.1:9/a X\nhttp://u:p@x/y Y\n", ["line 2 ('Y')", "password"]),
         ("http://127.0.0.1:9/a X\nhttp://x/y#z Y\n", ["line 2 ('Y')", "after #"]),
-        (f"http://127.0.0.1:9/a X\nhttp://x/{'y' * 9000} Y\n", ["line 2 ('Y')", "8192"]),
         (b"http://127.0.0.1:9/a \xff\n", ["byte 21 is not UTF-8"]),
         ("<html><body/></html>", ["<html>"]),
         ("<opml><body><outline></body></opml>", ["line 1 is not XML (mismatched tag)"]),
         ("<opml>\n<body>\n<outline xmlUrl='http://x/1'", ["line 3 is not XML"]),
         ("<opml/>", ["0 URLs"]),
         ('<?xml version="1.0" encoding="no-such"?><opml/>', ["feeds"]),
-        ("<opml>" + "<outline>" * 200 + "</outline>" * 200 + "</opml>", ["100 deep"]),
         ('<opml><outline title="T" xmlUrl="javascript:x"/>\n<outline xmlUrl="http://x/"/></opml>', ["line 1 ('T')"]),
     ],
 )
@@ -247,10 +243,6 @@ def test_entities_are_neither_expanded_nor_fetched(site, tmp_path, declared):
 def test_a_list_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(feeds, "MOST_BYTES", 1000)
     refused("#" * 1001, tmp_path, "longer than 1000 bytes")
-    monkeypatch.setattr(feeds, "MOST_SOURCES", 3)
-    refused("".join(f"http://127.0.0.1:9/{i}\n" for i in range(4)), tmp_path, "more than 3 URLs")
-    outlines = "".join(f'<outline xmlUrl="http://127.0.0.1:9/{i}"/>' for i in range(4))
-    refused(f"<opml>{outlines}</opml>", tmp_path, "more than 3 URLs")
 
 
 def test_a_body_without_end_is_not_read_without_end(site, tmp_path, monkeypatch):

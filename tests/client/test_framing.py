@@ -113,7 +113,7 @@ def looks(world, wanted, sent, close, later=(), query=SET):
                 except SourceError as error:
                     got.append((error.status, error.body))
                 world.server.respond = honest
-                await asyncio.sleep(0.1 if later else 0)
+                await asyncio.sleep(0.6 if later else 0)
         return got
 
     return asyncio.run(run()), world.server.recording()
@@ -140,7 +140,7 @@ def test_a_second_answer_that_comes_when_a_set_is_over_is_nobodys_message(world)
     """The connection on which it waits is closed before the next request."""
     other = lines(OK, "Content-Length: 5", body=b"other")
     for wanted in ("sports", VICTIM):
-        got, recording = looks(world, wanted, WHOLE, False, later=[0.01, other], query=(1, 2))
+        got, recording = looks(world, wanted, WHOLE, False, later=[0.3, other], query=(1, 2))
         assert got == [BODIES[wanted]] * 2
         assert [len(connection) for connection in recording] == [1, 1]
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -30,7 +29,6 @@ from onoff.files import told
 
 LONGEST = 128  # requests that wait
 RETRY_SECONDS = 60  # after which what could not be finished is tried again
-KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
@@ -51,14 +49,6 @@ class NotBegun(OnoffError):
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Something that went wrong, and when, in seconds since 1970."""
-
-    at: float
-    words: str
-
-
-@dataclass(frozen=True)
 class _Request:
     """A request that waits, with the status of the moment at which it came."""
 
@@ -72,7 +62,7 @@ class RequestQueue:
 
     def __init__(self, client: Client, longest: int = LONGEST) -> None:
         self.client, self._longest = client, longest
-        self.troubles: deque[Trouble] = deque(maxlen=KEPT)
+        self.trouble = ""  # why the last step was not made, or not finished
         self._unreachable = False
         noted = client.journal.memory.privacy
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway.
@@ -259,17 +249,12 @@ class RequestQueue:
             self._waiting[0] = replace(self._waiting[0], private=True)
 
     def _note(self, error: BaseException | None) -> None:
-        self._note_servers(error)
-        if error is None:
-            return
-        cause = error.__cause__ if isinstance(error, NotBegun) else error
-        if not isinstance(cause, OnoffError | OSError):
-            log.error("a step failed", exc_info=cause)
-        self.troubles.append(Trouble(time.time(), _words(error)))
-
-    def _note_servers(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
-        failed = isinstance(error.__cause__ if isinstance(error, NotBegun) else error, TransportError)
+        cause = error.__cause__ if isinstance(error, NotBegun) else error
+        self.trouble = "" if error is None else _words(error)
+        if cause is not None and not isinstance(cause, OnoffError | OSError):
+            log.error("a step failed", exc_info=cause)
+        failed = isinstance(cause, TransportError)
         if failed and not self._unreachable:
             log.warning("a server does not answer: one request is pending and is sent again before the next one")
         elif error is None and self._unreachable:

@@ -31,7 +31,6 @@ NOT_BEGUN = "Your request is kept in the queue, and is made before those that co
 AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 UNREAD_BYTES = 2**27  # of all bodies that are being handed over
-BARE = (204, 205)  # statuses whose answers have no body
 FAILED = 424  # in place of every status after which programs ask again
 NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 GUARD = {
@@ -93,13 +92,8 @@ async def message_response(message: Message, method: str, held: list[str], broke
         return Response(status_code=304, headers=headers)
     if kind is not None:
         headers["content-type"] = kind
-    if status in BARE:
-        bare = Response(status_code=status, headers=headers)
-        bare.raw_headers = [pair for pair in bare.raw_headers if pair[0] != b"content-length"]
-        return bare
-    headers["content-length"] = str(len(message.body))
     if method == "HEAD":
-        return Response(None, status, headers)
+        return Response(None, status, {**headers, "content-length": str(len(message.body))})
     whole = BodyResponse(message.body, status, headers)
     whole.broken_off = broken_off
     return whole

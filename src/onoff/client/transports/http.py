@@ -80,13 +80,13 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self._transport.abort()
 
-    async def ask(self, request: h11.Request, content: bytes, limit: int, problem_limit: int) -> Reply:
+    async def ask(self, request: h11.Request, content: bytes, limit: int) -> Reply:
         """Send a request and return its whole answer. Raises `BrokenAnswer`, and closes the connection, without one."""
         if not self.is_open:
             raise Unavailable(f"{self._origin} ended the connection, or spoke before it was asked")
         self.requests, self.heard, self._early = self.requests + 1, False, 0
         self._asked = self._loop.time()
-        self._answer, self._body, self._limits = self._loop.create_future(), bytearray(), (limit, problem_limit)
+        self._answer, self._body, self._limit = self._loop.create_future(), bytearray(), limit
         events = (request, h11.Data(data=content), h11.EndOfMessage())
         self._transport.write(b"".join(self._parser.send(event) or b"" for event in events))
         self._wait()
@@ -142,10 +142,9 @@ class Connection(asyncio.Protocol):
         if isinstance(event, h11.Response):
             self._head = event
         elif isinstance(event, h11.Data):
-            limit = self._limits[self._head.status_code != 200]
             self._body += event.data
-            if len(self._body) > limit:
-                self._fail(f"sent a body that is longer than {limit} bytes", TooLong)
+            if len(self._body) > self._limit:
+                self._fail(f"sent a body that is longer than {self._limit} bytes", TooLong)
         elif isinstance(event, h11.EndOfMessage):
             self._finish()
         else:  # one of the 1xx answers that come before the answer
@@ -194,15 +193,13 @@ class Connections:
         method: str,
         url: str,
         limit: int,
-        problem_limit: int | None = None,
         content: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Make a request and return its whole answer.
+        """Make a request and return its whole answer, with a body of at most `limit` bytes.
 
-        `problem_limit`, if there is one, is the limit for a body that comes with another status than 200. Raises
-        `Unavailable` if the server cannot be reached or is silent, `BrokenAnswer` if what it sends is not an answer,
-        `TooLong` if its body exceeds the limit, and `MixedAnswers` as `check` does.
+        Raises `Unavailable` if the server cannot be reached or is silent, `BrokenAnswer` if what it sends is not an
+        answer, `TooLong` if its body exceeds the limit, and `MixedAnswers` as `check` does.
         """
         await self.check()
         parts, origin = httpx.URL(url), origin_of(url)
@@ -212,7 +209,7 @@ class Connections:
         request = h11.Request(method=method, target=parts.raw_path, headers=list(fields.items()))
         connection = self._open.get(origin) or await self._connect(parts, origin)
         try:
-            reply = await connection.ask(request, content, limit, limit if problem_limit is None else problem_limit)
+            reply = await connection.ask(request, content, limit)
         except BrokenAnswer:
             if not connection.heard:
                 self._careless.add(origin)
