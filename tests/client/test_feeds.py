@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
@@ -13,8 +12,7 @@ import pytest
 from clikit import call
 from onoff import HttpTransport
 from onoff.client import feeds
-from onoff.client.feeds import find_urls, plain_name
-from onoff.errors import CatalogueError
+from onoff.client.feeds import plain_name
 from recordingserver import RecordingServer, Reply, reply
 
 OPML = """<?xml version="1.0" encoding="UTF-8"?>
@@ -177,15 +175,6 @@ def test_dead_urls_are_all_named_one_in_a_line_and_all_were_asked(site, tmp_path
     assert len(site.server.requests) == 4
     site.pages = {"/c": 404}
     refused(text, tmp_path, "onoff: error: ", "line 3 ('c')", "answers with 404")
-
-
-def test_of_many_dead_urls_ten_are_named_and_the_others_counted(site, tmp_path):
-    site.pages = dict.fromkeys([f"/{i}" for i in range(12)], 410)
-    text = "".join(f"{site.url}/{i} s{i:02}\n" for i in range(12))
-    refused(text, tmp_path, "line 10 (", "\nand 2 more\n", "12 URLs cannot be used", lines=12)
-    with pytest.raises(CatalogueError, match=r"12 of 12 URLs cannot be used, the first of them .*line 1 ") as caught:
-        asyncio.run(find_urls(tmp_path / "feeds"))
-    assert len(caught.value.problems) == 12
 
 
 def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):

@@ -36,12 +36,8 @@ PASSING = (TransportError, JournalError, OSError)  # a server that is away, a di
 log = logging.getLogger("onoff.proxy")
 
 
-class QueueFull(OnoffError):
-    """So many requests wait that no more are taken. No step was made."""
-
-
-class QueueClosed(OnoffError):
-    """The proxy is ending. No step was made."""
+class TurnedAway(OnoffError):
+    """Too many requests wait, or the proxy is ending. No step was made."""
 
 
 class NotBegun(OnoffError):
@@ -87,7 +83,7 @@ class RequestQueue:
         self._closed = True
         due = self._full_sets_due
         for request in self._waiting:
-            self._fail(request, QueueClosed("the proxy is ending: ask again when it is back"))
+            self._fail(request, TurnedAway("the proxy is ending: ask again when it is back"))
         self._full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
         self._require_full_set(bool(self._waiting))
         self._waiting.clear()
@@ -122,10 +118,10 @@ class RequestQueue:
         if self._closed:
             self._require_full_set()
             self.client.journal.remember(gap=True)  # the end may have taken it back
-            raise QueueClosed("the proxy is ending: ask again when it is back")
+            raise TurnedAway("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
             self._require_full_set()
-            raise QueueFull(f"{self._longest} requests are waiting: ask again later")
+            raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
         request = _Request(source, self._private or self._full_sets_due > 0, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
@@ -191,7 +187,7 @@ class RequestQueue:
             await asyncio.wait({self._current})
             if request is not None:
                 words = "the proxy has ended before the answer came: the request stays pending"
-                self._fail(request, QueueClosed(words))
+                self._fail(request, TurnedAway(words))
             raise
         error = self._current.exception()
         self._note(error)

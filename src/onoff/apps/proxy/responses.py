@@ -19,7 +19,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, QueueClosed, QueueFull
+from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, TurnedAway
 from onoff.client.client import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
@@ -104,7 +104,7 @@ def error_response(error: Exception) -> Response:
     status, words = 500, "the proxy made a mistake; its log has the details"
     if isinstance(error, OnoffError | OSError):
         words = told(error) if isinstance(error, OSError) else str(error)
-    if isinstance(error, QueueFull | QueueClosed):
+    if isinstance(error, TurnedAway):
         status = 503
     elif isinstance(error, ContextError):
         status, words = 409, f"{words}; no step was made"
