@@ -43,17 +43,6 @@ def test_a_new_feed_is_learned_in_a_second_journal_and_the_chain_is_fitted_to_bo
         read(world, "proxied", NAMES, ["culture"], chain=tmp_path / "habits.json")
 
 
-def test_a_list_with_other_urls_is_said_to_be_another_one_as_well(tmp_path):
-    with scene("any", tmp_path) as world:
-        read(world, "learned", NAMES, NAMES, learn=True)
-        moved = {name: url + "?moved" for name, url in world.origin.urls(world.server).items()}
-        with (
-            pytest.raises(JournalError, match="Nothing of it is lost"),
-            connect_sync(urls=moved, journal=tmp_path / "learned", learn=True, delay=0),
-        ):
-            pass
-
-
 def test_a_feed_that_died_is_left_out_and_nothing_is_counted_across_it(tmp_path):
     with scene("any", tmp_path) as world:
         read(world, "learned", NAMES, ["news", "culture", "sports", "news", "sports"] * 3, learn=True)
