@@ -207,7 +207,7 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
 
     async def run():
         sender = AnswerSender()
-        await asyncio.wait_for(sender.send(send, Snapshot(Point(1), frames), frames), 60)
+        await asyncio.wait_for(sender.send(send, Snapshot(Point(1), frames), frames, b""), 60)
         assert sender._sending == {}
 
     asyncio.run(run())
@@ -226,7 +226,7 @@ def broken_off(snapshots):
         sender = AnswerSender()
         sending = []
         for snapshot in snapshots:
-            sending.append(asyncio.create_task(sender.send(stuck, snapshot, snapshot.frames)))
+            sending.append(asyncio.create_task(sender.send(stuck, snapshot, snapshot.frames, b"")))
             await asyncio.sleep(0.01)
         ended = [task.done() for task in sending]
         for task in sending:
