@@ -209,6 +209,21 @@ def test_the_file_is_the_owners_alone_and_another_file_is_not_touched(tmp_path):
         FileStreams(str(tmp_path / "none" / "streams"))
 
 
+def test_a_table_that_was_deleted_is_told_and_no_two_processes_use_two(tmp_path):
+    async def run():
+        first = FileStreams(str(tmp_path / "streams"))
+        assert await first.admit(ONE, 5, b"a")
+        (tmp_path / "streams").unlink()
+        later = FileStreams(str(tmp_path / "streams"))  # of a process in the place of one that died
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await first.admit(ONE, 6, b"a")
+        assert await later.admit(ONE, 6, b"b")
+        first.close()
+        later.close()
+
+    asyncio.run(run())
+
+
 def _race(path, number, start, results):
     table = FileStreams(path)
     found = []

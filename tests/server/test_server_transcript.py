@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -81,6 +84,22 @@ def test_where_the_file_was_taken_away_a_new_one_begins_with_the_catalogue(tmp_p
     for step, worker in enumerate(workers, 2):
         worker.record(query(step), None)
     assert [line.get("step", line.get("catalogue")) for line in lines_of(file)] == [["a", "b"], 2, 3]
+
+
+def test_a_line_that_waited_while_the_file_was_moved_away_goes_to_the_new_file(tmp_path):
+    """Whoever rotates files may have read the old one to its end."""
+    file = tmp_path / "transcript"
+    transcript = Transcript(file, ("a", "b"))
+    transcript.record(query(1), None)
+    with file.open() as other, ThreadPoolExecutor() as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writing = pool.submit(transcript.record, query(2), None)
+        time.sleep(0.2)
+        file.rename(tmp_path / "old")
+        fcntl.flock(other, fcntl.LOCK_UN)
+        writing.result()
+    assert [line.get("step") for line in lines_of(tmp_path / "old")] == [None, 1]
+    assert [line.get("step") for line in lines_of(file)] == [None, 2]
 
 
 WRITER = """
