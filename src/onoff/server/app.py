@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +177,7 @@ class Application(Starlette):
         source = self._catalogue.index.get(request.path_params["name"])
         if source is None:
             raise Problem(404, "unknown-source", "There is no source of this name; see /v1/catalogue.")
-        return await self._publish({source: await read_body(request.receive, self._catalogue.length)})
+        return await self._respond({source: await read_body(request.receive, self._catalogue.length)})
 
     async def _publish_round(self, request: Request) -> Response:
         """Publish several messages that readers get together or not at all."""
@@ -185,12 +185,16 @@ class Application(Starlette):
         require_json(request.headers)
         body = await read_body(request.receive, self._catalogue.publication_limit)
         # In a thread: readers do not wait for the messages of a large round to be read.
-        return await self._publish(await asyncio.to_thread(parse_publication, body, self._catalogue))
+        return await self._respond(await asyncio.to_thread(parse_publication, body, self._catalogue))
 
-    async def _publish(self, messages: dict[int, bytes]) -> Response:
+    async def publish(self, messages: Mapping[int, bytes]) -> int:
+        """Publish the messages of these sources as one round."""
         number = await self._board.publish(messages)
         self._metrics.rounds.inc()
-        return JSONResponse({"round": number}, headers=_NO_STORE)
+        return number
+
+    async def _respond(self, messages: Mapping[int, bytes]) -> Response:
+        return JSONResponse({"round": await self.publish(messages)}, headers=_NO_STORE)
 
     async def _health(self, _: Request) -> Response:
         """Whether a query would be answered now."""
