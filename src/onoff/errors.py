@@ -1,31 +1,5 @@
 """The errors of onoff. Every message says what is wrong, where, and what to do.
 
-    OnoffError
-    ├── ChainError         a matrix, its names or its file is not a Markov chain
-    │   └── NotUnique          the chain has no unique stationary distribution
-    ├── ContextError       the chain gives a context, or a request in it, probability zero
-    ├── PlanError          a plan cannot be made as asked, does not fit, or its file fails its own checks
-    ├── LogError           a log of requests cannot be read as asked, or says too little to fit a chain
-    ├── MissingExtra       a library is needed that an extra of the package brings; also an ImportError
-    ├── ClusterError       the processes or the Dask cluster cannot be used, or are lost; what was finished is kept
-    ├── SessionError       the rules of the client forbid the call, such as one on a client that is not open
-    │   ├── PendingRequest     another request was made while one is pending
-    │   ├── NothingPending     a pending request was to be finished, and there is none
-    │   └── Announced          another request was made than the one that was announced
-    ├── JournalError       the journal is damaged, foreign, restored or cannot be written; no new query was sent
-    │   └── JournalLocked      another client uses the journal
-    ├── TransportError     the server could not be asked
-    │   ├── Unavailable        no whole answer arrived; the same query may be sent again
-    │   └── RefusedByServer    the server refuses the query; sending it again does not help as long as that is so
-    │       └── StaleStep          the server knows another query for this step: the journal was restored or copied
-    ├── SourceError        the server has no message for the wanted source; the step is finished
-    ├── WireError          bytes between client and server do not follow the format
-    │   ├── CatalogueError     the names, the message length or the document are not a catalogue
-    │   ├── CatalogueMismatch  a query or publication was made for another catalogue
-    │   └── AnswerError        an answer has another length, or a broken frame
-    └── StoreError         the store of messages is damaged or holds another catalogue
-        └── StoreUnavailable   the store cannot be reached now; what it acknowledged is kept
-
 An error carries the offending data as attributes, so that a program need not read the message. `facts` say what is
 wrong, and `advice` what to do, where that depends on the reader; `str` is both. The advice is for Python, unless a
 command or a page sets its own.

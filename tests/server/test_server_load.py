@@ -18,11 +18,9 @@ import pytest
 
 from onoff.server import limits
 from onoff.server.app import Application, Settings
-from onoff.server.frames import Board, Snapshot
-from onoff.server.limits import AnswerSender, parts
+from onoff.server.limits import parts, send_answer
 from onoff.server.run import UNREAD_MILLISECONDS, reserved
-from onoff.server.store import Point, open_store
-from onoff.server.store.sqlite import SqliteStore
+from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
 from ports import free_port
 from serverprocess import ONOFF, ServerProcess
@@ -206,48 +204,11 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
             await asyncio.Event().wait()  # as uvicorn does while the connection has no room
 
     async def run():
-        sender = AnswerSender()
-        await asyncio.wait_for(sender.send(send, Snapshot(Point(1), frames), frames, b""), 60)
-        assert sender._sending == {}
+        await asyncio.wait_for(send_answer(send, frames, b""), 60)
 
     asyncio.run(run())
     assert len(sent) == 3
     assert sent[-1]["more_body"]
-
-
-def broken_off(snapshots):
-    """Which answers have ended, of some that nobody reads, one of each snapshot."""
-
-    async def stuck(event):
-        if event["type"] == "http.response.body":
-            await asyncio.Event().wait()
-
-    async def run():
-        sender = AnswerSender()
-        sending = []
-        for snapshot in snapshots:
-            sending.append(asyncio.create_task(sender.send(stuck, snapshot, snapshot.frames, b"")))
-            await asyncio.sleep(0.01)
-        ended = [task.done() for task in sending]
-        for task in sending:
-            task.cancel()
-        await asyncio.gather(*sending, return_exceptions=True)
-        return ended
-
-    return asyncio.run(run())
-
-
-def test_readers_that_do_not_read_cannot_keep_more_than_a_few_old_rounds():
-    """Each round that is still being sent keeps frames that later ones have replaced."""
-    rounds = [Snapshot(Point(i), (bytes(limits.WHOLE),) * 2, 2 * i) for i in range(1, limits.ROUNDS + 4)]
-    assert broken_off(rounds) == [True] * 3 + [False] * limits.ROUNDS
-
-
-def test_rounds_of_one_message_do_not_cut_off_those_who_read_slowly():
-    """A round of one message keeps one frame: slow readers of a busy server are no reason to cut off the others."""
-    n = 20
-    small = [Snapshot(Point(i), (bytes(limits.WHOLE // 10),) * n, n + i) for i in range(1, 4 * limits.ROUNDS)]
-    assert broken_off(small) == [False] * len(small)
 
 
 def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
@@ -266,21 +227,6 @@ def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
     assert max(map(len, bodies)) <= limits.PART
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % sum(map(len, bodies))
     assert b"".join(bodies) == catalogue.document
-
-
-def test_a_snapshot_counts_the_frames_that_were_made(tmp_path):
-    catalogue = Catalogue(("a", "b", "c"), 8)
-    board = Board(SqliteStore(tmp_path / "m.db", catalogue))
-
-    async def run():
-        made = [(await board.current()).made]
-        for messages in ({0: b"x"}, {0: b"y", 2: b"z"}):
-            await board.publish(messages)
-            made.append((await board.current()).made)
-        return made
-
-    assert asyncio.run(run()) == [0, 1, 3]
-    board.close()
 
 
 def test_of_servers_started_together_on_one_port_one_starts(tmp_path):

@@ -177,8 +177,6 @@ def test_a_pipe_is_left_alone_and_reported(directory, store, caplog):
     assert messages(store) == {"news": b"old news", "sports": b"old sports"}
     expected = f"{directory / 'science'}: not published, because it is a link or no file"
     assert [record.message for record in caplog.records] == [expected]
-        f"{directory / 'science'}: not published, because it is a link or no file"
-    ]
 
 
 def test_a_change_of_equal_size_with_the_old_time_put_back_is_published(directory, store):

@@ -22,11 +22,11 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError, WireError
-from onoff.server.frames import Board, Snapshot
-from onoff.server.limits import AnswerSender, QueryReader, read_body
+from onoff.server.frames import Board
+from onoff.server.limits import QueryReader, read_body, send_answer
 from onoff.server.parse import parse_publication, parse_query
 from onoff.server.problems import Problem, problem_of, unavailable
-from onoff.server.store import START, open_store
+from onoff.server.store import open_store
 from onoff.server.store.streams import open_streams
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
@@ -38,7 +38,7 @@ _STALE = (
     "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "
     "Start a new journal."
 )
-Answer = tuple[Snapshot, list[bytes], bytes]  # with those of its frames that are sent, and their media type
+Answer = tuple[list[bytes], bytes]  # frames, and their media type
 _NO_STORE = {"Cache-Control": "no-store"}
 # Set before the worker processes start: they add up their counts in files there.
 SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -96,7 +96,7 @@ class Application(Starlette):
         self._transcript = Transcript(settings.transcript, self._catalogue.names) if settings.transcript else None
         self._board = Board(open_store(settings.store, self._catalogue, create=False))
         self._streams = open_streams(settings.store)
-        self._metrics, self._reader, self._sender = Metrics(), QueryReader(), AnswerSender()
+        self._metrics, self._reader = Metrics(), QueryReader()
         self._direct = {("POST", QUERY): self._answer, ("GET", CATALOGUE): self._describe}
         routes: list[BaseRoute] = [
             Route(QUERY, self._health, methods=["POST"]),  # these two are for 405 to other methods alone
@@ -120,7 +120,7 @@ class Application(Starlette):
         except Exception as error:
             await self._metrics.respond(error)(scope, receive, send)
             return
-        await self._sender.send(send, *answer)
+        await send_answer(send, *answer)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -146,7 +146,7 @@ class Application(Starlette):
         frames = snapshot.answer(query.sources, query.held)
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return snapshot, frames, b"application/octet-stream"
+        return frames, b"application/octet-stream"
 
     async def _admit(self, query: QueryMessage, body: bytes) -> None:
         """Refuse what only a copy of a journal can ask, before it is recorded or answered.
@@ -168,8 +168,7 @@ class Application(Starlette):
 
     async def _describe(self, headers: Headers, _: Scope, __: Receive) -> Answer:
         self._admit_reader(headers)
-        document = self._catalogue.document
-        return Snapshot(START, (document,)), [document], b"application/json"
+        return [self._catalogue.document], b"application/json"
 
     async def _publish_message(self, request: Request) -> Response:
         """Publish one message: the body."""

@@ -13,7 +13,6 @@ import logging
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from itertools import pairwise
 from typing import Any, cast
 
 from starlette.requests import ClientDisconnect
@@ -21,7 +20,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onoff.errors import OnoffError
-from onoff.server.frames import Snapshot
 from onoff.server.problems import Problem
 
 CONNECTIONS = 4096  # of each process
@@ -51,11 +49,6 @@ PART = 32 * 1024
 # An answer may take this long, and a second more for each so many bytes.
 SECONDS = 30.0
 BYTES_PER_SECOND = 128 * 1024
-
-# Answers under way keep the frames that later rounds have replaced: at most so many times the frames of all sources.
-# A round counts by its frames. Counted as one, however few they are, a handful of slow readers would cut off all
-# others within seconds wherever messages are published often.
-ROUNDS = 8
 
 log = logging.getLogger("onoff.server")
 
@@ -290,49 +283,24 @@ class QueryReader:
             oldest.reschedule(0.0)
 
 
-class AnswerSender:
-    """Sends answers. An answer is broken off if it is not read in time, or if too much was published since it began.
+async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:
+    """Send these frames, joined, in this media type. An answer that is not read in time is broken off.
 
-    What unread answers hold is bounded: a few parts for each connection, and `ROUNDS` times the frames of all sources.
+    Until then it keeps its frames, also those that later rounds have replaced.
     """
-
-    def __init__(self) -> None:
-        self._sending: dict[asyncio.Timeout, Snapshot] = {}
-
-    async def send(self, send: Send, snapshot: Snapshot, frames: Sequence[bytes], kind: bytes) -> None:
-        """Send these frames of a snapshot, in this media type."""
-        size = sum(map(len, frames))
-        headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % size)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if size <= WHOLE:
-            await send({"type": "http.response.body", "body": b"".join(frames)})
-            return
-        timeout = asyncio.timeout(SECONDS + size / BYTES_PER_SECOND)
-        try:
-            async with timeout:
-                self._sending[timeout] = snapshot
-                self._cut_the_oldest()
-                for part in parts(frames, PART):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:  # the body ends early, which ends the connection
-            log.info("an answer was not read in time and was broken off")
-        finally:
-            del self._sending[timeout]
-
-    def _cut_the_oldest(self) -> None:
-        """Break off the oldest answers while too many frames are kept for their sake alone."""
-        times = sorted({snapshot.made for snapshot in self._sending.values()})
-        n = len(next(iter(self._sending.values())).frames)
-        held, oldest = n, times[-1]
-        for newer, older in pairwise(reversed(times)):
-            held += min(n, newer - older)
-            if held > ROUNDS * n:
-                break
-            oldest = older
-        for timeout, snapshot in self._sending.items():
-            if snapshot.made < oldest and not timeout.expired():
-                timeout.reschedule(0.0)
+    size = sum(map(len, frames))
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if size <= WHOLE:
+        await send({"type": "http.response.body", "body": b"".join(frames)})
+        return
+    try:
+        async with asyncio.timeout(SECONDS + size / BYTES_PER_SECOND):
+            for part in parts(frames, PART):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:  # the body ends early, which ends the connection
+        log.info("an answer was not read in time and was broken off")
 
 
 def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:
