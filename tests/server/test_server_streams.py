@@ -132,22 +132,6 @@ def test_streams_that_a_stranger_chooses_do_not_push_out_another(tmp_path, table
     asyncio.run(run())
 
 
-@needs_redis
-def test_in_redis_a_clock_that_is_put_back_makes_nobody_forgotten(redis):
-    redis.clear()
-    redis.command("ZADD", "{onoff}:recent", "9e15", "x" * 16)  # used at a time that is far ahead
-    redis.command("HSET", "{onoff}:streams", "x" * 16, "1 y")
-
-    async def run():
-        table = RedisStreams(redis.url, limit=3)
-        for number in range(3):
-            assert await table.admit(f"{number:032x}", 5, b"a")
-        assert not any([await table.admit(f"{number:032x}", 4, b"a") for number in range(3)])
-        table.close()
-
-    asyncio.run(run())
-
-
 @pytest.mark.long
 def test_the_hundred_thousand_streams_that_asked_last_are_remembered(tmp_path):
     """For a random draw this would fail once in 100 runs at most (a bucket with 33 streams); the draw is fixed."""

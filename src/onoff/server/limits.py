@@ -112,6 +112,7 @@ class Room:
             )
 
 
+_BODY = (b"content-length", b"transfer-encoding")  # headers that announce a body, unless it is of 0 bytes
 _connection: ContextVar[Connection] = ContextVar("connection")  # from which the request comes that is answered
 
 
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
         """Have a request answered once all of it has arrived, or as much as the application wants."""
         self._answering, self._unseen = self._answering + 1, 0
         scope["half_closed"] = self._half_closed
-        whole = not any(_announces_body(*header) for header in scope["headers"])
+        whole = not any(name in _BODY and value != b"0" for name, value in scope["headers"])
         if whole:
             self._room.stop_waiting(self)
         elif not self._room.waits(self):  # it came right behind another one
@@ -200,10 +201,6 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
 
 
-def _announces_body(name: bytes, value: bytes) -> bool:
-    return name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-
-
 def through_connections(application: ASGIApp) -> ASGIApp:
     """The application, with its requests noted at their connections."""
 
@@ -235,15 +232,18 @@ def connection_limit() -> int:
     return found
 
 
-async def read_body(receive: Receive, limit: int, arrived: Callable[[int], None] = lambda _: None) -> bytes:
+async def read_body(
+    receive: Receive, limit: int, first: Message | None = None, arrived: Callable[[int], None] = lambda _: None
+) -> bytes:
     """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow.
 
-    `arrived` is called with the size of each part that others will follow.
+    `first` is its first part, if that was received already. `arrived` is called with the size of each part that others
+    will follow.
     """
     parts: list[bytes] = []
     size, more = 0, True
     while more:
-        event = await receive()
+        event, first = first or await receive(), None
         if event["type"] == "http.disconnect":
             raise ClientDisconnect
         parts.append(event.get("body", b""))
@@ -264,10 +264,13 @@ class QueryReader:
 
     async def read(self, receive: Receive, limit: int) -> bytes:
         """The whole body, or a `Problem`."""
+        first = await receive()
+        if not first.get("more_body"):  # as nearly always
+            return await read_body(receive, limit, first)
         timeout = asyncio.timeout(None)
         try:
             async with timeout:
-                return await read_body(receive, limit, lambda size: self._hold(timeout, size))
+                return await read_body(receive, limit, first, lambda size: self._hold(timeout, size))
         except TimeoutError:
             detail = "Too many queries have come in part only; send the whole of it at once."
             raise Problem(503, "too-many-queries", detail, {"Retry-After": "1"}) from None
