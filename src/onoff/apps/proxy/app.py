@@ -90,10 +90,13 @@ class Application:
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
-                if request.scope.pop("half_closed", False):
-                    self._queue.expect_repeat()
+                pass
 
-        leaving = asyncio.create_task(gone())
+        async def may_be_gone() -> None:
+            await request.scope["half_closed"].wait()
+            self._queue.expect_repeat()
+
+        leaving, closing = asyncio.create_task(gone()), asyncio.create_task(may_be_gone())
         either: set[asyncio.Future[Any]] = {answer, leaving}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -101,6 +104,7 @@ class Application:
         finally:
             self._queue.abandon(answer)
             leaving.cancel()
+            closing.cancel()
 
     async def _page(self) -> Response:
         account = await asyncio.to_thread(status_page.read_account, self._queue.client)
