@@ -15,7 +15,7 @@ from onoff import Chain, OnoffError, follows
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
 from onoff.logs import follow
-from onoff.logs.follow import Piece, Requests, predictors, read_journal_requests, read_log_requests
+from onoff.logs.follow import Piece, predictors, read_journal_requests, read_log_requests
 from onoff.testing import chains
 from sampling import examples
 
@@ -152,8 +152,8 @@ def test_the_effect_is_said_beside_the_p_value_and_a_slight_one_is_told_from_a_l
         ),
         ("large", np.tile([0, 1, 2, 3], 50), r"gains 1\.\d\d bits a request, which is much", "Do not rely on this"),
     ):
-        (tmp_path / name).write_text("\n".join("abcd"[x] for x in path) + "\n")
-        done = call("check", name, "--chain", "even.json", cwd=tmp_path)
+        (tmp_path / f"{name}.txt").write_text("\n".join("abcd"[x] for x in path) + "\n")
+        done = call("check", f"{name}.txt", "--chain", "even.json", cwd=tmp_path)
         assert done.returncode == 1
         assert re.search(effect + r" \(p = \d\S+, false alarms", done.stdout)
         assert advice in done.stdout
@@ -217,9 +217,10 @@ def test_requests_that_are_no_sources_are_an_error(bad):
         follows(EVEN, [0, 1], false_alarms=1.0)
 
 
-def test_requests_are_read_from_lists_and_logs(tmp_path):
-    (tmp_path / "list").write_text("# a comment, with words.\non a\noff b\na\n\noff c\n")
-    assert read_log_requests(tmp_path / "list", EVEN) == Requests((0, 1, 0, 2))
+def test_requests_are_read_from_logs(tmp_path):
+    (tmp_path / "list.txt").write_text("% a comment, with words\na\nb\n\na\n")
+    found = read_log_requests(tmp_path / "list.txt", EVEN)
+    assert (found.indices, found.begins) == ((0, 1, 0), (0,))
     (tmp_path / "seq.txt").write_text("a b c\nb c d a\n" * 3)
     found = read_log_requests(tmp_path / "seq.txt", EVEN)
     assert found.indices == (0, 1, 2, 1, 2, 3, 0) * 3
@@ -227,10 +228,10 @@ def test_requests_are_read_from_lists_and_logs(tmp_path):
     rows = ["u,3,a", "v,1,d", "u,1,b", "u,2,zz", "v,2,c", "u,4,b"]
     (tmp_path / "log.csv").write_text("user,time,source\n" + "\n".join(rows) + "\n")
     found = read_log_requests(tmp_path / "log.csv", EVEN)
-    assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), 1)
+    assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), ("zz",))
     merged = Chain(EVEN.P, ("a", "b", "c", "other"))
     found = read_log_requests(tmp_path / "log.csv", merged)
-    assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), 0)
+    assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), ())
     with pytest.raises(OnoffError, match="none of its requests is for a source of the chain"):
         read_log_requests(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.errors import NotUnique
-from onoff.logs.quality import LEVEL
 from onoff.model.chain import Chain
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
 from onoff.types import Floats, Units
 
+LEVEL = 0.95
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 
 
