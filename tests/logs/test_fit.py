@@ -27,6 +27,8 @@ from sampling import examples
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
+# Four objects: {"source": "a"}, {"source": "b"} and both once more.
+ZSTD = bytes.fromhex("28b52ffd0058fd0000a87b22736f75726365223a2261227d0a626162227d0a03004016202f89671d")
 HEADER = """% Different categories found in input file:
 
 front news tech
@@ -323,18 +325,14 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "", {}, "log.csv: is empty"),
         ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
-        ("log.csv", "user,time,source\nu,1,\nu,2,\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "it has 1 source, and a chain needs 2"),
         ("log.csv", "user,time,source\nu,1,a\nv,2,b\n", {}, "no two events in a row"),
         ("log.csv", "u,v,w\n1,2,3\n", {"user": "id"}, "no column 'id' for --user: there are u, v, w"),
         ("log.csv", "u,v,w\n1,2,3\n", {}, "which column is the source\\? Say --source NAME: there are u, v, w"),
-        ("log.csv", "u,t,s\n1,2,3\n", {"user": "u", "time": "u", "source": "s"}, "cannot be two things"),
-        ("log.csv", "user,time,source\nu,1,a\nu,2\n", {}, "log.csv: cannot be read .*"),
         ("log.csv", b"user,time,source\nu,1,\xff\xfe\n", {}, "log.csv: "),
         ("log.csv", "user,time,source\nu,1,a\nu,2,b\x01c\nu,3,a\n", {}, "printable"),
         ("log.parquet", "not parquet", {}, "log.parquet: cannot be read"),
         ("log.jsonl", "{\n", {}, "log.jsonl: cannot be read"),
-        ("log.jsonl", '[{"source": "a"}, {"source": "b"', {}, "log.jsonl: cannot be read"),
         ("log.csv", "user,source\nu,a\r\nu,b\n", {}, "its lines do not all end alike"),
         ("log.csv", "user,source\nu,a\n".encode("utf-16-le"), {}, "first line is not text; save the file as UTF-8"),
         ("log.csv", "user,source\nu,a\nu,b\0\n", {}, r"log.csv: the name of source 1 is 'b\\x00': a printable"),
@@ -345,11 +343,9 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv.gz", gzip.compress(b"\xff", mtime=0), {}, "/log.csv.gz: byte 0 is not UTF-8"),
         ("log.txt", "% only a comment\n", {}, "no sequences"),
         ("log.txt", b"\xff\xfe", {}, "not UTF-8"),
-        ("log.csv.gz", b"\x1f\x8b no gzip", {}, "log.csv.gz: cannot be unpacked"),
+        ("log.jsonl.zst", ZSTD, {"kind": "json"}, "cannot be read"),
         ("log.csv.gz", b"user,source\nu,a\n", {}, "log.csv.gz: cannot be unpacked"),
         ("log.csv", "user,time,source\nu,1,a\n", {"memory": "lots"}, "no amount of memory"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": 10**400}, "a finite number"),
         ("log.csv", "user,time,source\nu,1,a\n", {"kind": "xml"}, "one of csv, json"),
@@ -399,7 +395,6 @@ def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     shown = call("fit", "log.csv", "-o", "b.json", cwd=tmp_path, check=True).stdout
     assert f"{report['costs'][0]['outer']:.3f}" in shown
     assert report["verdict"] in shown
-    assert "██" in shown
     assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 
 
@@ -410,7 +405,6 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
         (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
-        (("log.json", "-o", "log.json"), "different files"),
     ):
         done = call("fit", *words, cwd=tmp_path)
         assert done.returncode == 2

@@ -124,13 +124,13 @@ class Sources:
 class Transitions:
     """Counts for each bucket of users: `pairs[b, i, j]` of j right after i, `starts[b, j]` of sequences that j begins.
 
-    `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
-    indices (i n + j) n + k and counts.
+    `breaks` are rows without a source of the chain. The columns of `triples`, which is None for too many sources, are a
+    bucket, a flat index (i n + j) n + k and a count; one that was counted in parts has several columns.
     """
 
     pairs: Units
     starts: Units
-    triples: tuple[Units, Units, Units] | None
+    triples: Units | None
     users: int
     breaks: int
 
@@ -182,7 +182,7 @@ def count_transitions(
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
     users = breaks = 0
-    keys = counts = np.zeros(0, np.int64)  # of triples: (bucket n^3 + flat index), and how often
+    triples = [np.zeros((3, 0), np.int64)]
     told = {
         "bucket": BLOCK if one_user else BUCKET,
         "other": -1 if other is None else other,
@@ -195,19 +195,9 @@ def count_transitions(
             where, before, last, code, number, new = (column[name].astype(np.int64) for name in names)
             users += int(new.sum())
             breaks += int(number[code < 0].sum())
-            linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
+            linked, begins = last >= 0, (last < 0) & (code >= 0)
             np.add.at(pairs, (where[linked], last[linked], code[linked]), number[linked])
             np.add.at(starts, (where[begins], code[begins]), number[begins])
-            found = (((where * n + before) * n + last) * n + code)[chained]
-            keys, counts = _add_up(np.append(keys, found), np.append(counts, number[chained]))
+            triples.append(np.array([where, (before * n + last) * n + code, number])[:, before >= 0])
         advance()
-    triples = (keys // n**3, keys % n**3, counts) if wanted else None
-    return Transitions(pairs, starts, triples, users, breaks)
-
-
-def _add_up(keys: Units, counts: Units) -> tuple[Units, Units]:
-    """Add up counts of equal keys, and sort them: engines give rows in any order, and sums of floats would differ."""
-    different, place = np.unique(keys, return_inverse=True)
-    totals = np.zeros(len(different), np.int64)
-    np.add.at(totals, place, counts)
-    return different, totals
+    return Transitions(pairs, starts, np.concatenate(triples, axis=1) if wanted else None, users, breaks)

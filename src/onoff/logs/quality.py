@@ -66,7 +66,7 @@ def marginal_bits(pairs: Units) -> float:
     return float(held_out_bits(pairs.sum(axis=1, keepdims=True), np.ones(1))[0])
 
 
-def second_order_gain(n: int, triples: tuple[Units, Units, Units]) -> float | None:
+def second_order_gain(n: int, triples: Units) -> float | None:
     """Estimate the bits per transition by which the last two requests predict readers held out better than the last.
 
     The row of the first order is Q_jk = (N_jk + s / n) / (N_j + s), that of the second (N_ijk + s' Q_jk) / (N_ij + s').

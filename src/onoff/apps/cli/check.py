@@ -64,11 +64,10 @@ def check(
         print_json({**plain_data(result), "refuted": result.refuted, "unknown": len(found.unknown)})
     else:
         print(result.words())
-    if not result.refuted:
-        return
-    if not as_json:
-        slight = "The chain is nearly right: fit it again, to such requests too."
-        wrong = "Do not rely on this chain: fit one to such requests, or ask for everything."
-        print(slight if result.is_slight else wrong)
-        print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
-    raise typer.Exit(FOUND)
+        if result.refuted:
+            slight = "The chain is nearly right: fit it again, to such requests too."
+            wrong = "Do not rely on this chain: fit one to such requests, or ask for everything."
+            print(slight if result.is_slight else wrong)
+            print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
+    if result.refuted:
+        raise typer.Exit(FOUND)

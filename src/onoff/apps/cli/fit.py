@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 HEAD = 4096  # bytes, in which a chain file says what it is
 ROUNDED = 0.01  # the sum of a row of rounded digits is not further from 1
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-WIDTH = 40  # of a bar
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +77,7 @@ def fit(
     from onoff.logs.fit import fit as fit_log
 
     pause = None if gap is None else parse_gap(gap)
-    _check_files(log, out, force)
+    _check_out(out, force)
     given = _read_chain(log[0]) if len(log) == 1 else None
     if given is not None:
         chain = normalise(log[0], given, without or [])
@@ -110,8 +109,8 @@ def fit(
         _print_report(result.report, out)
 
 
-def _check_files(logs: list[Path], out: Path, force: bool) -> None:
-    """Refuse a file that cannot be written, or that would overwrite a log, before the log is read."""
+def _check_out(out: Path, force: bool) -> None:
+    """Refuse a file that cannot be written before the log is read."""
     from onoff.files import check_file
 
     if out.suffix.lower() not in (".json", ".csv"):
@@ -119,8 +118,6 @@ def _check_files(logs: list[Path], out: Path, force: bool) -> None:
     check_file(out)
     if out.exists() and not force:
         raise LogError(f"{out}: exists already: give another name, or --force to overwrite it")
-    if len({file.resolve() for file in (*logs, out)}) <= len(logs):
-        raise LogError("the same file twice: LOG and --out are different files")
 
 
 def parse_gap(text: str) -> float:
@@ -161,9 +158,8 @@ def normalise(file: Path, data: dict[str, Any], without: Sequence[str] = ()) -> 
     for number in np.flatnonzero(~(abs(sums - 1) <= ROUNDED)):
         which = f"row {number} ({names[number]!r}) sums to {float(sums[number])!r}"
         raise ChainError(f"{file}: {which}, which rounded digits do not explain: mend the row", row=int(number))
-    for name in without:
-        if name not in names:
-            raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")
+    for name in set(without).difference(names):
+        raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")
     kept = [i for i, name in enumerate(names) if name not in without]
     left = rows[np.ix_(kept, kept)]
     for place, row in zip(kept, left, strict=True):
@@ -192,26 +188,23 @@ def _print_report(report: Report, chain: Path) -> None:
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
     _print_worth(report, chain)
     _print_misfit(report)
-    print(f"\nleast cost of a request (outer bound, promise both), of {report.n} messages, by steps since ON")
-    for row in report.costs:
-        bar = "█" * max(1, round(WIDTH * row.outer / report.n))
-        print(f"{row.lag:>5} {bar:<{WIDTH}}│ {row.outer:.3f}")
+    costs = ", ".join(f"{row.outer:.3f}" for row in report.costs)
+    print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
     rates = f"`onoff costs {shlex.quote(str(chain))} --promise past`"
     print(f"The promise past usually costs less: {rates} says how much.")
     if report.users == 1:
-        requests = requests_until_refit(report.transitions, report.n)
+        lasting = requests_until_refit(report.transitions, report.n)
         print(
-            f"A chain of so many transitions lasts for about {requests:,} requests: after that "
-            "`onoff check` may call it wrong although habits are the same. Then fit again, to these requests too."
+            f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit to them, too."
         )
 
 
 def _print_worth(report: Report, chain: Path) -> None:
-    print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; nobody made {report.unseen_cells:.2%} of the "
-          f"{report.n}² possible transitions")  # fmt: skip
+    unseen = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
+    print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; {unseen}")
     if report.dead_ends:
         print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
     bits = "some of their transitions are called impossible; use --smoothing"
