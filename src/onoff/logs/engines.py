@@ -31,12 +31,13 @@ SPARK = {
     "spark.log.level": "ERROR",
 }
 
-# What DuckDB says of a CSV, and what we say.
-CSV_FAULTS = {
+# What DuckDB says of a file, and what we say.
+FAULTS = {
     r"Line: (\d+)\n.*Columns: (\d+) Found: (\d+)": r"line \1 has another number of cells (\3) than the header (\2)",
     r"Line: (\d+)\n.*unterminated quote": r"line \1 has a quote that is not closed, or not at the end of its cell",
     r"Line: (\d+)\n.*not utf-8": r"line \1 is not UTF-8; save the file as UTF-8",
     r"Line: (\d+)\n.*line size": r"line \1 is longer than 2 MB",
+    r"Malformed JSON .* in (?:line|record/value) (\d+): ([^.]*)": r"object \1 is not JSON: \2",
     "state machine": "its lines do not all end alike, or a quote is never closed",
 }
 
@@ -244,9 +245,9 @@ def parquet(file: Path, below: str = "") -> str:
 
 
 def _brief(error: BaseException) -> str:
-    """Say what is wrong with a CSV; cut other messages, which may fill pages and advise on an engine's options."""
+    """Say what is wrong with a file; cut other messages, which may fill pages and advise on an engine's options."""
     text = str(error)
-    for words, meaning in CSV_FAULTS.items():
+    for words, meaning in FAULTS.items():
         if found := re.search(words, text, re.DOTALL):
             return found.expand(meaning)
     return " ".join(re.split(r"Possible fixes|\nLINE \d", text)[0].split())[:300]

@@ -197,9 +197,7 @@ def _print_report(report: Report, chain: Path) -> None:
     print(f"The promise past usually costs less: {rates} says how much.")
     if report.users == 1:
         lasting = requests_until_refit(report.transitions, report.n)
-        print(
-            f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit to them, too."
-        )
+        print(f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit again.")
 
 
 def _print_worth(report: Report, chain: Path) -> None:
