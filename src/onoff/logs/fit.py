@@ -226,8 +226,7 @@ def _estimate(file: Path, log: _Counted, smoothing: float | None, progress: Prog
     transitions, sequences = int(counts.sum()), int(starts.sum())
     if not transitions:
         raise LogError(f"{file}: no two events in a row are one user's; nothing follows from them")
-    if smoothing is None:
-        smoothing = quality.choose_smoothing(found.pairs)
+    smoothing = quality.choose_smoothing(found.pairs) if smoothing is None else float(smoothing)
     chain = quality.estimate(counts, starts, log.names, smoothing)
     if is_too_small(transitions, chain.n):
         notes += (f"{transitions} transitions are few for {chain.n} sources: do not rely on this chain",)
@@ -243,7 +242,7 @@ def _estimate(file: Path, log: _Counted, smoothing: float | None, progress: Prog
         sequences=sequences,
         transitions=transitions,
         dead_ends=tuple(name for name, row in zip(log.names, counts, strict=True) if not row.any()),
-        smoothing=float(smoothing),
+        smoothing=smoothing,
         unseen_cells=float((counts == 0).mean()),
         bits=bits if isfinite(bits) else None,
         marginal_bits=quality.marginal_bits(found.pairs),
