@@ -37,7 +37,7 @@ FAULTS = {
     r"Line: (\d+)\n.*unterminated quote": r"line \1 has a quote that is not closed, or not at the end of its cell",
     r"Line: (\d+)\n.*not utf-8": r"line \1 is not UTF-8; save the file as UTF-8",
     r"Line: (\d+)\n.*line size": r"line \1 is longer than 2 MB",
-    r"Malformed JSON .* in (?:line|record/value) (\d+): ([^.]*)": r"object \1 is not JSON: \2",
+    r"Malformed JSON .* in (?:line|record/value) (\d+): ([^.]*)": r"it is not JSON near object \1: \2",
     "state machine": "its lines do not all end alike, or a quote is never closed",
 }
 

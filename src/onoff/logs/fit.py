@@ -20,7 +20,7 @@ from onoff.files import path_of
 from onoff.logs import quality
 from onoff.logs.count import Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
-from onoff.logs.quality import Cost
+from onoff.logs.quality import LAGS
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.logs.region import Misfit, misfits
 from onoff.model.bounds import outer_bound
@@ -32,7 +32,6 @@ MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fi
 OTHER = "other"
 LARGEST = 1e300
 SOME = 20  # events: in a log with as many, some source comes twice
-LAGS = range(1, 11)  # at which costs are reported
 SEED = 1  # of the chains that the counts leave plausible
 
 
@@ -90,7 +89,7 @@ class Report:
 
     `bits` is the mean of -log2 P over transitions of readers who were held out in turn (`onoff.logs.quality`), None if
     one of them is called impossible; `marginal_bits` the same if only the frequencies of sources are known.
-    `second_order_gain` is None for too many sources.
+    `second_order_gain` is None for too many sources. `costs` are outer bounds at lags 1 to 10, in messages per request.
     """
 
     notes: tuple[str, ...]
@@ -113,7 +112,7 @@ class Report:
     marginal_bits: float
     second_order_gain: float | None
     misfit: tuple[Misfit, ...]
-    costs: tuple[Cost, ...]
+    costs: tuple[float, ...]
     verdict: str
 
 
@@ -232,7 +231,7 @@ def _estimate(file: Path, log: _Counted, smoothing: float | None, progress: Prog
         notes += (f"{transitions} transitions are few for {chain.n} sources: do not rely on this chain",)
     bits = float(quality.held_out_bits(found.pairs, np.array([smoothing]))[0])
     with progress("costs")(None):
-        costs = tuple(Cost(lag, outer_bound(chain.posterior(lag))) for lag in LAGS)
+        costs = tuple(outer_bound(chain.posterior(lag)) for lag in LAGS)
     counted = vars(log.sources) | vars(found)
     report = Report(
         **{field.name: counted[field.name] for field in fields(Report) if field.name in counted},

@@ -7,7 +7,6 @@ blocks of time instead. Both are the buckets of `onoff.logs.count`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,18 +15,11 @@ from onoff.model.chain import Chain
 from onoff.model.misfit import FEW, is_too_small
 from onoff.types import Floats, Units
 
+LAGS = range(1, 11)  # at which costs are reported
 WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 FOLDS = 8
 SMOOTHINGS = 2.0 ** np.array(sorted(range(-10, 7), key=abs))
 STRENGTHS = 4.0 ** np.arange(-2, 9)  # with which a row of the second order is pulled towards that of the first
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The outer bound at one lag, in messages per request."""
-
-    lag: int
-    outer: float
 
 
 def estimate(pairs: Units, starts: Units, names: Sequence[str], smoothing: float) -> Chain:
@@ -104,8 +96,8 @@ def _sums(place: Units, values: Floats | Units, size: int = 0) -> Floats:
     return np.bincount(place, values, size).astype(np.float64)
 
 
-def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
-    """Say whether OFF steps pay: whether the mean outer bound over the lags is well below n, the cost of ON.
+def verdict(costs: Sequence[float], n: int, transitions: int) -> str:
+    """Say whether OFF steps pay: whether the mean outer bound over `LAGS` is well below n, the cost of ON.
 
     No advice where the costs themselves cannot be relied on.
     """
@@ -114,9 +106,9 @@ def verdict(rows: Sequence[Cost], n: int, transitions: int) -> str:
             f"No recommendation: {transitions} transitions are few for {n} sources, and the costs may be far off. "
             f"Collect at least {FEW * n}, or keep fewer sources (--top)."
         )
-    span = f"{rows[0].lag} to {rows[-1].lag}" if len(rows) > 1 else str(rows[0].lag)
-    mean = sum(row.outer for row in rows) / len(rows)
-    what = f"over lags {span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
+    mean = sum(costs) / len(costs)
+    span = f"over lags {LAGS[0]} to {LAGS[-1]}"
+    what = f"{span} no scheme of the promise both downloads less than {mean:.2f} of {n} messages on average"
     if (saved := 1 - mean / n) >= WORTH:
         return f"OFF saves download, at most {saved:.0%}: {what}."
     return f"ON all the time is as cheap: {what}, so OFF saves at most {saved:.1%}, and {WORTH:.0%} would be worth it."

@@ -188,7 +188,7 @@ def _print_report(report: Report, chain: Path) -> None:
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
     _print_worth(report, chain)
     _print_misfit(report)
-    costs = ", ".join(f"{row.outer:.3f}" for row in report.costs)
+    costs = ", ".join(f"{cost:.3f}" for cost in report.costs)
     print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
