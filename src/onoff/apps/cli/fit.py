@@ -28,10 +28,7 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        rich_help_panel=PLAN,
-        epilog="Example: onoff fit clicks.csv --user reader --time time --source channel --gap 30m",
-    )(interrupt_on_signals()(fit))
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff fit clicks.csv --gap 30m")(interrupt_on_signals()(fit))
 
 
 def fit(
