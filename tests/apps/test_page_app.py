@@ -18,7 +18,7 @@ import pytest
 
 from clikit import call
 from onoff import Chain, plan
-from onoff.apps.page import tabs
+from onoff.apps.page import session
 from onoff.apps.page.app import BODY_LIMIT
 from onoff.apps.page.state import Page
 from onoff.errors import OnoffError, SessionError
@@ -114,7 +114,7 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
 def test_a_page_that_ends_does_not_wait_for_plans_and_one_tab_can_be_used_while_the_other_waits(monkeypatch):
     async def story():
         ended = threading.Event()
-        monkeypatch.setattr(tabs, "plan", lambda *_, **__: ended.wait(60) and plan(page.chain, 1))
+        monkeypatch.setattr(session, "plan", lambda *_, **__: ended.wait(60) and plan(page.chain, 1))
         page = Page(Chain.symmetric(3, 0.5), "three")
         await page.start()
         planning = [asyncio.create_task(page.open_both()) for _ in range(2)]
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothin
 
 def _start_planning(url):
     with suppress(httpx.HTTPError):  # the page may end before it answers
-        httpx.post(f"{url}/both/start", json={}, timeout=180)
+        httpx.post(f"{url}/both/open_both", json={}, timeout=180)
 
 
 def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, four):

@@ -95,7 +95,7 @@ function drawStream() {
 function plan() {
   if (mode !== "both" || state.both || planned) return;
   planned = true;
-  post("/both/start", {}, 300);
+  post("/both/open_both", {}, 300);
 }
 
 function draw() {
