@@ -7,7 +7,7 @@ import pytest
 
 from onoff.apps.demo import reader as demo
 from onoff.apps.demo.compare import DECOYS, Stream
-from onoff.apps.demo.report import opening, story
+from onoff.apps.demo.report import introduce, narrate
 from onoff.apps.demo.run import demonstrate
 from onoff.audit.attack import attack, naive_steps
 from onoff.audit.bayes import NOTHING, Requests, infer
@@ -76,7 +76,7 @@ def test_costs_are_those_on_the_wire(result):
 
 
 def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(result):
-    lines = [*opening(STEPS), *story(result)]
+    lines = [*introduce(STEPS), *narrate(result)]
     assert max(map(len, lines)) <= 80
     assert "".join(lines).isascii()
     naive = named(result.switched)["asks openly while OFF"]
@@ -94,7 +94,7 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
 
 
 def test_a_finding_is_told_and_nothing_is_praised(result):
-    lines = list(story(replace(result, findings=("onoff, past: it leaks",))))
+    lines = list(narrate(replace(result, findings=("onoff, past: it leaks",))))
     assert lines[-1] == "This is a bug: onoff, past: it leaks"
     assert not any(line.startswith("You saw") for line in lines)
 

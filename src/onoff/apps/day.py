@@ -147,9 +147,9 @@ def _simulate(
     chain: Chain, hidden: Sequence[int], steps: int, sizes: Floats, effort: Effort, bar: Bar
 ) -> Iterator[Floats]:
     """Yield the cost of each OFF step after ON, stream by stream."""
-    seeds = [f"{effort.seed}/{number}" for number in range(effort.streams)]
-    with bar(len(seeds)) as advance:
-        for _, stream in compute(simulate, [(chain, hidden, steps, seed, effort.time_limit) for seed in seeds]):
+    calls = [(chain, hidden, steps, f"{effort.seed}/{i}", effort.time_limit) for i in range(effort.streams)]
+    with bar(len(calls)) as advance:
+        for _, stream in compute(simulate, calls):
             advance()
             yield times(stream.expected, sizes)
 

@@ -12,14 +12,14 @@ NONE = 0.0005  # bits below it are shown as 0
 EVERYTHING, MIRROR = "downloads everything", "mirrors all that changed"
 
 
-def opening(steps: int) -> Iterator[str]:
+def introduce(steps: int) -> Iterator[str]:
     """What is about to happen."""
     yield f"One reader, eight news channels, {steps} requests. The server is not trusted: it"
     yield "knows the reader's habits, keeps every query, and computes without limit. At"
     yield f"each step {_share(CHANGES)} of the channels have news. Clients download what has changed."
 
 
-def story(result: Demonstration) -> Iterator[str]:
+def narrate(result: Demonstration) -> Iterator[str]:
     """What happened, line by line."""
     past = next(row for row in result.switched if row.promise == "past")
     yield f"1. PRIVATE REQUESTS. {result.private} of {result.steps} are made ON. What does the server learn?"

@@ -99,15 +99,15 @@ class Observer(ABC):
         following = follows(self.chain, [step.wanted for step in steps])
         return Knowledge(
             len(steps),
-            tuple(self._hidden(steps[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
-            self._sensitive(steps, ours, naive),
+            tuple(self._describe_request(steps[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
+            self._describe_reads(steps, ours, naive),
             following.words() if following.refuted else "",
         )
 
     def _infer(self, steps: Sequence[PageStep], views: Sequence[View]) -> Beliefs:
         return infer(Requests(self._habits, self.chain.P), [step.private for step in steps], views.__getitem__)
 
-    def _hidden(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
+    def _describe_request(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
         names, wanted = self.chain.names, step.wanted
         choices = names
         if not step.private:
@@ -120,7 +120,7 @@ class Observer(ABC):
         rows = [hidden_part(law, step.private, step.sensitive) for law in laws]
         return Moments(tuple(tuple(row.tolist()) for row in rows), divergence(rows[-1], rows[self.base]))
 
-    def _sensitive(self, steps: Sequence[PageStep], ours: Beliefs, naive: Beliefs) -> Sensitive | None:
+    def _describe_reads(self, steps: Sequence[PageStep], ours: Beliefs, naive: Beliefs) -> Sensitive | None:
         closed = list(steps[-1].sensitive)
         if not closed:
             return None

@@ -55,7 +55,7 @@ class Wish:
 
 
 class DemoSession(ABC):
-    """Use as `async with PastSession(chain, changed) as session`; `changed()` is called when `state()` has changed.
+    """Use as `async with PastSession(chain, notify) as session`; `notify()` is called when `state()` has changed.
 
     With `opening` a short stream of a simulated reader is made at once.
     """
@@ -67,7 +67,7 @@ class DemoSession(ABC):
     def __init__(
         self,
         chain: Chain,
-        changed: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
         opening: bool = False,
         sensitive: tuple[int, ...] = (),
     ) -> None:
@@ -82,7 +82,7 @@ class DemoSession(ABC):
         self.private, self.asks = True, False
         self.failure = ""  # why the request that is asked has no answer yet
         self._fault = ""  # an error of ours
-        self._changed = changed
+        self._notify = notify
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
         self.turn = asyncio.Lock()  # a request, or the beginning of a stream
         self.stack = AsyncExitStack()
@@ -191,12 +191,12 @@ class DemoSession(ABC):
         """Show an error of our own on the page. It is raised when the page ends."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
-            self._changed()
+            self._notify()
 
     def tell(self) -> None:
         """Wake what makes requests, and the pages that are open."""
         self._wake.set()
-        self._changed()
+        self._notify()
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""

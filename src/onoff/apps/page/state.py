@@ -39,7 +39,7 @@ class Page:
     async def start(self) -> None:
         """Start the server and the client of the promise `past`."""
         sensitive = (self.chain.index(LOCKED),) if LOCKED in self.chain.names else ()
-        self.past = await PastSession(self.chain, self.changed, opening=True, sensitive=sensitive).__aenter__()
+        self.past = await PastSession(self.chain, self.notify, opening=True, sensitive=sensitive).__aenter__()
         await self._restart_costs()
 
     def session(self, promise: str) -> DemoSession:
@@ -70,12 +70,12 @@ class Page:
             await self._restart_costs()
 
     async def _plan(self) -> None:
-        self.changed()
+        self.notify()
         try:
-            self._both = await BothSession(self.chain, self.changed, opening=True).__aenter__()
+            self._both = await BothSession(self.chain, self.notify, opening=True).__aenter__()
         finally:
             self._planning = None  # the next click on the tab tries again
-            self.changed()
+            self.notify()
 
     async def _restart_costs(self) -> None:
         """Compute costs in the background, instead of those for other sensitive sources."""
@@ -95,7 +95,7 @@ class Page:
             # Where time was short, the plan of a smaller lag is cheaper, and serves larger lags, too.
             self.costs["both"] = list(accumulate(best, min))
             self.gap = max(cost / bound - 1 for cost, bound in zip(self.costs["both"], bounds, strict=True))
-            self.changed()
+            self.notify()
 
     async def _collect(self, promise: str, **options: Any) -> tuple[list[float], list[float]]:
         """Compute costs and lower bounds at all lags in a thread, which ends soon after nobody waits for it."""
@@ -115,19 +115,19 @@ class Page:
             return [cost.messages or 0.0 for cost in found], [cost.lower_bound or 1.0 for cost in found]
         finally:
             stopped.set()
-            self.changed()
+            self.notify()
 
     async def close(self) -> None:
         """End what people look at, what is being computed, then the sessions."""
         self._closing = True
-        self.changed()
+        self.notify()
         for work in (self._planning, self._costing):
             await _end(work)
         for session in (getattr(self, "past", None), self._both):
             if session is not None:
                 await session.__aexit__(None, None, None)
 
-    def changed(self) -> None:
+    def notify(self) -> None:
         self.serial += 1
         for listener in self._listeners:
             listener.set()
