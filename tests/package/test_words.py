@@ -166,30 +166,6 @@ def test_an_illegal_token_is_an_error_that_does_not_repeat_it(chain_file, token,
         OnoffTransport("http://127.0.0.1:9", "")
 
 
-def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "requests").write_text("on news\n")
-    (tmp_path / "urls.json").write_text(json.dumps({name: f"http://127.0.0.1:9/{name}" for name in NAMES}))
-    missing = tmp_path / "missing"
-    with RecordingServer(OnoffOrigin(BODIES)) as server:
-        client = ["--chain", chain_file, "--server", server.url, "--journal", tmp_path / "j", "--no-background"]
-        for words, told in (
-            (["play", tmp_path / "requests", *client, "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
-            (["reproduce", "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
-            (["reproduce", "--out", tmp_path / "file" / "x"], "a part of this path is a file"),
-            (["costs", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
-            (["costs", chain_file, "--csv", missing / "x.csv"], f"there is no directory {missing}"),
-            (["fit", tmp_path / "file", "--out", missing / "x.json"], f"there is no directory {missing}"),
-        ):
-            done = call(*words)
-            assert done.returncode == 2, done.stderr
-            assert told in done.stderr
-            assert "Errno" not in done.stderr
-            assert done.stderr.count("\n") == 1
-        server.wait_closed()
-        assert [request for request in server.requests if request.path == "/v1/query"] == []
-
-
 def test_get_says_that_a_process_goes_on_and_can_do_without(tmp_path):
     chain = random_chain("dense", 60, 1)
     chain.save(tmp_path / "chain.json")
@@ -236,14 +212,3 @@ def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
     journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
     assert [step.plan for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
     journal.close()
-
-
-def test_ctrl_c_while_modules_are_imported_ends_the_command_silently(tmp_path):
-    """An import that never ends stands for one that takes long on a cold disk. A shell shows 130."""
-    (tmp_path / "typer.py").write_text("print(flush=True)\nimport time\ntime.sleep(60)\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from onoff.__main__ import main; main()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=180) == -signal.SIGINT
-        assert process.stderr.read() == b""

@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
-NAMES = {
-    "openly": "asking openly",
-    "past": "past, switching ON",
-    "sensitive": "past, sensitive sources",
-    "both": "both",
-    "on": "ON all the time",
-    "mirror": "mirroring",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -232,16 +224,16 @@ def _print_day(found: Day) -> None:
     habits = found.habits
     title = f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private"
     age = f"up to {24 / habits.mirrored:.2g} h old"
-    labels = NAMES | {"mirror": f"{NAMES['mirror']}: {habits.mirrored:,} a day, {age}"}
-    rows = [(labels[way.name], _number(way.cost, way.margin)) for way in found.ways]
+    more = {"mirror": f": {habits.mirrored:,} a day, {age}"}
+    rows = [(way.label + more.get(way.name, ""), _number(way.cost, way.margin)) for way in found.ways]
     print_table(title, ("", f"{found.unit} a day"), rows)
     openly, best = found.ways[0], next(way for way in found.ways if way.name == found.recommended)
     times = f"{best.cost / openly.cost:,.1f} times" if openly.cost else "more than"
-    print(f"Recommended: {NAMES[best.name]}. It costs least of what hides private requests: {times} asking openly.")
+    print(f"Recommended: {best.label}. It costs least of what hides private requests: {times} asking openly.")
     if best.name == "mirror":
         print(f"What you read is then {age}; a mirror that is as fresh as the others costs what ON costs.")
     for way in found.ways:
-        print(f"{NAMES[way.name]}: right if {way.right_for}")
+        print(f"{way.label}: right if {way.right_for}")
     print(
         f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
         f"headers. ± is 95 % over {found.streams} simulated streams."
