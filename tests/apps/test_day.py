@@ -42,15 +42,6 @@ def test_where_on_and_off_alternate_the_costs_are_those_of_the_first_step():
     assert "both" not in ways(sized)
 
 
-def test_announced_requests_cost_what_the_plans_cost_that_serve_their_lags():
-    habits = Habits(requests=1, private=0.2, run=2.0)
-    costs = {lag: plan(CHAIN, lag).cost for lag in day.LAGS}
-    served = [costs[max(lag for lag in costs if lag <= step)] for step in range(1, 500)]
-    off = sum(habits.on_rate * (1 - habits.on_rate) ** i * cost for i, cost in enumerate(served))
-    found = ways(compare_day(CHAIN, habits, both=True, effort=FEW))["both"]
-    assert found.cost == pytest.approx(0.2 * 3 + 0.8 * off, rel=1e-3)  # all after the last simulated step cost alike
-
-
 def simulated_days(habits, plans, steps, rng):
     """Cost of every step of a long life with announced requests, followed request by request."""
     request, following = rng.choices(range(3), k=2)

@@ -34,11 +34,6 @@ def test_habits_are_so_strong_that_a_naive_client_is_guessed_right_most_of_the_t
     assert chain.stationary().max() < 0.13
 
 
-def test_statuses_do_not_depend_on_the_requests():
-    assert demo.statuses(50, np.random.default_rng(3)) == demo.statuses(50, np.random.default_rng(3))
-    assert 0 < sum(demo.statuses(200, np.random.default_rng(1))) < 100
-
-
 def test_every_message_arrives_and_is_the_latest_and_a_kill_repeats_nothing(result):
     assert result.findings == ()
     assert 15 <= result.killed.at < 30

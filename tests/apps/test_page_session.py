@@ -347,29 +347,21 @@ def test_there_is_a_table_even_where_a_race_costs_less(monkeypatch):
 
 
 def test_lines_of_the_transcript_that_were_read_are_not_read_again(tmp_path):
-    class Noted:
-        stream, rows = "s", []
-
-        def steps(self, since):
-            return self.rows[since:]
-
-    def row(step):
-        return SimpleNamespace(step=step, private=True, made_private=True, lag=0, plan="", request=1, bytes=9)
-
-    file, journal = tmp_path / "transcript", Noted()
-    steps = Steps(journal, file, CHAIN)
+    rows, file = [], tmp_path / "transcript"
+    steps = Steps(SimpleNamespace(stream="s", steps=lambda since: rows[since:]), file, CHAIN)
     assert steps.read() == []
     lines = [{"catalogue": ["c", "b", "a"]}, {"stream": "s", "step": 0, "sources": [0, 1]}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    journal.rows.append(row(0))
+    made = {"private": True, "made_private": True, "lag": 0, "plan": "", "request": 1, "bytes": 9}
+    rows.append(SimpleNamespace(step=0, **made))
     assert [(step.saw, step.times) for step in steps.read()] == [((1, 2), 1)]
-    size = file.stat().st_size
-    with file.open("r+") as stream:
-        stream.write("x" * size)  # whoever reads it again fails
-        stream.write(
-            '{"stream": "other", "step": 1, "sources": [0]}\n{"stream": "s", "step": 1, "sources": [2]}\n{"str'
-        )
-    journal.rows.append(row(1))
+    other, own, cut = (
+        '{"stream": "other", "step": 1, "sources": [0]}',
+        '{"stream": "s", "step": 1, "sources": [2]}',
+        '{"s',
+    )
+    file.write_text("x" * file.stat().st_size + f"{other}\n{own}\n{cut}")  # whoever reads it again fails
+    rows.append(SimpleNamespace(step=1, **made))
     assert [(step.saw, step.times) for step in steps.read()] == [((1, 2), 1), ((0,), 1)]
 
 

@@ -107,6 +107,7 @@ def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
 
 
 @needs_dask
+@pytest.mark.long
 def test_plans_are_made_on_a_cluster(chain_file, tmp_path, monkeypatch):
     monkeypatch.setattr("onoff.apps.progress.EVERY", 600)
     cluster = DaskCluster(tmp_path, workers=1)
