@@ -71,7 +71,7 @@ def test_costs_are_those_on_the_wire(result):
 
 
 def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(result):
-    lines = [*introduce(STEPS), *narrate(result)]
+    lines = [*introduce(STEPS).splitlines(), *narrate(result).splitlines()]
     assert max(map(len, lines)) <= 80
     assert "".join(lines).isascii()
     naive = named(result.switched)["asks openly while OFF"]
@@ -89,7 +89,7 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
 
 
 def test_a_finding_is_told_and_nothing_is_praised(result):
-    lines = list(narrate(replace(result, findings=("onoff, past: it leaks",))))
+    lines = narrate(replace(result, findings=("onoff, past: it leaks",))).splitlines()
     assert lines[-1] == "This is a bug: onoff, past: it leaks"
     assert not any(line.startswith("You saw") for line in lines)
 

@@ -58,11 +58,11 @@ def demo(
     from onoff.apps.progress import progress
 
     if not as_json:
-        print("\n".join([*introduce(steps), ""]), flush=True)
+        print(introduce(steps), flush=True)
     result = demonstrate(steps, seed, progress("demonstration"))
     if as_json:
         print_json(result)
     else:
-        print("\n".join(narrate(result)))
+        print(narrate(result))
     if result.findings:
         raise typer.Exit(FOUND)
