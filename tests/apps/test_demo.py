@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from onoff.apps.demo import reader as demo
-from onoff.apps.demo.compare import DECOYS, Stream
+from onoff.apps.demo.compare import DECOYS
 from onoff.apps.demo.report import introduce, narrate
 from onoff.apps.demo.run import demonstrate
 from onoff.audit.attack import attack, naive_steps
-from onoff.audit.bayes import NOTHING, Requests, infer
 
 STEPS = 40
 
@@ -92,10 +91,3 @@ def test_a_finding_is_told_and_nothing_is_praised(result):
     lines = narrate(replace(result, findings=("onoff, past: it leaks",))).splitlines()
     assert lines[-1] == "This is a bug: onoff, past: it leaks"
     assert not any(line.startswith("You saw") for line in lines)
-
-
-def test_a_stream_without_hidden_requests_is_no_error():
-    """Ten requests may hold no sensitive one."""
-    beliefs = infer(Requests.of_chain(demo.reader()), [True, False], lambda t: NOTHING)
-    row = Stream("somebody", None, 2, 2, beliefs).row([0, 1], [], [4, 5])
-    assert (row.messages, row.guessed, row.bits) == (1, 0, 0)

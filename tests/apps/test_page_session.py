@@ -22,7 +22,6 @@ from onoff.apps.page.state import EFFORT, LOCKED, Page
 from onoff.apps.page.steps import PageStep, Steps
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError, SessionError
-from onoff.plans.race import RacePlan
 from pageprocess import CHAIN, FULL, until
 
 
@@ -327,20 +326,6 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
     assert flat.ours.bits < 1e-12
     [leak] = BothObserver(CHAIN, [other]).observe(steps).hidden
     assert leak.ours.bits > 0.01
-
-
-def test_there_is_a_table_even_where_a_race_costs_less(monkeypatch):
-    race = RacePlan(CHAIN, 1, cost=1.0, interval=(1.0, 1.0), lower_bound=1.0)
-    monkeypatch.setattr("onoff.plans.planner.race_plan", lambda *_: race)  # which a planner prefers
-
-    async def story():
-        async with BothSession(CHAIN) as session:
-            for source in "abb":
-                session.ask(source, source == "a")
-            await until(lambda: len(session.steps) == 2 and knows_all(session))
-            assert session.steps[1].plan == plan(CHAIN, 1).name
-
-    asyncio.run(story())
 
 
 # Both

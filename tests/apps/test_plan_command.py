@@ -67,21 +67,6 @@ def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp
             assert gaps[0] <= store.load(1).gap <= gaps[1]
 
 
-@pytest.mark.parametrize(
-    ("chain", "made"),
-    [
-        (Chain([[0, 1, 0], [0, 0, 1], [1, 0, 0]]), "everything"),
-        (Chain(np.random.default_rng(3).dirichlet(np.full(17, 5.0), 17)), "optimal"),
-    ],
-)
-def test_what_auto_makes_is_kept_whatever_it_is(chain, made, tmp_path):
-    store = PlanStore(chain, tmp_path)
-    assert store.save(plan(chain, 1))
-    assert store.load(1).scheme == made
-    assert _load(store, 1, 1e-6, "auto") is not None
-    assert _load(store, 1, 1e-6, "paper") is None
-
-
 def test_what_auto_makes_of_many_sources_is_load(tmp_path, monkeypatch):
     for name in ("plans.planner.OPTIMAL_LIMIT", "plans.plan.OPTIMAL_LIMIT", "plans.plan.COMB_LIMIT"):
         monkeypatch.setattr(f"onoff.{name}", 2)

@@ -94,18 +94,6 @@ def test_what_a_server_says_is_printed_plainly_and_the_step_is_said_to_be_pendin
         assert str(status) in last
 
 
-def test_names_of_a_server_are_printed_plainly(chain_file):
-    document = json.loads(OnoffOrigin(BODIES).catalogue.document)
-    for names in (["a\x1b[2Jb", "c\u202ed"], ["x" * 100, "[red]y[/red]"]):
-        changed = json.dumps({key: names if value == list(NAMES) else value for key, value in document.items()})
-        assert changed != json.dumps(document)
-        with RecordingServer(lambda _, text=changed: reply(text.encode())) as server:
-            done = get(chain_file, server.url)
-            server.wait_closed()
-        assert done.returncode == REFUSED
-        assert all(line.isprintable() and len(line) < 1000 for line in done.stderr.splitlines())
-
-
 def test_a_message_reaches_a_terminal_plainly_and_a_file_as_it_came(chain_file, tmp_path):
     body = b"\x1b]0;owned\x07 line\n\ttab \xff"
     with RecordingServer(OnoffOrigin({**BODIES, "news": body})) as server:
