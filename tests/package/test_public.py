@@ -39,11 +39,6 @@ def test_every_public_name_can_be_had_and_no_other():
     assert not hasattr(onoff, "no_such_name")
 
 
-def test_no_module_hides_a_public_function():
-    code = "import onoff, onoff.model.bounds, onoff.model.bounds, onoff.schemes.paper; assert callable(onoff.bounds)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_no_module_imports_a_private_name_of_another():
     """`make check` sees the other ways to reach one (SLF001)."""
     for file in Path(onoff.__file__).parent.rglob("*.py"):

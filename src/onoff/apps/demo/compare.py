@@ -128,14 +128,14 @@ class Stream:
             promise=self.promise,
             messages=self.messages / len(truth),
             bytes=self.bytes / len(truth),
-            guessed_before=_guessed(before, x),
-            guessed=_guessed(after, x),
+            guessed_before=_accuracy(before, x),
+            guessed=_accuracy(after, x),
             bits_before=_mean(first),
             bits=_mean(then),
         )
 
 
-def _guessed(beliefs: Floats, x: NDArray[np.intp]) -> float:
+def _accuracy(beliefs: Floats, x: NDArray[np.intp]) -> float:
     """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
     likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
     return _mean(likeliest[np.arange(len(x)), x] / likeliest.sum(axis=1))
