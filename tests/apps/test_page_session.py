@@ -170,7 +170,7 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
     """Of a client that asks openly and records that, as much is learned as of the naive one: nothing is assumed."""
     openly = {"sets": [[0], [1], [2]], "masses": [1, 1, 1], "denominator": 3, "rounding": 0.0, "lower_bound": 1.0}
     openly["encoders"] = {"0": [[0, 1, 2], [0, 1, 2], [1, 1, 1]]}
-    line = {"format": "onoff-law", "version": 1, "stream": "me", "place": [0], "joined": [0, 0, 0], "charge": "0x0p+0"}
+    line = {"format": "onoff-law", "version": 1, "stream": "me", "place": [0], "joined": [0, 0, 0]}
     record = tmp_path / "record"
     others = json.dumps({**line, "stream": "other", "step": 1, "law": {**openly, "masses": [3, 0, 0]}})
     record.write_text(f"{others}\n" + json.dumps({**line, "step": 1, "law": openly}) + "\n")

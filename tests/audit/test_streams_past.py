@@ -16,7 +16,7 @@ from onoff.audit import enumeration
 from onoff.audit.clients import Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model import misfit as model
-from onoff.past import PastState
+from onoff.past import PastState, contexts
 from onoff.testing import dense
 from oracles import random_chain
 from pastkit import Faithful, World, information
@@ -313,14 +313,19 @@ def test_an_engine_with_a_planted_mistake_is_found(name, monkeypatch):
     assert not audited(chain, sensitive, text + "0", wrong(PastState.start(chain, sensitive)), streams=10).holds
 
 
-def test_merging_unequal_rows_is_within_what_is_charged_and_without_a_charge_it_is_found(monkeypatch):
-    monkeypatch.setattr("onoff.past.contexts.ALIKE", 0.12)
-    charged = audited(NEAR, (), "1000")
-    assert most_bits(charged) > 1e-9
-    assert {finding.rule for finding in charged.findings} == {"coarse"}  # stated, and too much to be certified
-    assert all(step.distance <= 2 * step.stated for step in charged.steps if step.distance is not None)
-    for charge in (0.0, 1e-15):
-        monkeypatch.setattr("onoff.past.contexts._charge", lambda *parts, charge=charge: charge)
+def test_merging_unequal_rows_is_within_what_is_stated_and_uncounted_it_is_found(monkeypatch):
+    monkeypatch.setattr("onoff.past.contexts.ALIKE", 0.5)
+    stated = audited(NEAR, (), "1000")
+    assert most_bits(stated) > 1e-9
+    assert {finding.rule for finding in stated.findings} == {"coarse"}  # stated, and too much to be certified
+    assert all(step.distance <= step.stated for step in stated.steps if step.distance is not None)
+    true = contexts.distances
+    for counted in (0.0, 1e-15):
+
+        def understated_distances(rows, row, counted=counted):
+            return np.where(true(rows, row) < 0.5, counted, np.inf)
+
+        monkeypatch.setattr(contexts, "distances", understated_distances)
         understated = audited(NEAR, (), "1000")
         assert (understated.holds, understated.findings) == (False, ())
         assert any(step.distance > 1000 * step.stated for step in understated.steps if step.distance is not None)
