@@ -371,13 +371,14 @@ def test_a_law_that_is_missing_leaves_steps_unchecked_until_the_next_on_step_and
     assert [step for step, _ in found.unchecked] == list(range(missing, until))
 
 
-def test_a_law_that_was_recorded_twice_counts_once_and_two_that_differ_are_found(made):
+def test_a_law_that_was_recorded_twice_counts_once_and_the_last_must_be_the_journals(made):
     lines = record_of(made)
     at = lines[5]["step"]
     write_lines(made.record_file, [*lines[:6], *lines[5:]])
     assert made.audit().word == "PASSED"
-    other = {**lines[5], "law": {**lines[5]["law"], "lower_bound": 1.0}}
-    write_lines(made.record_file, [*lines[:5], other, *lines[5:]])
+    masses = lines[5]["law"]["masses"]
+    other = {**lines[5], "law": {**lines[5]["law"], "masses": [masses[0] + 1, masses[1] - 1, *masses[2:]]}}
+    write_lines(made.record_file, [*lines[:6], other, *lines[6:]])
     assert (made.audit().first.step, made.audit().first.rule) == (at, "record")
 
 

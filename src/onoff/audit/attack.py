@@ -29,8 +29,10 @@ from onoff.errors import OnoffError
 from onoff.types import Bar, Floats, Mask, Query, quiet
 
 if TYPE_CHECKING:
-    from onoff.audit.files import LawLine
+    from onoff.audit.law import LawLine
     from onoff.model.chain import Chain
+
+FALSE_ALARMS = 0.01  # how often the attack may call an honest log leaky
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +80,12 @@ class Attack:
     open: Gain
     moved: float
     allowed: float
-    false_alarms: float
     off: int
     missed: int
 
     @property
     def succeeded(self) -> bool:
-        """True if the server knows more than it may. False alarms: at most `false_alarms`."""
+        """True if the server knows more than it may. Of honest logs at most `FALSE_ALARMS` succeed."""
         return self.moved > self.allowed
 
     @property
@@ -102,7 +103,6 @@ def attack(
     truth: Sequence[int] | None = None,
     *,
     start: Floats | None = None,
-    false_alarms: float = 0.01,
     bar: Bar = quiet,
 ) -> Attack:
     """Attack a log and judge what was found; `rounding` is the sum of what is stated for its steps.
@@ -129,8 +129,7 @@ def attack(
         sensitive=_gain(beliefs, reference, off, known, closed) if closed else None,
         open=_gain(beliefs, reference, off, known),
         moved=float(max(np.mean(moves) if moves else 0.0, moved)),
-        allowed=(2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats,
-        false_alarms=false_alarms,
+        allowed=(2 if promise == "both" else 4) * rounding / (FALSE_ALARMS / 2) + floats,
         off=int(off.sum()),
         missed=sum(_is_unknown(rule) for rule, asked in zip(rules, off, strict=True) if asked),
     )

@@ -91,7 +91,6 @@ class Beliefs:
     `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
     asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
     nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
-    `evidence` is log2 p(all queries).
     """
 
     sensitive: tuple[int, ...]
@@ -105,7 +104,6 @@ class Beliefs:
     some_at: Floats
     impossible: tuple[int, ...]
     silent: tuple[int, ...]
-    evidence: float
 
     def hidden(self, rows: Floats, t: int) -> Floats:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
@@ -154,15 +152,8 @@ def infer(
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
     return Beliefs(
         hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent, float(found.evidence.sum()),
+        alone.some_at, found.some_before, found.some_at, impossible, silent,
     )  # fmt: skip
-
-
-def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
-    """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
-    found = _Pass(requests, steps, view, ())
-    found.forward(lambda: None)
-    return -np.inf if found.impossible else float(found.evidence.sum())
 
 
 class _Pass:
@@ -176,7 +167,7 @@ class _Pass:
         n = len(requests.start)
         self._requests, self._steps, self._view, self._hidden = requests, steps, view, list(hidden)
         self.before, self.at, self.after = (np.empty((steps, n)) for _ in range(3))
-        self.some_before, self.some_at, self.evidence = (np.zeros(steps) for _ in range(3))
+        self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
         self.impossible: set[int] = set()
         self.silent: set[int] = set()
         self._kept: list[Floats] = []
@@ -236,7 +227,6 @@ class _Pass:
             self.some_before[t], self.some_at[t] = (
                 1 - np.delete(part[1], self._hidden, axis=1).sum() for part in (state, asked)
             )
-        self.evidence[t] = np.log2(chance / total)
         return state
 
     def _next(self, state: Floats, view: View, following: View, t: int) -> Floats:

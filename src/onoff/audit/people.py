@@ -8,19 +8,16 @@ habits of its own, and computes its beliefs exactly. For every hidden request X 
     after       log2 p(x | all queries) / p(x | queries before it)     0 is promised by `past` if the chain is right
     bits        log2 p(x | all queries) / p(x), the sum of both        0 is promised by `both` if the chain is right
     moved       KL(p(X | all queries) || p(X | queries before it))     how far belief moved, right or wrong
-    divergence  KL(p(X | all queries) || p(X))
-    together    log2 p(x_B | all queries) / p(x_B), where B are all hidden steps of the person
 
 and averages over hidden requests. Intervals are 95 % bootstrap intervals over people, since the requests of one person
-are not independent. If people followed the server's model, the means of bits and divergence would both be I(X; Q), and
-`together` the I(X_B; Q) of the promise, divided by |B|.
+are not independent. If people followed the server's model, the mean of bits would be I(X; Q).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
@@ -29,7 +26,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, log2_evidence
+from onoff.audit.bayes import Requests, View, divergence, infer
 from onoff.audit.clients import Announced, Client, Naive, Past
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -207,27 +204,15 @@ def score(server: Requests, seen: Replay, hidden: Path) -> Score:
     right = [count_hits(row, true) for row in rows]
     sums: Score = {"requests": len(seen.path), "hidden": len(true), "messages": seen.messages}
     sums |= {"before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum())}
-    sums |= {"moved": sum(map(divergence, rows[2], rows[1])), "divergence": sum(map(divergence, rows[2], rows[0]))}
+    sums |= {"moved": sum(map(divergence, rows[2], rows[1]))}
     sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
-    return sums | {"together": _together(server, seen, hidden, found.evidence)}
+    return sums
 
 
 def count_hits(belief: Floats, true: Path) -> float:
     """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
     best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
     return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
-
-
-def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> float:
-    """log2 p(x_B | queries) / p(x_B), from the evidence of streams in which X_B is known."""
-    allowed = np.ones((len(seen.path), len(server.start)))
-    allowed[hidden] = np.arange(len(server.start)) == seen.path[hidden][:, None]
-
-    def with_known(views: Sequence[View]) -> float:
-        known = [replace(view, chances=view.chances * row[:, None]) for view, row in zip(views, allowed, strict=True)]
-        return log2_evidence(server, len(known), known.__getitem__)
-
-    return with_known(seen.views) - with_known([NOTHING] * len(allowed)) - evidence
 
 
 # Means over people

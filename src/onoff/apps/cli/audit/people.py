@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onoff.audit.people import Estimate, Leak, PeopleAudit
 
 BITS = {  # the figures in bits that are shown for each promise, with their headings
-    "both": {"bits": "bits", "divergence": "belief moved", "together": "together, per request"},
+    "both": {"bits": "bits"},
     "past": {"before": "before it (not promised)", "after": "at and after it", "moved": "belief moved at and after it"},
 }
 SHARES = {"right_prior": "by habits alone", "right_before": "before it", "right": "after all queries"}
