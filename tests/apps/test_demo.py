@@ -10,7 +10,8 @@ from onoff.apps.demo.compare import DECOYS, Stream
 from onoff.apps.demo.report import opening, story
 from onoff.apps.demo.run import demonstrate
 from onoff.audit.attack import attack, naive_steps
-from onoff.audit.bayes import NOTHING, Requests, infer
+from onoff.audit.bayes import NOTHING, infer
+from onoff.model.requests import Requests
 
 STEPS = 40
 

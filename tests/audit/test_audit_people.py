@@ -20,18 +20,10 @@ from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
 from onoff.audit import people as people_audit
-from onoff.audit.bayes import Requests
 from onoff.audit.clients import Announced, Naive, Past
-from onoff.audit.people import (
-    audit_people,
-    estimate_leak,
-    fit_habits,
-    private_runs,
-    replay,
-    score,
-    split_people,
-    switch_at_random,
-)
+from onoff.audit.people import audit_people, estimate_leak, private_runs, replay, score, switch_at_random
+from onoff.logs.habits import fit_habits, split_people
+from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain

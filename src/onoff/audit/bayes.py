@@ -11,7 +11,6 @@ queries as observations, and forward-backward over it is exact. With w = X_{t-1}
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -19,47 +18,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import NotUnique
 from onoff.model.powers import times
+from onoff.model.requests import Requests
 from onoff.types import Floats
 
 if TYPE_CHECKING:
-    from onoff.model.chain import Chain
+    pass
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
 LN2 = float(np.log(2.0))
 NEAR = 0.01  # below this, phi is a series
 Contexts = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """X_0 ~ start, X_1 ~ first[X_0], X_t ~ second[X_{t-2}, X_{t-1}]; without `second` a chain, X_t ~ first[X_{t-1}]."""
-
-    start: Floats
-    first: Floats
-    second: Floats | None = None
-
-    @classmethod
-    def of_chain(cls, chain: Chain, start: Floats | None = None) -> Requests:
-        law = start_law(chain) if start is None else start
-        return cls(law / law.sum(), chain.P)
-
-    def moves(self, t: int) -> Floats:
-        """[w, x, y]: p(X_{t+1} = y | X_{t-1} = w, X_t = x); the first axis has length 1 where w does not matter."""
-        return self.first[None] if self.second is None or t == 0 else self.second
-
-
-def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """The law of the first request: stationary; uniform if asked for, or if that is not unique or leaves sources out.
-
-    Otherwise nothing would be said of streams that start with some source.
-    """
-    law = np.ones(chain.n)
-    with suppress(NotUnique):
-        law = law if uniform or not chain.stationary().all() else chain.stationary()
-    scaled: Floats = law / law.sum()
-    return scaled
 
 
 def lags_of(statuses: Sequence[bool]) -> list[int]:

@@ -25,10 +25,11 @@ import numpy as np
 from onoff.apps.demo.reader import LENGTH, news
 from onoff.apps.page.beliefs import SHOWN, Knowledge, Observer, naive_views
 from onoff.apps.page.steps import PageStep, Steps
-from onoff.audit.bayes import Requests, infer
+from onoff.audit.bayes import infer
 from onoff.client.client import Client
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
+from onoff.model.requests import Requests
 from onoff.server.local import LocalServer
 
 MOST_SOURCES = 24  # cards and lines beyond it are unreadable

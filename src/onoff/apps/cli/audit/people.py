@@ -59,7 +59,8 @@ def people(
     """
     from onoff.apps.parallel import use_workers
     from onoff.apps.progress import progress
-    from onoff.audit.people import audit_people, split_people
+    from onoff.audit.people import audit_people
+    from onoff.logs.habits import split_people
     from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
     from onoff.past import PastState

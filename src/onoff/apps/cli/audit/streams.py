@@ -170,7 +170,7 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
 
 
 def _first_request(chain: Chain, uniform: bool) -> str:
-    from onoff.audit.bayes import start_law
+    from onoff.model.requests import start_law
 
     alike = len(set(start_law(chain, uniform).tolist())) == 1
     return "the first request may be anything, all alike" if alike else "the first request follows the stationary law"
