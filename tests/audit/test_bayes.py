@@ -20,8 +20,9 @@ import onoff
 from clientstreams import bits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
-from onoff.audit.bayes import NOTHING, View, divergence, infer
+from onoff.audit.bayes import NOTHING, View, infer
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, TooLarge, serving
+from onoff.model.measures import divergence
 from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.testing import chains

@@ -17,12 +17,12 @@ from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.streams import at_most
 from onoff.audit import enumeration, streams
-from onoff.audit.bayes import lags_of
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
-from onoff.audit.enumeration import information, step_distance, total_variation
+from onoff.audit.enumeration import step_distance
 from onoff.audit.streams import audit_streams, parse_statuses
+from onoff.model.measures import information, total_variation
 from onoff.model.misfit import information_bound
-from onoff.model.requests import start_law
+from onoff.model.requests import lags_of, start_law
 from onoff.past import PastState
 from onoff.plans.table import TablePlan
 from onoff.testing import chains

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onoff.audit.bayes import divergence
+from onoff.model.measures import divergence
 from onoff.model.requests import start_law
 
 

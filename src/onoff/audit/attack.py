@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Beliefs, View, divergence, hidden_part, infer
+from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Naive, Step
 from onoff.audit.rows import NOWHERE
 from onoff.errors import OnoffError
+from onoff.model.measures import divergence
 from onoff.model.requests import Requests
 from onoff.types import Bar, Floats, Mask, Query, quiet
 

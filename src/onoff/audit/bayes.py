@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,14 +25,7 @@ if TYPE_CHECKING:
     pass
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
-LN2 = float(np.log(2.0))
-NEAR = 0.01  # below this, phi is a series
 Contexts = NDArray[np.intp]
-
-
-def lags_of(statuses: Sequence[bool]) -> list[int]:
-    """For every step, how many steps ago privacy was last ON: 0 while ON."""
-    return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,24 +76,6 @@ def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
     if private:
         return row
     return np.append(row[list(sensitive)], np.delete(row, list(sensitive)).sum())
-
-
-def divergence(belief: Floats, before: Floats) -> float:
-    """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
-    used = before > 0
-    return float(np.sum(before[used] * phi(belief[used] / before[used] - 1)) / LN2)
-
-
-def phi(r: Floats) -> Floats:
-    """(1 + r) ln(1 + r) - r = r^2 / 2 - r^3 / 6 + r^4 / 12 - ..., which is never negative, without cancellation."""
-    near = np.abs(r) < NEAR
-    small, large = np.where(near, r, 0.0), np.where(near, 1.0, np.maximum(r, -1.0))
-    series = np.zeros_like(r)
-    for k in range(12, 1, -1):
-        series = 1 / (k * (k - 1)) - small * series
-    with np.errstate(divide="ignore", invalid="ignore"):
-        direct = np.where(large > -1, (1 + large) * np.log1p(large) - large, 1.0)
-    return np.where(near, series * small**2, direct)
 
 
 def infer(

@@ -276,14 +276,9 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
 
 
 def _attacked(
-    chain: Chain,
-    promise: str,
-    steps: Sequence[Seen],
-    sensitive: Sequence[int],
-    rounding: float,
-    truth: Sequence[int] | None,
-    progress: Progress = silent,
-) -> tuple[Attack | None, Attack | None]:
+    chain: Chain, promise: str, steps: Sequence[Seen], sensitive: Sequence[int], rounding: float,
+    truth: Sequence[int] | None, progress: Progress = silent,
+) -> tuple[Attack | None, Attack | None]:  # fmt: skip
     """Attack a log and, if the requests are known, that of a naive client."""
     if not steps:
         return None, None
@@ -297,11 +292,7 @@ def _attacked(
 
 
 def _attack_alone(
-    chain: Chain,
-    log: Log,
-    exhibits: Exhibits,
-    statuses: Sequence[bool],
-    truth: Sequence[int] | None,
+    chain: Chain, log: Log, exhibits: Exhibits, statuses: Sequence[bool], truth: Sequence[int] | None
 ) -> LogAudit:
     """Attack a log of the promise `both` without a journal: the cheapest plan that serves a lag is taken for its."""
     streams = dict.fromkeys(line.stream for line in log)

@@ -26,10 +26,11 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import View, divergence, infer
+from onoff.audit.bayes import View, infer
 from onoff.audit.clients import Announced, Client, Naive, Past
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
 from onoff.model.powers import times
 from onoff.model.requests import Requests, Split
 from onoff.types import Floats, Progress, Query, silent

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.bayes import divergence, lags_of
 from onoff.audit.clients import Client, Step, TooLarge, has_table
-from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, information, step_distance, total_variation, walk
+from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, step_distance, walk
 from onoff.audit.law import Finding
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
+from onoff.model.measures import divergence, information, total_variation
 from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
 from onoff.model.powers import times
-from onoff.model.requests import start_law
+from onoff.model.requests import lags_of, start_law
 from onoff.types import Floats, Progress, Query, silent
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,3 +60,8 @@ class Split:
     training: int
     servers: dict[str, Requests]
     cut: int = 0
+
+
+def lags_of(statuses: Sequence[bool]) -> list[int]:
+    """For every step, how many steps ago privacy was last ON: 0 while ON."""
+    return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]

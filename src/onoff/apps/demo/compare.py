@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import Beliefs, View, divergence, hidden_part, infer
+from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Client, Decoys, Everything, Naive, Step
 from onoff.audit.files import Line, Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
 from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.store import PlanStore

@@ -105,7 +105,7 @@ def streams(
 
 
 def _lags(statuses: Sequence[bool]) -> list[int]:
-    from onoff.audit.bayes import lags_of
+    from onoff.model.requests import lags_of
 
     return sorted(set(lags_of(statuses)) - {0})
 

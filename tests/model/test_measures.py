@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from onoff.audit.enumeration import information, total_variation
+from onoff.model.measures import information, total_variation
 from oracles import from_fractions
 
 
