@@ -22,7 +22,7 @@ from onoff.apps.cli.audit.people import people as command
 from onoff.audit import people as people_audit
 from onoff.audit.clients import Announced, Naive, Past
 from onoff.audit.people import audit_people, estimate_leak, private_runs, replay, score, switch_at_random
-from onoff.logs.habits import fit_habits, split_people
+from onoff.logs.habits import split_people
 from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.race import race_plan
@@ -129,20 +129,6 @@ def test_queries_that_the_model_calls_impossible_are_an_error():
         score(stays, seen, np.array([0]))
 
 
-# The model of habits
-
-
-def test_a_fit_finds_the_model_and_gives_impossible_steps_no_probability():
-    rng = np.random.default_rng(6)
-    habits = random_habits(3, rng)
-    fit = fit_habits([simulate(habits, 40, rng) for _ in range(500)], np.ones((3, 3), dtype=bool))
-    assert np.abs(fit.second - habits.second).max() < 0.08  # a row of 600 counts is off by 0.02 (one sigma) or less
-    possible = ~np.eye(3, dtype=bool)
-    barred = fit_habits([np.array([0, 1, 2, 0, 1])] * 10, possible)
-    assert (barred.second[:, ~possible] == 0).all()
-    assert barred.second.sum(axis=2) == pytest.approx(1)
-
-
 def test_statuses_switch_at_the_rate_and_begin_and_end_on():
     rng = np.random.default_rng(15)
     assert switch_at_random(5, 0.0, rng) == [True] * 5
@@ -237,16 +223,6 @@ def test_the_first_request_is_made_on_and_the_last_one_by_the_client_that_must_a
 
 
 # The front door and the command
-
-
-def test_sequences_end_before_what_the_chain_does_not_have_and_the_halves_share_nobody():
-    lines = ["a b c a x b", "a a b", *["b c b b c"] * 3, "a b c x a b", "a x b c a b"]
-    chain = Chain([[0.0, 1.0, 0.0], [0.2, 0.0, 0.8], [0.5, 0.5, 0.0]], ["a", "b", "c"])
-    found = split_people(map(str.split, lines), chain, min_length=3, max_length=6)
-    assert (found.cut, found.training, len(found.attacked)) == (7, 2, 3)
-    assert {tuple(path.tolist()) for path in found.attacked} <= {(0, 1, 2, 0), (1, 2, 1), (0, 1, 2)}
-    free = split_people(map(str.split, lines), min_length=3, max_length=6)
-    assert (free.chain.n, free.training, len(free.attacked)) == (4, 3, 4)
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,11 @@ def full_if_sensitive(honest, step, request, context, below):
     return step.sets[-1] if request in step.state.sensitive else honest(step, request, context, below)
 
 
+def never_full_if_sensitive(honest, step, request, *place):
+    query = honest(step, request, *place)
+    return honest(step, request, *place) if request in step.state.sensitive and query == step.sets[-1] else query
+
+
 def same_set():
     kept = []
 
@@ -107,6 +112,7 @@ DRAWS = {
     "the smallest set if sensitive": (smallest_if_sensitive, "draw"),
     "the encoder instead of mu": (as_an_open_request, "draw"),
     "the full set if sensitive": (full_if_sensitive, "draw"),
+    "never the full set if sensitive": (never_full_if_sensitive, "draw"),
     "the same set again": (same_set(), "draw"),
     "the encoder of another context": (neighbour, "draw"),
     "seeded": (seeded, "draw"),

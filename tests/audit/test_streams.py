@@ -131,15 +131,6 @@ def test_everything_tells_exactly_nothing():
     assert max(bits_of(long)) < 1e-100
 
 
-def test_the_bound_on_information_is_capped_and_grows_with_the_secret():
-    assert information_bound(Fraction(0), 8.0) == 0
-    assert information_bound(Fraction(3, 4), 8.0) == 8.0
-    assert information_bound(Fraction(1, 2), 1.0) == 1
-    # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
-    for d, hidden in itertools.product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
-        assert float(d) * hidden <= information_bound(d, hidden) <= h(float(d)) + float(d) * hidden + 1e-12
-
-
 def test_a_bound_is_shown_rounded_up():
     assert [at_most(x) for x in (0.0, 3.1e-14, 3e-14, 9.5e-6, 0.12341)] == ["0", "4e-14", "3e-14", "1e-05", "0.1235"]
 

@@ -118,6 +118,7 @@ def attack(
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
+    unknown = [rule is None or (isinstance(rule, Step) and rule.silent) for rule in rules]
     reference = beliefs.prior if promise == "both" else beliefs.before
     hidden = np.flatnonzero(there & (private | bool(closed)))
     moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
@@ -133,7 +134,7 @@ def attack(
         moved=float(max(np.mean(moves) if moves else 0.0, moved)),
         allowed=(2 if promise == "both" else 4) * rounding / (FALSE_ALARMS / 2) + floats,
         off=int(off.sum()),
-        missed=sum(_is_unknown(rule) for rule, asked in zip(rules, off, strict=True) if asked),
+        missed=int((off & unknown).sum()),
     )
 
 
@@ -181,10 +182,6 @@ def _view(step: Seen, rule: Step | View | None) -> View:
         return NOTHING
     view = rule if isinstance(rule, View) else rule.view(step.query or ())
     return view if step.query is not None else replace(view, chances=NOTHING.chances)
-
-
-def _is_unknown(rule: Step | View | None) -> bool:
-    return rule is None or (isinstance(rule, Step) and rule.silent)
 
 
 def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:

@@ -226,19 +226,16 @@ class _Laws:
         if self._journal.promise == "both":
             yield from plan_laws(self._chain, self._journal, self._exhibits.plans)
             return
-        for line in self._remade() if self._exhibits.record is None else self._recorded(self._exhibits.record):
+        made = remade_laws(self._chain, self._journal, self._exhibits.engine)
+        record = self._exhibits.record
+        for line in filter(self._is_noted, made) if record is None else self._recorded(record, made):
             query = self._attacked.get(line.step)
             if query is not None:
                 before = self.rules.get(line.step - 1)
                 self.rules[line.step] = recorded_view(line, query, before, self._journal.sensitive)
             yield line
 
-    def _remade(self) -> Iterator[LawLine]:
-        made = remade_laws(self._chain, self._journal, self._exhibits.engine)
-        return (line for line in made if self._is_noted(line))
-
-    def _recorded(self, record: Path) -> Iterator[LawLine]:
-        made = remade_laws(self._chain, self._journal, self._exhibits.engine)
+    def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
         self.findings += [Finding(UNCHECKED, UNLIKE, line.step) for line in made if not self._is_noted(line)]
         for line in read_laws(record, self._journal.stream, self._chain.n):
             if not self._is_noted(line):

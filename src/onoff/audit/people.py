@@ -44,9 +44,6 @@ RESAMPLES = 1000
 BATCH = 20  # people in one task for another process
 
 
-# Statuses that know nothing of the requests
-
-
 def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
     """Draw ON and OFF periods that know nothing of the requests: switched before a step with probability `rate`.
 
@@ -155,9 +152,6 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
         low, high = np.quantile(times(drawn, sums[name]) / times(drawn, per), [0.025, 0.975])
         figures[name] = Estimate(float(sums[name].sum() / per.sum()), float(low), float(high))
     return Leak(*case, count, int(sums["hidden"].sum()), figures)
-
-
-# The front door
 
 
 @dataclass(frozen=True)
