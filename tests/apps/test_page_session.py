@@ -121,7 +121,7 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
             assert [step.made_private for step in session.steps[:2]] == [True, True]
             assert all(2 in step.saw for step in session.steps)
             assert {step.times for step in session.steps} == {1}  # those of the stream before are not counted
-            lines = read_log(session.server.transcript, CHAIN).lines
+            lines = read_log(session.server.transcript, CHAIN)
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
             found = session.knowledge.sensitive
             assert found.steps == (2, 3, 4, 5, 6)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.audit import streams
-from onoff.audit.bayes import lags_of
 from onoff.audit.clients import Announced, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
 from onoff.model import misfit as module
 from onoff.model.misfit import aligned, check, misfit
+from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense
 from sampling import examples

@@ -1,9 +1,10 @@
-"""The errors: data as attributes, and advice that the reader's edge may replace."""
+"""The errors: a tree that its docstring shows, data as attributes, and advice that the reader's edge may replace."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
+import re
 
 import pytest
 
@@ -11,6 +12,15 @@ from onoff import errors
 from onoff.errors import OnoffError, PendingRequest, SourceError, Unavailable
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, OnoffError)]
+
+
+def test_the_docstring_shows_the_tree():
+    shown, path = {}, []
+    for indent, name in re.findall(r"^    ([ │]*)(?:[├└]── )?(\w+)(?: {2,}.*)?$", errors.__doc__, flags=re.M):
+        depth = len(indent) // 4 + (name != "OnoffError")
+        path[depth:] = [name]
+        shown[name] = path[depth - 1] if depth else "Exception"
+    assert shown == {kind.__name__: kind.__bases__[0].__name__ for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)

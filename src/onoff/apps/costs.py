@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.apps.parallel import compute
-from onoff.audit.bayes import start_law
 from onoff.errors import ClusterError, OnoffError, PlanError
 from onoff.model.powers import times
+from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, listed

@@ -17,9 +17,9 @@ import numpy as np
 
 from onoff.apps.costs import Effort, costs, margin, simulate
 from onoff.apps.parallel import compute
-from onoff.audit.bayes import start_law
 from onoff.errors import OnoffError
 from onoff.model.powers import times
+from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.types import Bar, Floats, quiet
 

@@ -15,12 +15,15 @@ from pathlib import Path
 
 from onoff.apps.page.steps import PageStep, read_on
 from onoff.audit.attack import recorded_view
-from onoff.audit.bayes import Beliefs, Requests, View, divergence, hidden_part, infer
+from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Announced, Naive
-from onoff.audit.files import LawLine, law_line
+from onoff.audit.exhibits import law_line
+from onoff.audit.law import LawLine
 from onoff.errors import PlanError
 from onoff.logs.follow import follows
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
+from onoff.model.requests import Requests
 from onoff.plans.plan import Plan
 from onoff.types import Floats
 
