@@ -139,6 +139,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
     def formula(found: re.Match[str]) -> str:
         text = unescape(found[2])
-        return convert(text[2:-2].strip(), display="block" if text.startswith("\\[") else "inline")
+        if text.startswith("\\["):
+            return f'<div class="formula">{convert(text[2:-2].strip(), display="block")}</div>'
+        return convert(text[2:-2].strip())
 
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', formula, html, flags=re.S)
