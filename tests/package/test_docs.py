@@ -24,7 +24,7 @@ PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
 OUTSIDE = r"""["']?(?:https?:)?//"""
 # The elements that reach beyond the right edge of the page, unless they are in something that scrolls.
 WIDER = """() => [...document.querySelectorAll("article *")]
-  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, .formula, .highlight, .doc-signature"))
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, .formula"))
   .map(e => e.outerHTML.slice(0, 80))"""
 LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
 
