@@ -28,7 +28,7 @@ FLOORS = {
     "schemes": "How to choose sets: laws, bounds and their proofs",
     "plans": "Laws made ready to draw from, and kept in files",
     "past": "The promise `past`, step by step",
-    "client": "The client: session, journal, transports",
+    "client": "The client: protocol, journal, transports",
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
     "logs": "From logs to chains",

@@ -159,7 +159,7 @@ def test_a_copied_command_has_no_prompt(phone):
     assert page.evaluate("navigator.clipboard.readText()").strip() == "onoff costs examples/demo.csv --lags 1-3"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_links_of_the_other_documents_lead_somewhere(name):
     text = (ROOT / name).read_text()
     for target, anchor in re.findall(r"\]\(([^)#: ]*)(?:#([^)]*))?\)", text):
