@@ -28,7 +28,7 @@ FLOORS = {
     "schemes": "How to choose sets: laws, bounds and their proofs",
     "plans": "Laws made ready to draw from, and kept in files",
     "past": "The promise `past`, step by step",
-    "client": "The client: session, journal, transports",
+    "client": "The client: protocol, journal, transports",
     "server": "The server",
     "audit": "What a server can learn, checked without the makers of plans",
     "logs": "From logs to chains",
@@ -139,6 +139,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
     def formula(found: re.Match[str]) -> str:
         text = unescape(found[2])
-        return convert(text[2:-2].strip(), display="block" if text.startswith("\\[") else "inline")
+        if text.startswith("\\["):
+            return f'<div class="formula">{convert(text[2:-2].strip(), display="block")}</div>'
+        return convert(text[2:-2].strip())
 
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', formula, html, flags=re.S)

@@ -12,7 +12,7 @@
     │   ├── PendingRequest     another request was made while one is pending
     │   ├── NothingPending     a pending request was to be finished, and there is none
     │   └── Announced          another request was made than the one that was announced
-    ├── JournalError       the journal is damaged, foreign, restored or cannot be written; no new query was sent
+    ├── JournalError       the journal is damaged, foreign, restored or cannot be written
     │   └── JournalLocked      another client uses the journal
     ├── TransportError     the server could not be asked
     │   ├── Unavailable        no whole answer arrived; the same query may be sent again

@@ -134,6 +134,9 @@ def append_line(file: Path, line: bytes, *, head: bytes, first: bytes = b"", syn
         if begin != head[: len(begin)]:
             raise OnoffError(f"{file}: is another kind of file, and stays as it is: name another file")
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # only now: the lock of a journal, say, is never free
+        if not is_at(file, os.fstat(descriptor)):  # moved away meanwhile, and perhaps read already
+            append_line(file, line, head=head, first=first, sync=sync)
+            return
         end = _end_of_lines(descriptor)
         data, written = line if end else first + line, 0
         try:
@@ -146,6 +149,14 @@ def append_line(file: Path, line: bytes, *, head: bytes, first: bytes = b"", syn
             raise
     finally:
         os.close(descriptor)
+
+
+def is_at(file: str | PathLike[str], status: os.stat_result) -> bool:
+    """Whether the file with this status is still the one at a path: it may have been deleted, moved or replaced."""
+    try:
+        return os.path.samestat(os.stat(file), status)
+    except OSError:
+        return False
 
 
 def _end_of_lines(descriptor: int) -> int:

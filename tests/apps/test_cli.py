@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
 import re
@@ -19,13 +18,8 @@ import typer
 from clikit import call, interrupt
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
-from onoff.apps.signals import interrupt_on_signals
 
 ONOFF = Path(sys.executable).with_name("onoff")
-
-
-def run(*arguments, **options):
-    return subprocess.run([ONOFF, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
 
 
 @pytest.fixture
@@ -36,11 +30,10 @@ def chain_file(tmp_path):
 
 
 def test_reproduce_writes_and_names_its_files(tmp_path):
-    done = call("reproduce", "--out", tmp_path / "deep" / "figures")
-    assert done.returncode == 0
-    names = [Path(line).name for line in done.stdout.splitlines()]
-    assert len(names) == 6
-    assert all((tmp_path / "deep" / "figures" / name).stat().st_size for name in names)
+    done = call("reproduce", cwd=tmp_path, check=True)
+    assert len(done.stdout.splitlines()) == 6
+    assert all((tmp_path / line).stat().st_size for line in done.stdout.splitlines())
+    assert {file.name for file in tmp_path.iterdir()} == {"figures"}
 
 
 def test_an_ascii_terminal_is_enough(chain_file):
@@ -51,21 +44,23 @@ def test_an_ascii_terminal_is_enough(chain_file):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["costs", "none.csv"], "cannot be read"),
         (["plan"], "CHAIN"),
         (["costs", "CHAIN", "--lags", "three"], "list of lags"),
         (["costs", "CHAIN", "--plot", "PICTURES.png"], "is not a file"),
-        (["costs", "DEEP"], "cannot be read as JSON"),
         (["costs", "CHAIN", "--plot", "nowhere/costs.png"], "no directory"),
-        (["reproduce"], "--out"),
+        (["costs", "CHAIN", "--csv", "nowhere/costs.csv"], "no directory"),
+        (["costs", "DEEP"], "cannot be read as JSON"),
+        (["fit", "CHAIN", "--out", "nowhere/x.json"], "no directory"),
         (["reproduce", "--out", "CHAIN"], "a file is in the way"),
+        (["reproduce", "--out", "CHAIN/x"], "a part of this path is a file"),
         (["demo", "--steps", "1"], "--steps"),
         (["nonsense"], "No such command"),
         (["--nonsense"], "No such option"),
     ],
 )
-def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, arguments, words):
-    names = {"CHAIN": chain_file, "DEEP": "deep.json"}
+@pytest.mark.usefixtures("chain_file")
+def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, arguments, words):
+    names = {"CHAIN": "chain.csv", "CHAIN/x": "chain.csv/x", "DEEP": "deep.json"}
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "PICTURES.png").mkdir()
     done = call(*[names.get(a, a) for a in arguments], cwd=tmp_path)
@@ -73,6 +68,7 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, chain_file, ar
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
+    assert "Errno" not in done.stderr
 
 
 def test_lags_are_lists_and_ranges():
@@ -86,13 +82,16 @@ def test_lags_are_lists_and_ranges():
 
 def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works(tmp_path):
     rounded, whole = tmp_path / "rounded.csv", tmp_path / "whole.json"
-    rounded.write_text("a,b,c\n0.333333,0.333333,0.333333\n0.5,0.25,0.25\n0.166667,0.166667,0.666667\n")
+    rounded.write_text("a,b\n0.3333,0.6666\n0.5,0.5\n")
     refused = call("costs", rounded, "--lags", "1")
     assert refused.returncode == 2
     assert "`onoff fit` divides each row by its sum" in refused.stderr
     call("fit", rounded, "-o", whole, check=True)
-    assert Chain.load(whole).P[0].tolist() == [1 / 3] * 3
-    assert Chain.load(whole).P[1].tolist() == [0.5, 0.25, 0.25]
+    assert Chain.load(whole).P.tolist() == [[1 / 3, 2 / 3], [0.5, 0.5]]
+    rounded.write_text("a,b\n0.3333,0.4\n0.5,0.5\n")  # what rounded digits do not explain
+    refused = call("fit", rounded, "-o", tmp_path / "out.json")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "row 0 ('a') sums to" in refused.stderr
 
 
 def test_a_table_of_counts_becomes_a_chain_with_a_note(tmp_path):
@@ -100,23 +99,7 @@ def test_a_table_of_counts_becomes_a_chain_with_a_note(tmp_path):
     (tmp_path / "counts.csv").write_bytes("\ufeffa,b\r\n30,10\r\n0,5\r\n".encode())
     done = call("fit", tmp_path / "counts.csv", "-o", tmp_path / "chain.csv", check=True)
     assert "the whole numbers are taken for counts, and 1 is added to each" in done.stderr
-    assert "is a chain, and each of its rows is divided by its sum" in done.stdout
     assert Chain.load(tmp_path / "chain.csv") == Chain.from_counts([[30, 10], [0, 5]], ["a", "b"])
-    call("costs", tmp_path / "counts.csv", "--lags", "1", check=True)
-
-
-@pytest.mark.parametrize("row", ["0.5,0.3,0.1", "9.5,1,0", "nan,0.5,0.5"])
-def test_what_rounded_digits_do_not_explain_is_not_normalised(tmp_path, row):
-    (tmp_path / "c.csv").write_text(f"a,b,c\n1,0,0\n{row}\n0,0,1\n")
-    done = call("fit", tmp_path / "c.csv", "-o", tmp_path / "out.json")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "row 1 ('b') sums to" in done.stderr
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_without_a_command_the_help_is_shown():
-    assert run().stdout == run("--help").stdout != ""
-    assert re.match(r"\d+\.\d+", run("--version").stdout)
 
 
 def test_nothing_is_imported_before_ctrl_c_is_silent():
@@ -187,12 +170,8 @@ def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ign
             time.sleep(0.002)
         process.send_signal(number)
         assert b"Traceback" not in process.stderr.read()
-    assert process.returncode == (128 + number if ignored else 130)
     assert not any(temporary.iterdir())
     if (tmp_path / "chain.json").exists():  # a library has swallowed the exception
         assert Chain.load(tmp_path / "chain.json").n == 7
-
-
-def test_an_end_that_a_library_swallows_is_not_forgotten():
-    with pytest.raises((KeyboardInterrupt, SystemExit)), interrupt_on_signals(), contextlib.suppress(BaseException):
-        signal.raise_signal(signal.SIGTERM)
+    else:
+        assert process.returncode == (128 + number if ignored else 130)

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from generated import RESULTS, result_type, results
-from typer.core import TyperGroup
 
-from clikit import call
+from clikit import COMMANDS, call
 from onoff import Chain, connect_sync
-from onoff.apps.cli.app import app
 from onoff.apps.cli.output import plain_data
 from recordingserver import RecordingServer, reply
 from serverprocess import ServerProcess
@@ -42,18 +39,6 @@ RUNS = {
 WITHOUT = {"proxy", "serve", "token", "page", "reproduce"}
 # Commands whose results are looked at by the tests of their own.
 ELSEWHERE = {"check", "audit plan", "audit log"}
-
-
-def leaves(command, before=()):
-    """All commands that are no groups, with their names."""
-    for name, part in command.commands.items():
-        if isinstance(part, TyperGroup):
-            yield from leaves(part, (*before, name))
-        else:
-            yield " ".join((*before, name)), part
-
-
-COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
 @pytest.fixture(scope="module")

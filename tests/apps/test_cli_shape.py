@@ -13,12 +13,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
-from clikit import call
+from clikit import COMMANDS, call
 from onoff import Chain, errors
-from onoff.apps.cli.app import app
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
 from onoff.apps.cli.output import size
 from onoff.client.client import Client
@@ -31,18 +28,6 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("news", "sports", "science", "weather")
 BODIES = {name: f"latest of {name}".encode() for name in NAMES}
 SAID = ("--delay", "0", "--no-background")
-
-
-def leaves(command, before=()):
-    """All commands that are no groups, with their names."""
-    for name, part in command.commands.items():
-        if isinstance(part, TyperGroup):
-            yield from leaves(part, (*before, name))
-        else:
-            yield (*before, name), part
-
-
-COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
 @pytest.fixture(scope="module")
@@ -65,41 +50,37 @@ def given(tmp_path, origin):
 
 def test_these_are_the_commands():
     names = "get resume play status proxy setup fit check costs plan serve token page reproduce demo".split()  # noqa: SIM905
-    assert {" ".join(name) for name in COMMANDS} == {
-        *names,
-        *(f"audit {part}" for part in ("plan", "streams", "log", "people")),
-    }
+    assert set(COMMANDS) == {*names, *(f"audit {part}" for part in ("plan", "streams", "log", "people"))}
 
 
 def test_help_lists_every_command_in_its_panel_with_its_whole_first_sentence():
     shown = call("--help").stdout
+    assert call().stdout == shown
+    assert re.match(r"\d+\.\d+", call("--version").stdout)
     assert max(map(len, shown.splitlines())) <= 80
     places = [shown.index(f"─ {panel} ─") for panel in (READ, PLAN, SERVE, STUDY, AUDIT)]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "a command without a panel: give it a rich_help_panel"
     words = " ".join(shown.replace("│", " ").split())
-    for (name, *more), command in COMMANDS.items():
-        if not more and not command.hidden:
+    for name, command in COMMANDS.items():
+        if not name.startswith("audit "):
             first = " ".join(command.help.split("\n\n")[0].split())
             assert f"{name} {first}" in words
 
 
-@pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_with_an_example_and_can_be_told_to_be_quiet_or_verbose(name):
-    short, long = call(*name, "-h").stdout, call(*name, "--help").stdout
-    assert short == long
+    short = call(*name.split(), "-h").stdout
     for option in (r"--help +-h", r"--quiet +-q", r"--verbose +-v"):
         assert re.search(option, short)
-    assert f"Example: onoff {' '.join(name)}" in " ".join(short.split())
+    assert f"Example: onoff {name}" in " ".join(short.split())
 
 
 def test_bytes_have_separators_and_units():
-    assert [size(number) for number in (1, 308, 12_345, 12_345_678, 3 * 10**9)] == [
+    assert [size(number) for number in (1, 12_345, 12_345_678)] == [
         "1 byte",
-        "308 bytes",
         "12,345 bytes",
         "12,345,678 bytes (12.3 MB)",
-        "3,000,000,000 bytes (3.0 GB)",
     ]
 
 
@@ -121,12 +102,6 @@ def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_
         assert (quiet.stdout, quiet.stderr) == ("latest of news", "")
     assert re.search(r"step 5 \(OFF, 3 steps after ON\): asked for", call("get", "news", "--off", "-v", *given).stderr)
     assert snapshot(tmp_path / "j").state.step == 6
-
-
-def test_an_error_is_said_quietly_too(tmp_path):
-    quiet = call("costs", tmp_path / "none.csv", "-q")
-    assert quiet.stderr.count("\n") == 1
-    assert quiet.stderr in call("costs", tmp_path / "none.csv", "-v").stderr
 
 
 # What get and play write
@@ -183,14 +158,6 @@ def test_a_slip_of_the_pen_in_a_name_is_answered_with_the_nearest_one_and_leaves
     done = call("get", "sport", *given)
     assert (done.returncode, "did you mean 'sports'?" in done.stderr) == (errors.USAGE, True)
     assert not (tmp_path / "j").exists()
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_asked(given, tmp_path, origin):
-    origin.reset()
-    done = call("get", "news", "-o", tmp_path / "none" / "message", *given)
-    assert (done.returncode, "there is no directory" in done.stderr) == (errors.USAGE, True)
-    assert not (tmp_path / "j").exists()
-    assert not any(origin.recording())
 
 
 def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin, tmp_path, monkeypatch):

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from onoff.apps.demo import reader as demo
-from onoff.apps.demo.compare import DECOYS, Stream
-from onoff.apps.demo.report import opening, story
+from onoff.apps.demo.compare import DECOYS
+from onoff.apps.demo.report import introduce, narrate
 from onoff.apps.demo.run import demonstrate
 from onoff.audit.attack import attack, naive_steps
-from onoff.audit.bayes import NOTHING, Requests, infer
 
 STEPS = 40
 
@@ -32,11 +31,6 @@ def test_habits_are_so_strong_that_a_naive_client_is_guessed_right_most_of_the_t
     right = found.beliefs.after.argmax(axis=1) == path
     assert right[statuses].mean() > 0.5
     assert chain.stationary().max() < 0.13
-
-
-def test_statuses_do_not_depend_on_the_requests():
-    assert demo.statuses(50, np.random.default_rng(3)) == demo.statuses(50, np.random.default_rng(3))
-    assert 0 < sum(demo.statuses(200, np.random.default_rng(1))) < 100
 
 
 def test_every_message_arrives_and_is_the_latest_and_a_kill_repeats_nothing(result):
@@ -76,7 +70,7 @@ def test_costs_are_those_on_the_wire(result):
 
 
 def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(result):
-    lines = [*opening(STEPS), *story(result)]
+    lines = [*introduce(STEPS).splitlines(), *narrate(result).splitlines()]
     assert max(map(len, lines)) <= 80
     assert "".join(lines).isascii()
     naive = named(result.switched)["asks openly while OFF"]
@@ -94,13 +88,6 @@ def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(r
 
 
 def test_a_finding_is_told_and_nothing_is_praised(result):
-    lines = list(story(replace(result, findings=("onoff, past: it leaks",))))
+    lines = narrate(replace(result, findings=("onoff, past: it leaks",))).splitlines()
     assert lines[-1] == "This is a bug: onoff, past: it leaks"
     assert not any(line.startswith("You saw") for line in lines)
-
-
-def test_a_stream_without_hidden_requests_is_no_error():
-    """Ten requests may hold no sensitive one."""
-    beliefs = infer(Requests.of_chain(demo.reader()), [True, False], lambda t: NOTHING)
-    row = Stream("somebody", None, 2, 2, beliefs).row([0, 1], [], [4, 5])
-    assert (row.messages, row.guessed, row.bits) == (1, 0, 0)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from onoff import Chain, bounds
@@ -65,22 +64,6 @@ def test_the_legends_tell_the_curves_apart():
         *(r"$R^I$, $\alpha=0.25$", r"$R^O$, $\alpha=0.25$", r"optimum, $\alpha=0.25$"),
         *(r"$R^I$, $\alpha=0.6$", r"$R^O$, $\alpha=0.6$", r"optimum, $\alpha=0.6$"),
     ]
-
-
-def test_the_grid_has_the_peak_at_one_third_and_no_point_twice():
-    for step in (0.05, 0.01):
-        grid = np.array(plots.alphas(step))
-        assert 1 / 3 in grid
-        assert np.diff(grid).min() > 1e-9
-        assert (grid[0], grid[-1]) == (0, pytest.approx(1, abs=step + 1e-9))
-        assert grid[-1] < 1 - 1e-9
-
-
-def test_all_rates_are_1_at_one_third_and_less_beside_it():
-    for curve in plots.figure_2b():
-        peak = curve.x.index(1 / 3)
-        assert curve.y[peak] == pytest.approx(1, abs=1e-9)
-        assert max(curve.y[:peak] + curve.y[peak + 1 :]) < 1 - 1e-3
 
 
 def test_the_optimum_lies_between_the_bounds_and_has_its_known_values():

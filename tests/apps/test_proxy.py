@@ -11,9 +11,9 @@ import pytest
 from starlette.datastructures import Headers
 
 from clientkit import BODIES, CHAIN, NAMES, client_with, scene
-from onoff import Chain
+from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
-from onoff.apps.proxy.app import Application, SourcePaths
+from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.guard import refusal
 from onoff.apps.proxy.queue import NotBegun, RequestQueue
 from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN, error_response
@@ -322,7 +322,7 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     async def ask(http, queue):
         world.server.respond = no_answer
         await http.get("/news")
-        queue.troubles.append(type(queue.troubles[0])(0.0, "<script>alert(1)</script>"))
+        queue.trouble = "<script>alert(1)</script>"
         return await http.get("/")
 
     page = through(world, ask)
@@ -330,7 +330,7 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     assert "&lt;script&gt;" in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "script-src" not in page.headers["content-security-policy"]
-    for words in ("Privacy is ON", "Last errors", "rounding", "downloaded", "Do requests follow the chain?"):
+    for words in ("Privacy is ON", "Last error", "rounding", "downloaded", "Do requests follow the chain?"):
         assert words in page.text
 
 
@@ -701,35 +701,25 @@ def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(worl
     assert through(world, ask, chain=round_trip) == [True, True, False, True, False]
 
 
-def test_a_path_names_a_source_by_name_or_by_its_url_where_only_one_has_it():
-    urls = {
-        "news": "https://Example.org/feed.xml?kind=news",
-        "a/b c": "http://example.org:8080/",
-        "ü": "https://example.org/%C3%BC",
-        "twice": "http://twin.example/x",
-        "two": "https://twin.example/x",
-        "other.example/y": "https://elsewhere.example/",
-        "shadowed": "https://other.example/y",
-        "onoff/privacy": "https://example.org/p",
-    }
-    naming = SourcePaths(tuple(urls), urls)
-    for path, query, name in (
-        (b"/news", b"", "news"),
-        (b"/example.org/feed.xml", b"kind=news", "news"),
-        (b"/EXAMPLE.org/feed.xml", b"kind=news", "news"),
-        (b"/example.org/feed.xml", b"", None),
-        (b"/a/b%20c", b"", "a/b c"),
-        (b"/a%2Fb%20c", b"", "a/b c"),
-        (b"/example.org:8080/", b"", "a/b c"),
-        (b"/%C3%BC", b"", "ü"),
-        (b"/example.org/%C3%BC", b"", "ü"),
-        (b"/twin.example/x", b"", None),
-        (b"/other.example/y", b"", "other.example/y"),  # a name comes first
-        (b"/onoff/privacy", b"", None),
-        (b"/example.org/p", b"", "onoff/privacy"),
-        (b"/", b"", None),
-        (b"/..", b"", None),
-    ):
-        assert naming.source(path, query) == name, path
-    assert naming.path("a/b c") == "/a%2Fb%20c"
-    assert naming.path("onoff/privacy") is None
+def test_a_path_names_a_source_by_name(tmp_path):
+    names = ("news", "a/b c", "ü", "..", "onoff/privacy", "<")
+    with scene("any", tmp_path, {name: name.encode() for name in names}) as world:
+        urls = {name: f"{world.server.url}/{number}" for number, name in enumerate(names)}
+        world.server.respond = lambda request: reply(names[int(request.path[1:])].encode())
+        chain = Chain([[1 / 6] * 6] * 6, names)
+
+        async def run():
+            client = client_with(chain, HttpTransport(urls), tmp_path / "journal", promise="past", delay=0.001)
+            async with proxied(client) as (http, _):
+                answers = [
+                    await http.get(path) for path in ("/a/b%20c", "/a%2Fb%20c", "/%C3%BC", "/onoff/privacy", "/%ff")
+                ]
+                return [answer.text for answer in answers], (await http.get("/")).text
+
+        found, page = asyncio.run(run())
+    assert found[:4] == ["a/b c", "a/b c", "ü", "on\n"]
+    assert "no such source" in found[4]
+    assert '<a href="/a%2Fb%20c">a/b c</a>' in page
+    assert '<a href="/%3C">&lt;</a>' in page
+    assert "<li>..</li>" in page
+    assert "<li>onoff/privacy</li>" in page

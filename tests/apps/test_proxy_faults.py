@@ -9,10 +9,14 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from onoff import Chain
 from onoff.client.status import snapshot
@@ -45,27 +49,68 @@ def request(proxy, *lines):
     return connection
 
 
-COMMANDS = {
-    "wget": ["wget", "-qO-", "--tries=5", "--waitretry=1"],
-    "curl": ["curl", "-sS", "--retry", "3", "--retry-delay", "1", "--fail"],
+def ask_with_requests(url, _):
+    session = requests.Session()
+    again = Retry(total=3, backoff_factor=0, status_forcelist=(408, 425, 429, *range(500, 600)), raise_on_status=False)
+    session.mount("http://", HTTPAdapter(max_retries=again))
+    with session, session.get(url):
+        pass
+
+
+def ask_with_newsboat(url, directory):
+    (directory / "urls").write_text(f"{url}\n")
+    ask_with("newsboat", "-u", directory / "urls", "-c", directory / "db", "-x", "reload")(None, directory)
+
+
+def ask_with(*command):
+    def ask(url, directory):
+        home = {"HOME": str(directory), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        words = [*command, *([] if url is None else [url])]
+        subprocess.run(words, capture_output=True, check=False, timeout=120, env=home)
+
+    return ask
+
+
+PROGRAMS = {
+    "wget": ask_with("wget", "-qO-", "--tries=5", "--waitretry=1"),
+    "curl": ask_with("curl", "-sS", "--retry", "3", "--retry-delay", "1", "--fail"),
+    "newsboat": ask_with_newsboat,
+    "requests": ask_with_requests,
 }
 
 
-@pytest.mark.parametrize("program", [*COMMANDS, "newsboat"])
-def test_no_status_of_an_origin_makes_a_program_ask_again(origin, tmp_path, program):
-    if shutil.which(program) is None:
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "statuses", [STATUSES, pytest.param((*range(200, 600), 600, 999), marks=pytest.mark.long)], ids=["often", "every"]
+)
+def test_no_status_of_an_origin_makes_a_program_ask_again(origin, tmp_path, program, statuses):
+    if program != "requests" and shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     with proxied(tmp_path, origin) as proxy:
-        command = COMMANDS.get(program)
-        if command is None:
-            (tmp_path / "urls").write_text(f"{proxy.url}/a\n")
-            command = ["newsboat", "-u", tmp_path / "urls", "-c", tmp_path / "db", "-x", "reload"]
-        for number, status in enumerate(STATUSES):
-            origin.respond = lambda _, status=status: reply(b"?", status, ["Retry-After: 1"])
-            words = command if program == "newsboat" else [*command, f"{proxy.url}/a"]
-            home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
-            subprocess.run(words, capture_output=True, check=False, timeout=120, env=home)
+        for number, status in enumerate(statuses):
+            said = ["Retry-After: 1", "Location: /b", "WWW-Authenticate: Basic realm=a"]
+            origin.respond = lambda _, status=status, said=said: reply(
+                b"" if status in (204, 304) else b"?", status, said
+            )
+            PROGRAMS[program](f"{proxy.url}/a", tmp_path)
             assert made(proxy) == number + 1, status
+
+
+def test_all_who_wait_for_a_silent_origin_are_told_by_one_deadline(origin, tmp_path):
+    with proxied(tmp_path, origin, "--deadline", "1.5") as proxy, ThreadPoolExecutor(4) as pool:
+        origin.respond = lambda _: Reply([60.0])
+        began = time.monotonic()
+        answers = list(pool.map(lambda name: httpx.get(f"{proxy.url}/{name}", timeout=60), "abab"))
+        assert time.monotonic() - began < 2.8
+        assert {answer.headers["onoff-true-status"] for answer in answers} == {"504"}
+
+
+def test_more_signals_while_the_proxy_ends_change_nothing(origin, tmp_path):
+    with proxied(tmp_path, origin) as proxy:
+        while proxy.process.poll() is None:
+            proxy.process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+        assert proxy.stop() == 0
 
 
 def test_an_ignored_signal_stays_ignored(origin, tmp_path):
@@ -127,7 +172,10 @@ def test_programs_that_do_not_read_hold_a_bounded_memory(origin, tmp_path):
         status = Path(f"/proc/{proxy.process.pid}/status").read_text()
         resident = int(status.partition("VmRSS:")[2].split()[0]) / 2**10
         assert resident < 128 + 3 * 40 + 250  # the bound, an answer that is being fetched, and the program itself
-        assert httpx.get(f"{proxy.url}/b", timeout=60).content == b"b"
+        answer = httpx.get(f"{proxy.url}/b", timeout=60)
+        assert answer.content == b"b"
+        httpx.put(f"{proxy.url}/onoff/privacy", content="off")
+        assert httpx.get(f"{proxy.url}/a", timeout=60).headers["onoff-status"] == "on"  # whoever was cut off asks again
 
 
 def test_more_connections_than_files_do_not_stop_the_proxy(origin, tmp_path):

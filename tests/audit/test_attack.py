@@ -12,7 +12,7 @@ from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
 from onoff.audit.attack import Seen, attack, naive_steps, recorded_view
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
-from onoff.audit.files import law_line
+from onoff.audit.exhibits import law_line
 from onoff.past import PastState
 from oracles import random_chain
 

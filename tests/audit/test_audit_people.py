@@ -20,18 +20,10 @@ from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
 from onoff.audit import people as people_audit
-from onoff.audit.bayes import Requests
 from onoff.audit.clients import Announced, Naive, Past
-from onoff.audit.people import (
-    audit_people,
-    estimate_leak,
-    fit_habits,
-    private_runs,
-    replay,
-    score,
-    split_people,
-    switch_at_random,
-)
+from onoff.audit.people import audit_people, estimate_leak, private_runs, replay, score, switch_at_random
+from onoff.logs.habits import split_people
+from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain
@@ -115,25 +107,19 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
     def law(joint, t):
         return {v: float(sum(p for other, p in joint.items() if other[t] == v) / sum(joint.values())) for v in range(3)}
 
-    whole, figures = given(asked), dict.fromkeys(("before", "after", "moved", "divergence", "right"), 0.0)
+    whole, figures = given(asked), dict.fromkeys(("before", "after", "moved", "right"), 0.0)
     for t in steps:
         first, second, third = law(prior, t), law(given(asked[:t]), t), law(whole, t)
         x = int(path[t])
         figures["before"] += math.log2(second[x] / first[x])
         figures["after"] += math.log2(third[x] / second[x])
         figures["moved"] += sum(p * math.log2(p / second[v]) for v, p in third.items() if p)
-        figures["divergence"] += sum(p * math.log2(p / first[v]) for v, p in third.items() if p)
         best = [v for v, p in third.items() if p >= max(third.values()) * (1 - 1e-9)]
         figures["right"] += (x in best) / len(best)
     for figure, value in figures.items():
         assert found[figure] == pytest.approx(value, abs=1e-9), figure
     assert found["bits"] == pytest.approx(figures["before"] + figures["after"], abs=1e-9)
     assert (found["hidden"], found["messages"]) == (len(steps), sum(map(len, asked)))
-    agree = [
-        sum(p for other, p in joint.items() if all(other[t] == path[t] for t in steps)) / sum(joint.values())
-        for joint in (whole, prior)
-    ]
-    assert found["together"] == pytest.approx(math.log2(agree[0] / agree[1]), abs=1e-9)
 
 
 def test_queries_that_the_model_calls_impossible_are_an_error():
@@ -141,20 +127,6 @@ def test_queries_that_the_model_calls_impossible_are_an_error():
     seen = replay(Naive(2), np.array([0, 0, 1]), [True, False, False], np.random.default_rng(0))
     with pytest.raises(OnoffError, match=r"step 2: .* impossible"):
         score(stays, seen, np.array([0]))
-
-
-# The model of habits
-
-
-def test_a_fit_finds_the_model_and_gives_impossible_steps_no_probability():
-    rng = np.random.default_rng(6)
-    habits = random_habits(3, rng)
-    fit = fit_habits([simulate(habits, 40, rng) for _ in range(500)], np.ones((3, 3), dtype=bool))
-    assert np.abs(fit.second - habits.second).max() < 0.08  # a row of 600 counts is off by 0.02 (one sigma) or less
-    possible = ~np.eye(3, dtype=bool)
-    barred = fit_habits([np.array([0, 1, 2, 0, 1])] * 10, possible)
-    assert (barred.second[:, ~possible] == 0).all()
-    assert barred.second.sum(axis=2) == pytest.approx(1)
 
 
 def test_statuses_switch_at_the_rate_and_begin_and_end_on():
@@ -209,10 +181,10 @@ def test_nothing_leaks_to_who_knows_no_more_than_the_chain_and_much_to_who_does(
     """The first is a theorem, whatever people do. The chain of these is near uniform: sets are small, and betray."""
     result = audit(echo(3), 160)
     ours = result["both", "the chain"]
-    assert largest(ours["bits"], ours["together"], ours["divergence"], ours["won"]) < 1e-9
+    assert largest(ours["bits"], ours["moved"], ours["won"]) < 1e-9
     better, openly = (result[client, "second order"] for client in ("both", "naive"))
     for figures in (better, openly):
-        assert min(figures[name].low for name in ("bits", "together", "won")) > 0.1
+        assert min(figures[name].low for name in ("bits", "won")) > 0.1
     assert openly["bits"].value > better["bits"].value > 0.2
 
 
@@ -223,7 +195,7 @@ def test_people_who_follow_a_chain_lose_nothing():
     assert figures["bits"].low <= 1e-9
     assert figures["bits"].high >= -1e-9
     assert abs(figures["bits"].value) < 0.002
-    assert figures["divergence"].value < 0.002
+    assert figures["moved"].value < 0.002
 
 
 def test_nothing_is_learned_at_or_after_a_private_request_by_who_knows_the_chain_alone():
@@ -251,16 +223,6 @@ def test_the_first_request_is_made_on_and_the_last_one_by_the_client_that_must_a
 
 
 # The front door and the command
-
-
-def test_sequences_end_before_what_the_chain_does_not_have_and_the_halves_share_nobody():
-    lines = ["a b c a x b", "a a b", *["b c b b c"] * 3, "a b c x a b", "a x b c a b"]
-    chain = Chain([[0.0, 1.0, 0.0], [0.2, 0.0, 0.8], [0.5, 0.5, 0.0]], ["a", "b", "c"])
-    found = split_people(map(str.split, lines), chain, min_length=3, max_length=6)
-    assert (found.cut, found.training, len(found.attacked)) == (7, 2, 3)
-    assert {tuple(path.tolist()) for path in found.attacked} <= {(0, 1, 2, 0), (1, 2, 1), (0, 1, 2)}
-    free = split_people(map(str.split, lines), min_length=3, max_length=6)
-    assert (free.chain.n, free.training, len(free.attacked)) == (4, 3, 4)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from onoff import plan
+from onoff.audit import law
+from onoff.audit.exhibits import law_digest
 from onoff.client import promises, protocol
 from onoff.client.laws import PlanDigests
 from onoff.errors import PlanError
@@ -383,14 +385,12 @@ def tilt(table):
 )
 def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path, change, rule):
     """The client draws from the altered encoder and notes its digest: only the law check can tell."""
-    from onoff.audit import law
-
     dear = plan(CHAIN, 1, "comb")
     altered = Altered(dear, change)
 
     def digest(self, plan, last, next, lag):  # noqa: ARG001
         table = altered.encoder(last, next, lag).toarray()
-        return law.law_digest(law.Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
+        return law_digest(law.Law(plan.sets, plan.masses), {last * CHAIN.n + next: table})
 
     made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(PlanDigests, "of", digest)])
     found = made.audit(plans={dear.name: altered})

@@ -17,11 +17,12 @@ from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.streams import at_most
 from onoff.audit import enumeration, streams
-from onoff.audit.bayes import lags_of, start_law
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
-from onoff.audit.enumeration import information, step_distance, total_variation
+from onoff.audit.enumeration import step_distance
 from onoff.audit.streams import audit_streams, parse_statuses
+from onoff.model.measures import information, total_variation
 from onoff.model.misfit import information_bound
+from onoff.model.requests import lags_of, start_law
 from onoff.past import PastState
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
@@ -128,15 +129,6 @@ def test_everything_tells_exactly_nothing():
     assert (found.holds, long.holds, long.method) == (True, True, "bound")
     assert not any(bits_of(found))
     assert max(bits_of(long)) < 1e-100
-
-
-def test_the_bound_on_information_is_capped_and_grows_with_the_secret():
-    assert information_bound(Fraction(0), 8.0) == 0
-    assert information_bound(Fraction(3, 4), 8.0) == 8.0
-    assert information_bound(Fraction(1, 2), 1.0) == 1
-    # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
-    for d, hidden in itertools.product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
-        assert float(d) * hidden <= information_bound(d, hidden) <= h(float(d)) + float(d) * hidden + 1e-12
 
 
 def test_a_bound_is_shown_rounded_up():

@@ -238,7 +238,7 @@ def test_as_much_is_written_whatever_was_wanted(tmp_path, monkeypatch):
     (tmp_path / "honest").mkdir()
     found = [streams(tmp_path / "honest", wanted) for wanted in (0, 7, 130, 299)]
     assert found == [found[0]] * 4
-    monkeypatch.setattr("onoff.client.journal._pad", lambda *_: "")
+    monkeypatch.setattr("onoff.client.disk._pad", lambda *_: "")
     (tmp_path / "mutant").mkdir()
     assert streams(tmp_path / "mutant", 0) != streams(tmp_path / "mutant", 299)
     monkeypatch.undo()

@@ -17,11 +17,10 @@ from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS,
 from onoff.client import cache as caches
 from onoff.client.client import Client
 from onoff.client.journal import Journal
-from onoff.client.status import account
 from onoff.client.transports import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.server.parse import parse_query
-from onoff.wire import UNCHANGED_LENGTH, Frame, Unchanged
+from onoff.wire import Frame, Unchanged
 from recordingserver import Reply, VersionedOrigin, reply
 from sampling import in_turn
 
@@ -60,7 +59,7 @@ def disk(path):
     database = sqlite3.connect(path)
     tables = [
         "SELECT * FROM members ORDER BY source",
-        "SELECT step, private, lag, query, bytes, attempts, changed, changed_bytes FROM steps ORDER BY step",
+        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
         "SELECT key, length(value) FROM meta ORDER BY key",
     ]
     found = [database.execute(table).fetchall() for table in tables]
@@ -91,8 +90,6 @@ def unchanged_in(world, number, **options):
 
 def test_what_did_not_change_is_returned_from_the_cache_and_marked_so(world):
     assert unchanged_in(world, 0) == unchanged_in(world, 1) == [False] + [True] * 5
-    traffic = account(world.directory / "m-0").traffic
-    assert traffic.changed <= traffic.downloaded < traffic.everything / 2
 
 
 def test_without_a_cache_nothing_is_held_and_everything_comes_anew(world):
@@ -142,21 +139,6 @@ def test_an_answer_other_than_200_takes_the_place_of_what_was_held(web):
     assert (message.body, message.unchanged) == (BODIES["news"], False)
     conditions = [b"if-none-match" in request.raw.lower() for request in web.server.requests if request.path == "/news"]
     assert conditions == [False, True, False]
-
-
-def test_our_server_says_unchanged_of_what_is_held_alone(own):
-    async def run():
-        async with own.client() as client:
-            await client.get("news")
-            own.origin.rounds = {"sports": 2}
-            return await client.get("news")
-
-    asyncio.run(run())
-    queries = [parse_query(request.body, own.origin.catalogue) for request in own.server.requests[1:]]
-    assert [query.held for query in queries] == [(0,) * 5, (1,) * 5]
-    assert [len(frame) == UNCHANGED_LENGTH for frame in own.origin.frames(own.server.requests[-1])] == [
-        True, False, True, True, True,
-    ]  # fmt: skip
 
 
 def test_a_server_whose_rounds_go_back_is_named_in_the_log(own, caplog):
@@ -288,16 +270,6 @@ def test_a_web_server_that_lies_about_versions_learns_nothing(web, lie, cache):
     assert paths == once if lie != "304 and a body" else len(paths) > len(once)
 
 
-def test_a_304_that_was_not_asked_for_is_the_failure_of_its_source(web):
-    web.server.respond = WEB_LIES["304 unasked"]
-    messages = web.play([("science", ON), ("news", ON), ("science", ON)])
-    assert [message.status for message in messages] == [304, 200, 304]
-    assert [message.error is None for message in messages] == [False, True, False]
-    assert "of another message than is held" in str(messages[0].error)
-    assert "ask again" not in str(messages[0].error)  # a server that lies for one source would see who does
-    assert [message.unchanged for message in messages] == [False, False, False]
-
-
 def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_no_more(web):
     async def run():
         transport = web.transport()
@@ -377,20 +349,6 @@ def test_validators_for_the_wanted_one_alone_are_seen(world):
         assert not alike(world, "j")
 
 
-def test_an_eviction_that_spares_the_wanted_one_is_seen(world):
-    complete, kept, wanted = Client._complete, caches.fitting, []
-
-    async def told(self, pending, *rest, **options):
-        wanted[:] = [pending.request]
-        return await complete(self, pending, *rest, **options)
-
-    def spared(entries, limit):
-        return kept(entries, limit) | set(wanted)
-
-    with planted((Client, "_complete", told), (caches, "fitting", spared)):
-        assert not alike(world, "j", cache=ROOM)
-
-
 def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
     complete = Client._complete
 
@@ -403,17 +361,3 @@ def test_to_ask_again_because_the_wanted_one_was_called_unchanged_is_seen(web):
     web.server.respond = WEB_LIES["304 unasked"]
     with planted((Client, "_complete", asked_again)):
         assert not alike(web, "j")
-
-
-def test_to_keep_the_wanted_one_alone_is_seen(world):
-    finish = Journal.finish
-
-    def wanted_only(self, state, query, answer):
-        contents = [
-            content if source == state.previous or content.unchanged else replace(content, version=None)
-            for source, content in zip(query, answer.contents, strict=True)
-        ]
-        finish(self, state, query, replace(answer, contents=tuple(contents)))
-
-    with planted((Journal, "finish", wanted_only)):
-        assert not alike(world, "j")

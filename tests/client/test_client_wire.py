@@ -87,35 +87,19 @@ def test_exactly_these_requests_in_this_order(world):
     assert len(orders) == 2
 
 
-LOCATIONS = [
-    "/elsewhere",
-    "http://127.0.0.1:9/",
-    "//",
-    "http://",
-    "http://[bad",
-    "",
-    "\x7f",
-    "ftp://a/b",
-    "http://a:x/",
-]
-
-
-@pytest.mark.parametrize("location", LOCATIONS)
+@pytest.mark.parametrize("location", ["/elsewhere", "http://127.0.0.1:9/", "http://[bad"])
 def test_redirects_are_messages_and_are_not_followed(tmp_path, location):
-    status = 301 + LOCATIONS.index(location) % 3
     with scene("any", tmp_path) as world:
 
         def moved(request, answer):  # noqa: ARG001
-            if request.path == "/science":
-                return reply(b"moved", status, [f"Location: {location}"])
-            return None
+            return reply(b"moved", 302, [f"Location: {location}"]) if request.path == "/science" else None
 
         world.server.respond = faulty(world.origin, moved)
         seen = []
         for wanted in NAMES:
             world.server.reset()
             outcome = world.outcome(lambda client, wanted=wanted: client.get(wanted), journal=wanted)
-            assert outcome == ((SourceError, status, b"moved") if wanted == "science" else ("message",))
+            assert outcome == ((SourceError, 302, b"moved") if wanted == "science" else ("message",))
             seen.append(world.server.recording())
         assert seen == [seen[0]] * len(NAMES)
         assert [raw.split(b" ")[1].decode()[1:] for raw in seen[0][0]] == list(NAMES)

@@ -10,7 +10,7 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, scene
 from onoff import connect
-from onoff.client.journal import Step
+from onoff.client.disk import Step
 from onoff.client.status import snapshot, status
 from onoff.errors import ChainError, OnoffError
 from onoff.plans.planner import Planner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
@@ -13,8 +12,7 @@ import pytest
 from clikit import call
 from onoff import HttpTransport
 from onoff.client import feeds
-from onoff.client.feeds import find_urls, plain_name
-from onoff.errors import CatalogueError
+from onoff.client.feeds import plain_name
 from recordingserver import RecordingServer, Reply, reply
 
 OPML = """<?xml version="1.0" encoding="UTF-8"?>
@@ -151,8 +149,6 @@ def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_ht
         "http://0x7f.0.0.1/",
         "http://localhost./",
         "http://router.lan/",
-        "http://[64:ff9b::7f00:1]/",
-        "http://[2002:7f00:1::]/",
         "http://[::ffff:10.0.0.1]/",
     ):
         with pytest.raises(feeds.CatalogueError, match="in your own network"):
@@ -181,15 +177,6 @@ def test_dead_urls_are_all_named_one_in_a_line_and_all_were_asked(site, tmp_path
     refused(text, tmp_path, "onoff: error: ", "line 3 ('c')", "answers with 404")
 
 
-def test_of_many_dead_urls_ten_are_named_and_the_others_counted(site, tmp_path):
-    site.pages = dict.fromkeys([f"/{i}" for i in range(12)], 410)
-    text = "".join(f"{site.url}/{i} s{i:02}\n" for i in range(12))
-    refused(text, tmp_path, "line 10 (", "\nand 2 more\n", "12 URLs cannot be used", lines=12)
-    with pytest.raises(CatalogueError, match=r"12 of 12 URLs cannot be used, the first of them .*line 1 ") as caught:
-        asyncio.run(find_urls(tmp_path / "feeds"))
-    assert len(caught.value.problems) == 12
-
-
 def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
     site.pages = {"/a": "/c"}
     refused(f"{site.url}/a A\n{site.url}/c C\n", tmp_path, "line 1 ('A') and", "line 2 ('C') lead to the same URL")
@@ -208,14 +195,12 @@ def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
         ("http://127.0.0.1:9/a X\nfeed://x/y Y\n", ["line 2 ('Y')", "http(s)://"]),
         ("http://127.0.0.1:9/a X\nhttp://u:p@x/y Y\n", ["line 2 ('Y')", "password"]),
         ("http://127.0.0.1:9/a X\nhttp://x/y#z Y\n", ["line 2 ('Y')", "after #"]),
-        (f"http://127.0.0.1:9/a X\nhttp://x/{'y' * 9000} Y\n", ["line 2 ('Y')", "8192"]),
         (b"http://127.0.0.1:9/a \xff\n", ["byte 21 is not UTF-8"]),
         ("<html><body/></html>", ["<html>"]),
         ("<opml><body><outline></body></opml>", ["line 1 is not XML (mismatched tag)"]),
         ("<opml>\n<body>\n<outline xmlUrl='http://x/1'", ["line 3 is not XML"]),
         ("<opml/>", ["0 URLs"]),
         ('<?xml version="1.0" encoding="no-such"?><opml/>', ["feeds"]),
-        ("<opml>" + "<outline>" * 200 + "</outline>" * 200 + "</opml>", ["100 deep"]),
         ('<opml><outline title="T" xmlUrl="javascript:x"/>\n<outline xmlUrl="http://x/"/></opml>', ["line 1 ('T')"]),
     ],
 )
@@ -247,10 +232,6 @@ def test_entities_are_neither_expanded_nor_fetched(site, tmp_path, declared):
 def test_a_list_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(feeds, "MOST_BYTES", 1000)
     refused("#" * 1001, tmp_path, "longer than 1000 bytes")
-    monkeypatch.setattr(feeds, "MOST_SOURCES", 3)
-    refused("".join(f"http://127.0.0.1:9/{i}\n" for i in range(4)), tmp_path, "more than 3 URLs")
-    outlines = "".join(f'<outline xmlUrl="http://127.0.0.1:9/{i}"/>' for i in range(4))
-    refused(f"<opml>{outlines}</opml>", tmp_path, "more than 3 URLs")
 
 
 def test_a_body_without_end_is_not_read_without_end(site, tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from onoff import connect, connect_sync
 from onoff.client.status import snapshot
 from onoff.client.timing import SendClock
 from onoff.errors import (
-    JournalError,
     NothingPending,
     OnoffError,
     PendingRequest,
@@ -273,14 +272,6 @@ def test_at_a_closed_door_nothing_is_asked_and_what_was_pending_stays_so(own, st
     error = closed_door(own)
     assert (type(error), error.pending) == (kind, True)
     assert "stays pending" in str(error)
-
-
-def test_at_a_closed_door_nothing_is_said_of_a_journal_that_cannot_be_read(own):
-    (own.directory / "journal").write_bytes(b"no journal")
-    own.server.respond = lambda _: reply(b"", 503)
-    with pytest.raises(JournalError, match="is not a journal"):
-        closed_door(own)
-    assert not own.server.requests
 
 
 def test_a_message_of_another_request_is_not_handed_over_as_what_was_pending(own):

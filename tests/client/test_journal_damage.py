@@ -10,7 +10,8 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.audit.files import read_journal as read_as_referee
-from onoff.client.journal import Journal, Progress
+from onoff.client.journal import Journal
+from onoff.client.memory import Progress
 from onoff.client.protocol import begin_both, finish
 from onoff.client.status import account
 from onoff.errors import JOURNAL, USAGE, OnoffError
@@ -27,29 +28,26 @@ def made(path, learns):
         journal.remember(learning=CHAIN.names)
     else:
         journal.remember(chain=CHAIN.as_dict(), play=Progress("0" * 64, 1, "requests", 4), keep="1000")
+    journal.deliver_all()
     for request in (1, 2, 0, 1, 2):
         begun = begin_both(journal.state, CHAIN, request, None, request != 0, None)
         journal.begin(begun, 3.0)
-        journal.finish(finish(journal.state), begun.pending.query, answer_of([b"%d" % x for x in range(3)]))
+        journal.finish(
+            finish(journal.state), begun.pending.query, answer_of([b"%d, %d" % (x, request) for x in range(3)])
+        )
+        journal.unwritten = 3
     journal.begin(begin_both(journal.state, CHAIN, 0, None, True, None), 3.0)
     journal.close()
     return path.read_bytes()
 
 
 def as_client(path):
-    """All that a client reads of it, the last message among it, which `resume(last=True)` returns."""
+    """All that a client reads of it, with the messages that `resume(last=True)` and `play --out` take from it."""
     journal = Journal(path, CHAIN.fingerprint, "catalogue")
     try:
-        step, member = journal.latest()
-        found = (
-            journal.state,
-            journal.memory,
-            journal.public_state(CHAIN).as_dict(),
-            journal.stream,
-            journal.promise,
-            journal.sensitive,
-        )
-        return *found, list(journal.steps()), step, member, journal.read_body(member.source)
+        public = journal.public_state(CHAIN).as_dict()
+        found = journal.state, journal.memory, public, journal.stream, journal.promise, journal.sensitive
+        return *found, list(journal.steps()), list(journal.messages())
     finally:
         journal.close()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import secrets
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -193,13 +191,6 @@ def test_the_journal_sums_up_every_stated_rounding():
     assert finish(found[-1].state).rounding >= sum(stated)
 
 
-def test_the_state_survives_its_dictionary():
-    for step in made(random_chain("dense", 4, 1), [(0, OFF), (1, OFF), (2, OFF), (3, OFF)], (1,), State()):
-        assert State.from_dict(step.state.as_dict()) == step.state
-        kept = step.public.as_dict()
-        assert PublicState.from_dict(step.public.habits.chain, kept).as_dict() == kept
-
-
 def test_what_the_rules_forbid_is_an_error_before_anything_is_drawn():
     start = PublicState(Habits(ENDS, "known"))
     first = begin_past(SETTLED, start, 1, ON, None)
@@ -244,7 +235,3 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
         begin_past(state, last.public, 0, OFF, last.public.rows.prepare(), randbelow=None)
-
-
-def test_secrets_of_this_promise_come_from_the_operating_system():
-    assert inspect.signature(begin_past).parameters["randbelow"].default is secrets.randbelow

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import os
-import shutil
 import sqlite3
 import threading
 import time
@@ -20,7 +19,6 @@ from clientkit import BODIES, NAMES, OFF, ON, answer_of, scene
 from clikit import call
 from onoff import Chain, connect, files
 from onoff.client import promises
-from onoff.client.connect import Settings
 from onoff.client.journal import Journal
 from onoff.client.laws import HEAD
 from onoff.client.laws import record as append
@@ -112,15 +110,6 @@ def test_if_all_sources_are_sensitive_every_request_asks_for_everything_and_that
     assert "OFF 5.000" in told
 
 
-def test_play_needs_no_next_request(own):
-    async def run():
-        async with connect(CHAIN, **at(own), journal=own.directory / "journal", delay=0.001) as client:
-            return [message async for message in client.play([("news", ON), ("sports", ON), ("news", OFF)])]
-
-    messages = asyncio.run(run())
-    assert [(message.private, message.made_private) for message in messages] == [(ON, False), (ON, False), (OFF, False)]
-
-
 # One promise for a journal.
 
 
@@ -154,19 +143,6 @@ def test_a_journal_keeps_its_promise_and_its_sensitive_sources(own):
         unchanged(own, other, lambda o=options: read(own, [("news", None)], "other", **o), JournalError, words)
 
 
-def test_the_journal_itself_refuses_another_promise(tmp_path):
-    """Between what `connect` has looked at and the opening another process may have made it."""
-    Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", promise="past", sensitive=(1, 2)).close()
-    content = (tmp_path / "j").read_bytes()
-    for options in ({"promise": "both"}, {"sensitive": (1,)}, {"promise": "past", "sensitive": (2,)}):
-        with pytest.raises(JournalError, match="was made for"):
-            Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", **options)
-    journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue", promise="past", sensitive=(1, 2))
-    assert (journal.promise, journal.sensitive) == ("past", (1, 2))
-    journal.close()
-    assert (tmp_path / "j").read_bytes() == content
-
-
 def test_a_promise_that_does_not_fit_is_refused_before_there_is_a_journal(tmp_path):
     for options, words in (
         ({"promise": "both", "sensitive": ["news"]}, "take the promise 'past'"),
@@ -196,14 +172,6 @@ def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
     ask = partial(read, own, [("weather", OFF)], chain=chain)
     unchanged(own, own.directory / "journal", ask, ContextError, "impossible to ask for 'weather'")
     assert read(own, [("weather", ON)], chain=chain)  # while ON any request will do
-
-
-def test_a_journal_keeps_the_promise_that_it_was_made_for(tmp_path):
-    journal = Journal(tmp_path / "j", CHAIN.fingerprint, "catalogue")
-    journal.close()
-    settings = Settings(CHAIN, journal=tmp_path / "j", server="http://127.0.0.1:1").completed()
-    assert (settings.promise, settings.sensitive) == ("both", ())
-    assert Settings(CHAIN, journal=tmp_path / "new", server="http://127.0.0.1:1").completed().promise == "past"
 
 
 # What is prepared between requests.
@@ -420,46 +388,6 @@ def test_the_context_is_equally_long_whatever_it_is(tmp_path):
     assert len(texts) == 1
 
 
-def test_damaged_rows_are_refused(own):
-    read(own, [("news", ON)] * 3)
-    journal = own.directory / "journal"
-    for change in (
-        "UPDATE meta SET value = '{}' WHERE key = 'public'",
-        "UPDATE meta SET value = value || ' ' WHERE key = 'public'",
-        "DELETE FROM meta WHERE key = 'public'",
-        "UPDATE meta SET value = 'both' WHERE key = 'promise'",
-        "UPDATE meta SET value = '[0]' WHERE key = 'sensitive'",
-    ):
-        with closing(sqlite3.connect(journal)) as database:
-            content = list(database.iterdump())
-            database.execute(change)
-            database.commit()
-        with pytest.raises(JournalError, match="damaged"):
-            read(own, [("news", ON)])
-        with closing(sqlite3.connect(journal)) as database:
-            database.execute("DELETE FROM meta")
-            for statement in content:
-                if statement.startswith('INSERT INTO "meta"'):
-                    database.execute(statement)
-            database.commit()
-    read(own, [("news", ON)])
-
-
-def test_a_restored_journal_of_this_promise_is_refused(own, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    read(own, [("news", ON)] * 2)
-    names = ("journal", "journal.lock")
-    for name in names:
-        shutil.copy2(own.directory / name, tmp_path / f"{name}.backup")
-    read(own, [("news", OFF)])
-    for name in names:
-        (own.directory / name).write_bytes((tmp_path / f"{name}.backup").read_bytes())  # the same inode
-    own.server.reset()
-    with pytest.raises(JournalError, match="older than what was last written"):
-        read(own, [("sports", OFF)])
-    assert not own.queries()
-
-
 # The record.
 
 
@@ -470,10 +398,9 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
     assert [line["step"] for line in lines] == [i for i, private in enumerate(STATUSES) if not private]
     queries = queries_of(own.directory / "journal")
     for line in lines:
-        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "charge", "law"]
+        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "law"]
         assert (line["format"], line["version"]) == ("onoff-law", 2)
         assert list(queries[line["step"]]) in line["law"]["sets"]
-        float.fromhex(line["charge"])
     state = PastState.start(CHAIN, ["weather"])
     assert lines[0]["law"] == json.loads(json.dumps(state.prepare().as_dict()))
     assert (lines[0]["place"], lines[0]["joined"]) == ([], list(state.joined))

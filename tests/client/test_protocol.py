@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import random
-import secrets
 from fractions import Fraction
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import onoff
-from onoff import Chain, Settings, plan
-from onoff.client.protocol import State, begin_both, begin_past, finish, next_lag
+from onoff import Chain, plan
+from onoff.client.protocol import State, begin_both, finish, next_lag
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
-from onoff.past import Step
-from onoff.plans.race import RacePlan
-from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import dependence, joint_law, random_chain
 from sampling import examples
@@ -143,22 +135,6 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
         assert requests[t] in pending.query
         state = finish(state)
         assert State.from_dict(state.as_dict()) == state
-
-
-def test_secrets_come_from_the_operating_system():
-    for draws in (Settings, begin_both, begin_past, TablePlan.draw, RacePlan.draw, Step.draw):
-        assert inspect.signature(draws).parameters["randbelow"].default is secrets.randbelow
-    package = Path(onoff.__file__).parent
-    rooms = ("client", "plans")  # where queries are drawn; laws may be made with other generators
-    files = [file for room in rooms for file in (package / room).rglob("*.py")]
-    files += [package / "schemes" / "encoder.py", package / "schemes" / "race.py", package / "past" / "state.py"]
-    for file in files:
-        name = str(file.relative_to(package))
-        tree = ast.parse(file.read_text())
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        assert "random" not in modules, name
-        assert not {"random", "default_rng"} & names, name
 
 
 # The promise itself: everything sent is independent of what was asked while ON and of all future requests.

@@ -232,20 +232,6 @@ def test_a_catalogue_whose_full_set_is_beyond_the_limit_is_refused_before_any_qu
         assert [request.path for request in world.server.requests] == ["/v1/catalogue"]
 
 
-def test_a_problem_is_short_whatever_was_asked_for(tmp_path):
-    world = World("own", tmp_path, BODIES)
-    with world.server:
-        for path in ("/v1/catalogue", "/v1/query"):
-            world.server.respond = faulty(
-                world.origin,
-                lambda request, _, path=path: (
-                    reply(b"x" * (onoff.PROBLEM_LIMIT + 1), 400) if request.path == path else None
-                ),
-            )
-            with pytest.raises(Unavailable, match=f"longer than {onoff.PROBLEM_LIMIT} bytes"):
-                asyncio.run(fetched(transport_of(world)))
-
-
 MANY = {
     "lists": lambda: b"[]," * (9 * 2**20) + b"[]",
     "objects": lambda: b"{}," * (9 * 2**20) + b"{}",

@@ -45,7 +45,7 @@ def public_rows(path):
     database = sqlite3.connect(path)
     tables = [
         "SELECT * FROM members ORDER BY source",
-        "SELECT step, private, lag, query, bytes, attempts, changed, changed_bytes FROM steps ORDER BY step",
+        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
         "SELECT key, length(value) FROM meta ORDER BY key",
     ]
     found = [database.execute(table).fetchall() for table in tables]

@@ -27,7 +27,8 @@ from sampling import examples
 
 ONOFF = Path(sys.executable).with_name("onoff")
 COLUMNS = Columns("user", "time", "source")
-QUICK = {"lags": [1]}
+# Four objects: {"source": "a"}, {"source": "b"} and both once more.
+ZSTD = bytes.fromhex("28b52ffd0058fd0000a87b22736f75726365223a2261227d0a626162227d0a03004016202f89671d")
 HEADER = """% Different categories found in input file:
 
 front news tech
@@ -83,10 +84,10 @@ def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path
     rng = np.random.default_rng(3)
     rows = [(f"u{rng.integers(300)}", str(i), "xyz"[rng.integers(3)]) for i in range(6000)]
     file = logkit.write(rows, tmp_path / "log.parquet")
-    whole = fit(file, **QUICK)
+    whole = fit(file)
     assert whole.report.second_order_gain is not None
     monkeypatch.setattr(DuckDB, "rows_at_once", 1000)
-    assert fit(file, **QUICK).report == whole.report
+    assert fit(file).report == whole.report
 
 
 def test_a_pause_as_long_as_the_gap_is_no_new_sequence(engine, tmp_path):
@@ -172,7 +173,7 @@ def refuse(engine, file, data):
 def test_many_sources_are_counted_as_one_beyond_the_top(tmp_path):
     rng = np.random.default_rng(2)
     rows = [(f"u{rng.integers(50)}", str(t), f"s{rng.integers(5000)}") for t in range(9000)]
-    found = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, top=200, **QUICK)
+    found = fit(logkit.write(rows, tmp_path / "log.csv"), top=200)
     names = [*found.chain.names]
     expected = logkit.counted(rows, names[:-1], other=200)["pairs"]
     assert (len(names), names[-1], found.report.sources) == (201, "other", len({source for _, _, source in rows}))
@@ -189,7 +190,7 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         logkit.write_parquet(tmp_path / "log.parquet", f"BIGINT, {kind}, BIGINT", **columns)
         found = count(engine, tmp_path / "log.parquet", ["1", "2"])
         assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
-        assert found.users_by_bucket.sum() == 1
+        assert found.users == 1
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
     """Not a pattern that fits other files, and `user=5` is no column."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     logkit.write(logkit.AWKWARD * 2, tmp_path / "a and b.csv")
-    found = fit(logkit.write(logkit.AWKWARD, tmp_path / name), held_out=0, **QUICK)
+    found = fit(logkit.write(logkit.AWKWARD, tmp_path / name))
     assert (found.report.rows, found.report.users) == (38, 10)
 
 
@@ -223,7 +224,7 @@ def test_the_order_of_the_file_does_not_rest_on_a_default_of_duckdb(tmp_path, mo
     assert made.rows("SELECT current_setting('preserve_insertion_order')") == [(True,)]
     made.close()
     (tmp_path / name).write_text("source\n" * (name == "log.csv") + "".join(f"s{t % 7}\n" for t in range(400_000)))
-    found = fit(tmp_path / name, **QUICK)
+    found = fit(tmp_path / name)
     assert (found.counts > 0).sum() == 7  # each is followed by the next one, and by no other
 
 
@@ -232,8 +233,11 @@ def test_a_csv_is_read_without_guessing_what_its_lines_mean(tmp_path, line):
     """An engine that guesses would take the line for a comment, or all before it for a title."""
     body = "".join(f"u,{t},{'ab'[t % 2]}\n" for t in range(50))
     (tmp_path / "log.csv").write_text(f"user,time,source\n{line}\n{body}")
-    with pytest.raises(OnoffError, match=f"Line: 2 Original Line: {line}"):
-        fit(tmp_path / "log.csv", held_out=0, **QUICK)
+    with pytest.raises(
+        OnoffError,
+        match=r"log.csv: cannot be read \(line 2 has another number of cells \(\d\) than the header \(3\)\)$",
+    ):
+        fit(tmp_path / "log.csv")
 
 
 def test_a_header_is_read_as_it_is(tmp_path):
@@ -241,30 +245,22 @@ def test_a_header_is_read_as_it_is(tmp_path):
     with pytest.raises(OnoffError, match="there are column_0, user, ti;me, USER_3"):
         fit(tmp_path / "log.csv")
     (tmp_path / "log.txt").write_text("\ufeffa b a\n")  # a byte-order mark is no part of a name
-    assert fit(tmp_path / "log.txt", held_out=0, **QUICK).chain.names == ("a", "b")
+    assert fit(tmp_path / "log.txt").chain.names == ("a", "b")
 
 
 def test_nothing_is_dropped_without_being_counted(tmp_path):
-    report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50, held_out=0, **QUICK).report
+    report = fit(logkit.write(logkit.AWKWARD, tmp_path / "log.zip"), gap=50).report
     expected = logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50)
-    assert (report.rows, report.missing_user, report.missing_time, report.missing_source) == (38, 2, 9, 2)
+    assert (report.rows, report.missing_user, report.missing_time) == (38, 2, 9)
     assert (report.dropped_rows, report.breaks, report.users) == (10, 1, 10)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
     assert report.transitions == sum(expected["pairs"].values())
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_text_sequences_with_a_header_of_names(tmp_path, packed):
-    text = HEADER + "1 1 2\n2\n3 2 2 1 1\n" * 40
-    file = tmp_path / "log.seq"
-    file.write_text(text)
-    if packed:
-        file = tmp_path / "log.zip"
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("log.seq", text)
-            archive.writestr("__MACOSX/._log.seq", "rubbish")
-    found = fit(file, held_out=0, **QUICK)
+def test_text_sequences_with_a_header_of_names(tmp_path):
+    (tmp_path / "log.seq").write_text(HEADER + "1 1 2\n2\n3 2 2 1 1\n" * 40)
+    found = fit(tmp_path / "log.seq")
     assert found.chain.names == ("front", "news", "tech")
     assert (found.counts == 40 * np.array([[2, 1, 0], [1, 1, 0], [0, 1, 0]])).all()
     report = found.report
@@ -293,7 +289,7 @@ def test_the_unit_of_numbers_is_told_by_their_size(tmp_path, ticks):
         ("u", str((1_700_000_000 + pause) * ticks), s) for pause, s in zip([0, 10, 100, 110, 300], "ababa", strict=True)
     ]
     for name in ("log.csv", "log.parquet"):
-        report = fit(logkit.write(rows, tmp_path / name), gap=60, held_out=0, **QUICK).report
+        report = fit(logkit.write(rows, tmp_path / name), gap=60).report
         assert (report.sequences, report.transitions) == (3, 2)
         assert len([note for note in report.notes if "are taken for them" in note]) == (ticks > 1)
 
@@ -302,19 +298,13 @@ def test_a_name_that_says_nothing_asks_for_the_format(tmp_path):
     (tmp_path / "log.old").write_text("a b a\nb a b\n")
     with pytest.raises(OnoffError, match="does not say what the log is: say --format csv, json"):
         fit(tmp_path / "log.old")
-    notes = fit(tmp_path / "log.old", kind="text", held_out=0, **QUICK).report.notes
+    notes = fit(tmp_path / "log.old", kind="text").report.notes
     assert any(note.startswith("4 transitions are few for 2 sources") for note in notes)
-
-
-def test_a_small_share_holds_out_somebody(tmp_path):
-    rows = [(f"u{i // 3}", str(i), "ab"[i % 2]) for i in range(3000)]
-    report = fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0.001, **QUICK).report
-    assert 900 < report.training_users < 1000
 
 
 def test_without_times_the_order_of_the_file_counts(tmp_path):
     (tmp_path / "log.csv").write_text("user,page\nu,a\nv,b\nu,b\nv,a\nu,a\n")
-    found = fit(tmp_path / "log.csv", held_out=0, **QUICK)
+    found = fit(tmp_path / "log.csv")
     assert found.counts.tolist() == [[0, 1], [2, 0]]
     with pytest.raises(OnoffError, match="--gap means nothing"):
         fit(tmp_path / "log.csv", gap=5)
@@ -327,18 +317,14 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv", "", {}, "log.csv: is empty"),
         ("log.csv", "user,time,source\n", {}, "no row has a user, a time and a source"),
         ("log.csv", "user,time,source\n,1,a\nu,,b\n", {}, "no row has a user, a time and a source"),
-        ("log.csv", "user,time,source\nu,1,\nu,2,\n", {}, "no row has a user, a time and a source"),
-        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "ask for 1 source, and a chain needs 2"),
+        ("log.csv", "user,time,source\nu,1,a\nu,2,a\n", {}, "it has 1 source, and a chain needs 2"),
         ("log.csv", "user,time,source\nu,1,a\nv,2,b\n", {}, "no two events in a row"),
         ("log.csv", "u,v,w\n1,2,3\n", {"user": "id"}, "no column 'id' for --user: there are u, v, w"),
         ("log.csv", "u,v,w\n1,2,3\n", {}, "which column is the source\\? Say --source NAME: there are u, v, w"),
-        ("log.csv", "u,t,s\n1,2,3\n", {"user": "u", "time": "u", "source": "s"}, "cannot be two things"),
-        ("log.csv", "user,time,source\nu,1,a\nu,2\n", {}, "log.csv: cannot be read .*"),
         ("log.csv", b"user,time,source\nu,1,\xff\xfe\n", {}, "log.csv: "),
         ("log.csv", "user,time,source\nu,1,a\nu,2,b\x01c\nu,3,a\n", {}, "printable"),
         ("log.parquet", "not parquet", {}, "log.parquet: cannot be read"),
-        ("log.jsonl", "{\n", {}, "log.jsonl: cannot be read"),
-        ("log.jsonl", '[{"source": "a"}, {"source": "b"', {}, "log.jsonl: cannot be read"),
+        ("log.jsonl", '{"source": "a"}\n{\n', {}, r"it is not JSON near object 3: unexpected end"),
         ("log.csv", "user,source\nu,a\r\nu,b\n", {}, "its lines do not all end alike"),
         ("log.csv", "user,source\nu,a\n".encode("utf-16-le"), {}, "first line is not text; save the file as UTF-8"),
         ("log.csv", "user,source\nu,a\nu,b\0\n", {}, r"log.csv: the name of source 1 is 'b\\x00': a printable"),
@@ -349,15 +335,11 @@ def test_without_times_the_order_of_the_file_counts(tmp_path):
         ("log.csv.gz", gzip.compress(b"\xff", mtime=0), {}, "/log.csv.gz: byte 0 is not UTF-8"),
         ("log.txt", "% only a comment\n", {}, "no sequences"),
         ("log.txt", b"\xff\xfe", {}, "not UTF-8"),
-        ("log.csv.gz", b"\x1f\x8b no gzip", {}, "log.csv.gz: cannot be unpacked"),
+        ("log.jsonl.zst", ZSTD, {"kind": "json"}, "cannot be read"),
         ("log.csv.gz", b"user,source\nu,a\n", {}, "log.csv.gz: cannot be unpacked"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"held_out": 1.0}, "held_out is 1.0: a share"),
         ("log.csv", "user,time,source\nu,1,a\n", {"memory": "lots"}, "no amount of memory"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"gap": 0}, "above 0"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"top": 0}, "from 1 to 1000"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": -1}, "at least 0"),
         ("log.csv", "user,time,source\nu,1,a\n", {"smoothing": 10**400}, "a finite number"),
-        ("log.csv", "user,time,source\nu,1,a\n", {"seed": 0.5}, "whole number"),
         ("log.csv", "user,time,source\nu,1,a\n", {"kind": "xml"}, "one of csv, json"),
     ],
 )  # fmt: skip
@@ -366,55 +348,26 @@ def test_a_bad_log_is_refused_in_one_line(tmp_path, name, data, options, words):
     if data is not None:
         file.write_bytes(data if isinstance(data, bytes) else data.encode())
     with pytest.raises(OnoffError, match=words):
-        fit(file, **({"held_out": 0} | options), **QUICK)
-
-
-def test_users_are_held_out_whole_by_hash_and_seed(tmp_path):
-    file = simple(tmp_path, rows=2000)
-    found, again, other = (fit(file, seed=seed, **QUICK) for seed in (1, 1, 2))
-    assert (found.counts == again.counts).all()
-    assert (found.counts != other.counts).any()
-    assert found.report.training_users < found.report.users
-    assert found.report.training_transitions + found.report.held_out.transitions == found.report.transitions
-
-
-def test_sources_of_held_out_users_only_are_counted(tmp_path):
-    held = np.flatnonzero(_held(1))
-    user = next(f"u{i}" for i in range(1000) if logkit.bucket(f"u{i}") in held)
-    rest = [f"v{i}" for i in range(200) if logkit.bucket(f"v{i}") not in held]
-    rows = [(name, str(t), "abc"[(t + i) % 3]) for i, name in enumerate(rest) for t in range(5)]
-    rows += [(user, str(t), source) for t, source in enumerate(["a", "new", "a", "b"])]
-    report = fit(logkit.write(rows, tmp_path / "log.csv"), **QUICK).report
-    assert (report.n, report.sources, report.unseen_sources, report.breaks) == (3, 4, 1, 1)
-    assert report.held_out.transitions == 1  # a b; the new source stands between the others
-    merged = fit(tmp_path / "log.csv", top=2, **QUICK).report
-    assert (merged.n, merged.merged_sources, merged.unseen_sources, merged.breaks) == (3, 1, 1, 0)
-    assert merged.held_out.transitions == 3
-
-
-def _held(seed):
-    held = np.zeros(64, bool)
-    held[np.random.default_rng(seed).permutation(64)[:13]] = True
-    return held
+        fit(file, **options)
 
 
 def test_rare_sources_become_one(engine, tmp_path):
     rows = [("u", str(t), s) for t, s in enumerate(["a"] * 9 + ["b"] * 5 + ["c"] * 5 + ["other"] * 2 + ["d"] + ["a"])]
     file = logkit.write(rows, tmp_path / "log.csv")
-    found = fit(file, top=2, held_out=0, **QUICK)
+    found = fit(file, top=2)
     assert found.chain.names == ("a", "b", "other")
-    assert (found.report.merged_sources, found.report.merged_events) == (3, 8)
+    assert found.report.merged_sources == 3
     assert any("became 'other'" in note for note in found.report.notes)
-    found = fit(file, top=4, held_out=0, **QUICK)
+    found = fit(file, top=4)
     assert found.chain.names == ("a", "b", "c", "other", "other (merged)")
     assert found.counts.sum() == len(rows) - 1
     open_log(engine, [file], ReadOptions())
-    assert count_sources(engine, (), 100).kept == ("a", "b", "c", "d", "other")
+    assert count_sources(engine, 100).kept == ("a", "b", "c", "d", "other")
 
 
 def test_after_a_dead_end_a_new_sequence_starts(tmp_path):
     (tmp_path / "log.txt").write_text("a b a end\nb a b end\nb b end\n")
-    found = fit(tmp_path / "log.txt", held_out=0, smoothing=0.5, **QUICK)
+    found = fit(tmp_path / "log.txt", smoothing=0.5)
     assert found.report.dead_ends == ("end",)
     assert found.counts[2].tolist() == [0, 0, 0]  # what was counted is not embellished
     assert found.chain.P[2] == pytest.approx(np.array([1.5, 2.5, 0.5]) / 4.5)
@@ -428,13 +381,12 @@ def test_a_gap_in_words(text, value):
 
 def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     simple(tmp_path, rows=3000, users=900)
-    report = json.loads(call("fit", "log.csv", "-o", "a.json", "--json", "--lags", "1-3", cwd=tmp_path).stdout)
-    assert report["costs"][0] == {"lag": 1, "outer": pytest.approx(2, abs=1)}
-    assert report["second_order_gain"]["low"] < report["second_order_gain"]["high"]
-    shown = call("fit", "log.csv", "-o", "b.json", "--lags", "1-3", cwd=tmp_path, check=True).stdout
-    assert f"{report['costs'][0]['outer']:.3f}" in shown  # the same seed, the same numbers
+    report = json.loads(call("fit", "log.csv", "-o", "a.json", "--json", cwd=tmp_path).stdout)
+    assert report["costs"][0] == pytest.approx(2, abs=1)
+    assert abs(report["second_order_gain"]) < 0.01
+    shown = call("fit", "log.csv", "-o", "b.json", cwd=tmp_path, check=True).stdout
+    assert f"after ON: {report['costs'][0]:.3f}" in shown
     assert report["verdict"] in shown
-    assert "██" in shown
     assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 
 
@@ -445,8 +397,6 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
         (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
         (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
-        (("log.json", "-o", "log.json"), "different files"),
-        (("log.csv", "-o", "chain.json", "--lags", "0-2"), "(1 to 100000)"),
     ):
         done = call("fit", *words, cwd=tmp_path)
         assert done.returncode == 2

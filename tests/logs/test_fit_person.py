@@ -11,7 +11,6 @@ import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
 
-QUICK = {"lags": [1]}
 WALK = "abcabcabacbcabcabcab"
 AGENT = '"http://example.org/" "Mozilla/5.0 (X11; \\"quoted\\")"'
 
@@ -23,7 +22,7 @@ def access_line(second, target, address="192.0.2.1", login="-", rest="", method=
 
 def test_without_a_column_of_users_there_is_one_user_and_that_is_said(tmp_path):
     (tmp_path / "log.csv").write_text("time,page\n" + "".join(f"{t},{name}\n" for t, name in enumerate(WALK)))
-    report = fit(tmp_path / "log.csv", **QUICK).report
+    report = fit(tmp_path / "log.csv").report
     assert (report.users, report.transitions) == (1, len(WALK) - 1)
     assert any("no column says who asked: all rows are taken to be one user's" in note for note in report.notes)
 
@@ -31,32 +30,15 @@ def test_without_a_column_of_users_there_is_one_user_and_that_is_said(tmp_path):
 def test_one_user_is_asked_for_or_a_column_of_users_is_given_but_not_both(tmp_path):
     rows = [(f"u{t % 2}", str(t), name) for t, name in enumerate(WALK)]
     file = logkit.write(rows, tmp_path / "log.csv")
-    assert fit(file, **QUICK, held_out=0).report.users == 2
-    assert fit(file, one_user=True, **QUICK).report.users == 1
+    assert fit(file).report.users == 2
+    assert fit(file, one_user=True).report.users == 1
     with pytest.raises(OnoffError, match="--one-user or --user, not both"):
-        fit(file, one_user=True, user="user", **QUICK)
-
-
-@pytest.mark.parametrize("name", ["ann", "bob", "cyd", "dan", "eve", "fay"])
-def test_one_user_alone_is_never_held_out_and_that_is_said(tmp_path, name):
-    """Whatever the hash of the name: of these, some fall into the buckets that are held out."""
-    file = logkit.write([(name, str(t), page) for t, page in enumerate(WALK)], tmp_path / "log.csv")
-    report = fit(file, held_out=0.5, **QUICK).report
-    assert report.training_transitions == len(WALK) - 1
-    assert report.held_out is None
-    assert [note for note in report.notes if note.startswith("one user: nobody is held out")]
-    silent = fit(file, held_out=0, **QUICK).report
-    assert not [note for note in silent.notes if note.startswith("one user")]  # nothing else was asked for
-
-
-def test_the_names_above_would_fall_on_both_sides():
-    held = np.random.default_rng(1).permutation(64)[:32]
-    assert {logkit.bucket(name) in held for name in ("ann", "bob", "cyd", "dan", "eve", "fay")} == {True, False}
+        fit(file, one_user=True, user="user")
 
 
 def test_a_list_with_one_request_in_a_line_is_one_users_sequence(tmp_path):
     (tmp_path / "requests.txt").write_text("\n".join(WALK) + "\n")
-    found = fit(tmp_path / "requests.txt", **QUICK)
+    found = fit(tmp_path / "requests.txt")
     expected = logkit.counted([("the user", str(t), name) for t, name in enumerate(WALK)], ["a", "b", "c"])
     assert found.counts.sum() == sum(expected["pairs"].values()) == len(WALK) - 1
     assert found.counts[0, 1] == sum(c for (_, i, j), c in expected["pairs"].items() if (i, j) == (0, 1))
@@ -71,13 +53,13 @@ def test_access_logs_of_web_servers_are_read_as_they_are(tmp_path, rest):
     lines.insert(5, access_line(4, "/b", rest=rest, method="POST"))
     lines.insert(7, '192.0.2.9 - - [10/Oct/2025:13:00:06 -0700] "\\x16\\x03\\x01" 400 226' + rest + "\n")
     (tmp_path / "access.log").write_text("".join(lines))
-    found = fit(tmp_path / "access.log", held_out=0, gap=1, **QUICK)
+    found = fit(tmp_path / "access.log", gap=1)
     assert found.chain.names == ("/a", "/b", "/c")
     assert (found.report.users, found.report.transitions) == (2, len(WALK) - 1)  # ann's two are too far apart
     assert found.report.notes[0].startswith("lines left out: 3.")
     (tmp_path / "access.log.gz").write_bytes(gzip.compress((tmp_path / "access.log").read_bytes()))
-    assert (fit(tmp_path / "access.log.gz", held_out=0, gap=1, **QUICK).counts == found.counts).all()
-    whole = fit(tmp_path / "access.log", held_out=0, source="target", user="address", top=5, **QUICK)
+    assert (fit(tmp_path / "access.log.gz", gap=1).counts == found.counts).all()
+    whole = fit(tmp_path / "access.log", source="target", user="address", top=5)
     assert whole.report.users == 1
     assert "/a?x=0" in whole.chain.names
 
@@ -85,39 +67,29 @@ def test_access_logs_of_web_servers_are_read_as_they_are(tmp_path, rest):
 def test_programs_behind_one_address_are_different_users_and_times_have_zones(tmp_path):
     lines = [access_line(t, f"/{name}", rest=f' "-" "{"AB"[t % 2]}"') for t, name in enumerate(WALK)]
     (tmp_path / "access.log").write_text("".join(lines))
-    assert fit(tmp_path / "access.log", held_out=0, **QUICK).report.users == 2
+    assert fit(tmp_path / "access.log").report.users == 2
     two = access_line(0, "/a") + access_line(1, "/b").replace("-0700", "-0800") + access_line(2, "/a")
     (tmp_path / "zones.log").write_text(two)
-    found = fit(tmp_path / "zones.log", held_out=0, **QUICK)
+    found = fit(tmp_path / "zones.log")
     assert found.counts.tolist() == [[1, 1], [0, 0]]  # an hour lies between -0700 and -0800: /b came last
-
-
-def test_the_distance_from_first_order_takes_many_users_and_that_is_said(tmp_path):
-    rows = "".join(f"{user},{t},{'abc'[(user + t * t) % 3]}\n" for user in range(300) for t in range(6))
-    (tmp_path / "log.csv").write_text("user,time,page\n" + rows)
-    assert fit(tmp_path / "log.csv", **QUICK, held_out=0.4).report.second_order_gain is not None
-    for options in ({"one_user": True}, {"held_out": 0}, {"held_out": 0.05}):
-        assert fit(tmp_path / "log.csv", **QUICK, **options).report.second_order_gain is None
-    done = call("fit", "log.csv", "-o", "chain.json", "--one-user", cwd=tmp_path, check=True)
-    assert "distance from first order: not known: it takes many users" in done.stdout
 
 
 def test_a_line_of_another_format_in_an_access_log_is_named(tmp_path):
     (tmp_path / "access.log").write_text("".join(access_line(t, f"/{p}") for t, p in enumerate(WALK)) + "and so on\n")
     with pytest.raises(OnoffError, match="line 21 is not that of a web access log: 'and so on'"):
-        fit(tmp_path / "access.log", held_out=0, **QUICK)
+        fit(tmp_path / "access.log")
     (tmp_path / "access.log").write_text("".join(access_line(t, f"/{p}") for t, p in enumerate(WALK)))
     with pytest.raises(OnoffError, match=r"no column 'page' for --source: there are user, time, source, address"):
-        fit(tmp_path / "access.log", kind="access", source="page", held_out=0, **QUICK)
+        fit(tmp_path / "access.log", kind="access", source="page")
     (tmp_path / "access.log").write_text(access_line(0, "/a") + access_line(1, "/b").replace("Oct", "Foo"))
     with pytest.raises(OnoffError, match="line 2 is not that of a web access log"):
-        fit(tmp_path / "access.log", held_out=0, **QUICK)
+        fit(tmp_path / "access.log")
 
 
 def test_a_column_in_which_nothing_comes_twice_is_not_the_source(tmp_path):
     rows = [("u", str(t), f"article {t}") for t in range(30)]
     with pytest.raises(OnoffError, match="no source was asked for twice"):
-        fit(logkit.write(rows, tmp_path / "log.csv"), held_out=0, **QUICK)
+        fit(logkit.write(rows, tmp_path / "log.csv"))
 
 
 @pytest.mark.parametrize(
@@ -135,12 +107,12 @@ def test_dates_as_people_write_them_need_a_format_and_are_read_with_it(tmp_path,
         rows = [f'u,"{form.format(day)}",{"ab"[day % 2]}' for day in days]
     (tmp_path / "log.csv").write_text("\n".join(["user,time,source", *rows]) + "\n")
     with pytest.raises(OnoffError, match=r"most times in 'time' cannot be read as ISO 8601.*; give --time-format"):
-        fit(tmp_path / "log.csv", held_out=0, **QUICK)
-    found = fit(tmp_path / "log.csv", held_out=0, time_format=written, **QUICK)
+        fit(tmp_path / "log.csv")
+    found = fit(tmp_path / "log.csv", time_format=written)
     assert found.counts.tolist() == [[0, 2], [3, 0]]  # b a b a b a, in the order of the days
     assert found.report.missing_time == 0
     with pytest.raises(OnoffError, match="cannot be read as %Y!"):
-        fit(tmp_path / "log.csv", held_out=0, time_format="%Y!", **QUICK)
+        fit(tmp_path / "log.csv", time_format="%Y!")
 
 
 def test_the_command_ends_without_a_recommendation_where_the_chain_is_not_to_be_relied_on(tmp_path):
@@ -152,11 +124,20 @@ def test_the_command_ends_without_a_recommendation_where_the_chain_is_not_to_be_
     assert "is as cheap" not in done.stdout
 
 
-def test_the_command_overwrites_nothing_unless_forced(tmp_path):
+def test_the_chain_is_written_to_habits_json_and_overwrites_nothing_unless_forced(tmp_path):
     (tmp_path / "log.txt").write_text("a b a b a\n" * 20)
-    (tmp_path / "chain.json").write_text("mine")
-    done = call("fit", "log.txt", "-o", "chain.json", cwd=tmp_path)
+    (tmp_path / "habits.json").write_text("mine")
+    done = call("fit", "log.txt", cwd=tmp_path)
     assert (done.returncode, "exists already: give another name, or --force" in done.stderr) == (2, True)
-    assert (tmp_path / "chain.json").read_text() == "mine"
-    call("fit", "log.txt", "-o", "chain.json", "--force", cwd=tmp_path, check=True)
-    assert Chain.load(tmp_path / "chain.json").names == ("a", "b")
+    assert (tmp_path / "habits.json").read_text() == "mine"
+    call("fit", "log.txt", "--force", cwd=tmp_path, check=True)
+    assert Chain.load(tmp_path / "habits.json").names == ("a", "b")
+
+
+def test_a_damaged_chain_is_not_taken_for_a_log(tmp_path):
+    chain = tmp_path / "chain.json"
+    Chain(np.full((40, 40), 1 / 40)).save(chain)
+    chain.write_bytes(chain.read_bytes()[:-9])
+    done = call("fit", "chain.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "chain.json: not JSON" in done.stderr

@@ -15,7 +15,7 @@ from onoff import Chain, OnoffError, follows
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
 from onoff.logs import follow
-from onoff.logs.follow import Piece, Requests, predictors, read_journal_requests, read_log_requests
+from onoff.logs.follow import Piece, predictors, read_journal_requests, read_log_requests
 from onoff.testing import chains
 from sampling import examples
 
@@ -57,12 +57,8 @@ def test_the_weights_of_the_predictors_sum_to_1_and_do_not_depend_on_the_request
         listed = []
         for size in (2, 7, 500):
             path = chain.simulate(size, rng)
-            listed.append(
-                [
-                    (what, weight)
-                    for what, weight, _ in predictors(Piece(chain.P, path[:-1], path[1:], np.ones(size - 1, bool)))
-                ]
-            )
+            found = predictors(Piece(chain.P, path[:-1], path[1:], np.ones(size - 1, bool)))
+            listed.append([(what, weight) for what, weight, _ in found])
         assert listed[0] == listed[1] == listed[2]
         assert sum(weight for _, weight in listed[0]) == pytest.approx(1)
 
@@ -79,17 +75,6 @@ def test_alarms_on_all_paths_together_are_as_rare_as_stated_and_a_cheat_would_be
         assert alarms(chain, 7 if n == 2 else 4, rate) <= rate
     monkeypatch.setattr(follow, "predictors", lambda piece: [("everything", 1.0, np.full(len(piece.x), 1.3))])
     assert alarms(chain, 7 if n == 2 else 4, 0.8) > 0.8
-
-
-@pytest.mark.long
-def test_of_1000_simulated_readers_at_most_1_percent_are_called_wrong():
-    """At a true rate of 1 % more than 22 of 1000 would be called so in 0.03 % of all seeds."""
-    rng, wrong = np.random.default_rng(7), 0
-    for _ in range(1000):
-        n = int(rng.integers(2, 13))
-        chain = Chain(rng.dirichlet(np.full(n, rng.choice([0.3, 2.0, 30.0])), n))
-        wrong += follows(chain, chain.simulate(120, rng)).refuted
-    assert wrong <= 22
 
 
 @pytest.mark.parametrize("slips", [0.0, 0.1])
@@ -144,16 +129,11 @@ def test_the_effect_is_said_beside_the_p_value_and_a_slight_one_is_told_from_a_l
     true = Chain(rng.dirichlet(np.full(4, 8.0), 4), tuple("abcd"))
     EVEN.save(tmp_path / "even.json")
     for name, path, effect, advice in (
-        (
-            "slight",
-            true.simulate(4000, rng),
-            r"gains 0\.0\d bits a request, which is little",
-            "nearly right: fit it again",
-        ),
+        ("slight", true.simulate(4000, rng), r"gains 0\.0\d bits a request, which is little", "nearly right"),
         ("large", np.tile([0, 1, 2, 3], 50), r"gains 1\.\d\d bits a request, which is much", "Do not rely on this"),
     ):
-        (tmp_path / name).write_text("\n".join("abcd"[x] for x in path) + "\n")
-        done = call("check", name, "--chain", "even.json", cwd=tmp_path)
+        (tmp_path / f"{name}.txt").write_text("\n".join("abcd"[x] for x in path) + "\n")
+        done = call("check", f"{name}.txt", "--chain", "even.json", cwd=tmp_path)
         assert done.returncode == 1
         assert re.search(effect + r" \(p = \d\S+, false alarms", done.stdout)
         assert advice in done.stdout
@@ -217,9 +197,10 @@ def test_requests_that_are_no_sources_are_an_error(bad):
         follows(EVEN, [0, 1], false_alarms=1.0)
 
 
-def test_requests_are_read_from_lists_and_logs(tmp_path):
-    (tmp_path / "list").write_text("# a comment, with words.\non a\noff b\na\n\noff c\n")
-    assert read_log_requests(tmp_path / "list", EVEN) == Requests((0, 1, 0, 2))
+def test_requests_are_read_from_logs(tmp_path):
+    (tmp_path / "list.txt").write_text("% a comment, with words\na\nb\n\na\n")
+    found = read_log_requests(tmp_path / "list.txt", EVEN)
+    assert (found.indices, found.begins) == ((0, 1, 0), (0,))
     (tmp_path / "seq.txt").write_text("a b c\nb c d a\n" * 3)
     found = read_log_requests(tmp_path / "seq.txt", EVEN)
     assert found.indices == (0, 1, 2, 1, 2, 3, 0) * 3
@@ -227,10 +208,10 @@ def test_requests_are_read_from_lists_and_logs(tmp_path):
     rows = ["u,3,a", "v,1,d", "u,1,b", "u,2,zz", "v,2,c", "u,4,b"]
     (tmp_path / "log.csv").write_text("user,time,source\n" + "\n".join(rows) + "\n")
     found = read_log_requests(tmp_path / "log.csv", EVEN)
-    assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), 1)
+    assert (found.indices, found.begins, found.unknown) == ((1, 0, 1, 3, 2), (0, 1, 3), ("zz",))
     merged = Chain(EVEN.P, ("a", "b", "c", "other"))
     found = read_log_requests(tmp_path / "log.csv", merged)
-    assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), 0)
+    assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), ())
     with pytest.raises(OnoffError, match="none of its requests is for a source of the chain"):
         read_log_requests(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
 

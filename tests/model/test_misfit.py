@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from clikit import call
 from onoff import Chain, OnoffError, plan
 from onoff.audit import streams
-from onoff.audit.bayes import lags_of
 from onoff.audit.clients import Announced, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
 from onoff.model import misfit as module
 from onoff.model.misfit import aligned, check, misfit
+from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense
 from sampling import examples
@@ -264,8 +264,8 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
     names = [true.names[x] for x in true.simulate(20_000, rng)]
     (tmp_path / "log.txt").write_text(" ".join(names) + "\n" + " ".join(names[:3000]) + "\n")
-    done = call("fit", "log.txt", "-o", "c.json", "--held-out", "0", cwd=tmp_path, check=True)
-    told = call("fit", "log.txt", "-o", "d.json", "--held-out", "0", "--json", cwd=tmp_path, check=True).stdout
+    done = call("fit", "log.txt", "-o", "c.json", cwd=tmp_path, check=True)
+    told = call("fit", "log.txt", "-o", "d.json", "--json", cwd=tmp_path, check=True).stdout
     rows = json.loads(told)["misfit"]
     assert [row["lag"] for row in rows] == [1, 10]
     assert 0 < rows[0]["both_estimate"] < rows[0]["both"] < 1
@@ -280,6 +280,6 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     assert "(total variation: 0 is private, 1 tells everything;" in done.stdout
     assert "too few" not in done.stdout
     (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
-    done = call("fit", "few.txt", "-o", "few.json", "--held-out", "0", cwd=tmp_path, check=True)
+    done = call("fit", "few.txt", "-o", "few.json", cwd=tmp_path, check=True)
     assert re.search(r"promise both, OFF step at lag 1: nothing is proved; about \d\.\d", done.stdout)
-    assert "Where nothing is proved, 40 transitions are too few: OFF steps keep their promise for this" in done.stdout
+    assert "Where nothing is proved, 40 transitions are too few: what OFF steps tell there" in done.stdout

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from playwright.sync_api import sync_playwright
 
 from onoff.apps.cli.app import app
 from ports import free_port
@@ -20,6 +21,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
 PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
+OUTSIDE = r"""["']?(?:https?:)?//"""
+# The elements that reach beyond the right edge of the page, unless they are in something that scrolls.
+WIDER = """() => [...document.querySelectorAll("article *")]
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, .formula"))
+  .map(e => e.outerHTML.slice(0, 80))"""
 LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
 
 
@@ -82,30 +88,78 @@ def test_commands_that_are_only_shown_exist_with_their_options():
     assert shown > 20
 
 
-def test_the_site_builds_and_every_link_and_anchor_leads_somewhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The documentation as `make docs` builds it."""
+    made = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "index.html").exists()
-    assert not [*tmp_path.rglob("__pycache__"), *tmp_path.rglob("*.py")]
-    for page in tmp_path.rglob("*.html"):
-        assert loaded_from_elsewhere(page.read_text()) == [], page.name
+    return made
 
 
-def loaded_from_elsewhere(html: str) -> list[str]:
+def test_the_site_has_its_pages_and_nothing_of_python(site):
+    assert (site / "index.html").exists()
+    assert not [*site.rglob("__pycache__"), *site.rglob("*.py")]
+
+
+def test_no_page_and_no_style_names_an_outside_address_to_load(site):
+    for file in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        assert loaded_from_elsewhere(file.read_text()) == [], file.name
+
+
+def loaded_from_elsewhere(text: str) -> list[str]:
     """Addresses of other hosts from which a page would load something: anything but the links that a reader follows."""
-    tags = re.findall(r"<(?!a\b)\w[^>]*>", html)
-    return [tag for tag in tags if re.search(r"""(?:src|href|srcset|data)=["']?(?:https?:)?//""", tag)]
+    tags = [
+        tag for tag in re.findall(r"<(?!a\b)\w[^>]*>", text) if re.search(rf"(?:src|href|srcset|data)={OUTSIDE}", tag)
+    ]
+    return tags + re.findall(rf"(?:url\(|@import\s+){OUTSIDE}[^)\s]*", text)
 
 
-def test_a_page_that_loads_something_from_elsewhere_would_be_seen():
+def test_what_is_loaded_from_elsewhere_would_be_seen():
     for tag in ('<script src="https://cdn.example/x.js">', "<link rel=stylesheet href=//fonts.example/css>"):
         assert loaded_from_elsewhere(f'<a href="https://example.org">a link</a>{tag}') == [tag]
+    assert loaded_from_elsewhere("p { background: url(https://cdn.example/x.png) }")
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.fixture(scope="module")
+def phone(site):
+    """A browser page as wide as a phone, with the site on a server of its own; what it asks for is in `asked`."""
+    program = shutil.which("chromium") or pytest.skip("needs Debian's chromium")
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(site), str(port)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
+        sync_playwright() as play,
+    ):
+        subprocess.run(["bash", "-c", LISTENING.format(port=port)], check=True, timeout=180)
+        browser = play.chromium.launch(executable_path=program)
+        context = browser.new_context(viewport={"width": 390, "height": 800}, permissions=["clipboard-read"])
+        page, asked = context.new_page(), []
+        page.on("request", lambda request: asked.append(request.url))
+        yield page, asked, f"http://127.0.0.1:{port}/"
+        browser.close()
+        server.terminate()
+
+
+def test_no_page_asks_elsewhere_and_nothing_on_it_is_wider_than_a_phone(site, phone):
+    page, asked, url = phone
+    for file in sorted(site.rglob("*.html")):
+        page.goto(url + str(file.relative_to(site)))
+        assert page.evaluate(WIDER) == [], file.name
+    assert [other for other in asked if not other.startswith((url, "data:"))] == []
+
+
+def test_a_copied_command_has_no_prompt(phone):
+    page, _, url = phone
+    page.goto(url + "how-to/costs.html")
+    page.locator("button[data-md-type=copy], .md-clipboard").first.click()
+    assert page.evaluate("navigator.clipboard.readText()").strip() == "onoff costs examples/demo.csv --lags 1-3"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_links_of_the_other_documents_lead_somewhere(name):
     text = (ROOT / name).read_text()
     for target, anchor in re.findall(r"\]\(([^)#: ]*)(?:#([^)]*))?\)", text):
@@ -126,12 +180,19 @@ def test_tests_named_in_the_documents_exist():
             assert any(f"def {name}(" in code for code in known.values()), f"{page.name} names {name}"
 
 
-def test_every_statement_of_the_guarantee_names_its_test():
-    text = (ROOT / "docs" / "explanation" / "guarantee.md").read_text()
-    rules = re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n)", text.split("## The rules of the client")[1], flags=re.M | re.S)
-    assert len(rules) == 13
-    for rule in rules:
-        assert "test_" in rule, rule
+def test_every_rule_of_the_guarantee_has_its_test():
+    pages = ROOT / "docs" / "explanation"
+    rules = (pages / "guarantee.md").read_text().split("## The rules of the client")[1].split("\n## ")[0]
+    tests = (pages / "tests.md").read_text().split("## The rules of the client")[1].split("\n## ")[0]
+    stated = re.findall(r"^(\d+)\. ", rules, flags=re.M)
+    assert len(stated) == 13
+    assert re.findall(r"^\| (\d+) \| .*`test_", tests, flags=re.M) == stated
+
+
+def test_user_pages_name_no_tests():
+    for page in PAGES:
+        if page.stem not in {"tests", "audit"}:
+            assert not re.search(r"`[\w.]*test_\w+", page.read_text()), page.name
 
 
 def test_a_snippet_that_fails_would_be_seen():

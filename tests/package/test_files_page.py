@@ -15,7 +15,7 @@ import pytest
 from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
 from onoff.apps.costs import read_lengths
-from onoff.client.journal import Memory
+from onoff.client.memory import Memory
 from onoff.client.play import read_items
 from onoff.client.status import snapshot
 from onoff.server.tokens import append_hash, new_token, read_hashes

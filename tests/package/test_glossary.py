@@ -9,11 +9,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "glossary.md"
 WORDS = re.findall(r"^\| ([\w -]+?) \|", PAGE.read_text(), flags=re.M)[1:]
 COINED = """
-announced, catalogue, certificate, chain, comb, context, cost, counts as ON, cut, decoys, Dirichlet, dominate, encoder,
-excess, exhibit, finding, flow, full set, gap, hidden, journal, lag, law, learning, made ON, mass, merge, mirroring,
-misfit, naive, openly, outer bound, peel, pending, plan, posterior, prior, promise, proxy, query, race, realisable,
-record, repair, replay, request, round, rounding, row, scheme, sensitive, slack, smoothing, source, status, step,
-stream, support, total variation, transcript, transport, unit, verdict, witness
+answer, catalogue, certificate, chain, comb, context, cost, counts as ON, cut, decoys, Dirichlet, dominate, encoder,
+excess, exhibit, finding, flow, full set, gap, habits, hidden, journal, lag, law, learning, made ON, mass, merge,
+mirroring, misfit, naive, openly, outer bound, peel, pending, plan, posterior, prior, promise, proxy, query, race,
+realisable, record, repair, replay, request, round, rounding, row, scheme, sensitive, slack, smoothing, source,
+status, step, stream, support, total variation, transcript, transport, unit, verdict, witness
 """
 
 

@@ -1,4 +1,4 @@
-"""Setting up: what the Makefile installs when, and what CI runs."""
+"""Setting up: what the Makefile installs when."""
 
 from __future__ import annotations
 
@@ -71,29 +71,3 @@ def test_dependencies_are_built_in_isolation_and_at_the_pins(tree):
     pins = (ROOT / "constraints.txt").read_text()
     assert re.search(r"^setuptools==", pins, flags=re.M)
     assert re.search(r"^wheel==", pins, flags=re.M)
-
-
-def test_ci_runs_the_commands_of_the_readme_in_a_new_environment_without_a_cache(tmp_path):
-    script = (ROOT / ".ci" / "run").read_text()
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    (tmp_path / ".venv").mkdir()
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for need in re.findall(r"^    ([\w.-]+):[\w.-]+$", script, flags=re.M):  # here nothing is to be installed
-        (programs / need).write_text("#!/bin/sh\n")
-    said = 'echo "$*, $CI, cache off: $PIP_NO_CACHE_DIR, $(test -e .venv || echo no) .venv, $(wc -c) bytes of input"'
-    (programs / "make").write_text(f"#!/bin/sh\n{said}\nmkdir -p .venv\n")
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", tmp_path / ".ci" / "run"], env={**os.environ, "PATH": path}, input="typed", check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    first, second, third = done.stdout.splitlines()
-    assert " ".join(first.split()) == "demo, true, cache off: 1, no .venv, 0 bytes of input"
-    assert second.startswith("check test, true, cache off: 1, ")
-    assert third.startswith("stress SHARE=0.1, true, ")
-    readme = (ROOT / "README.md").read_text()
-    assert re.findall(r"^    make (\w+)  ", readme, flags=re.M) == ["demo", "test"]

@@ -94,18 +94,6 @@ def test_what_a_server_says_is_printed_plainly_and_the_step_is_said_to_be_pendin
         assert str(status) in last
 
 
-def test_names_of_a_server_are_printed_plainly(chain_file):
-    document = json.loads(OnoffOrigin(BODIES).catalogue.document)
-    for names in (["a\x1b[2Jb", "c\u202ed"], ["x" * 100, "[red]y[/red]"]):
-        changed = json.dumps({key: names if value == list(NAMES) else value for key, value in document.items()})
-        assert changed != json.dumps(document)
-        with RecordingServer(lambda _, text=changed: reply(text.encode())) as server:
-            done = get(chain_file, server.url)
-            server.wait_closed()
-        assert done.returncode == REFUSED
-        assert all(line.isprintable() and len(line) < 1000 for line in done.stderr.splitlines())
-
-
 def test_a_message_reaches_a_terminal_plainly_and_a_file_as_it_came(chain_file, tmp_path):
     body = b"\x1b]0;owned\x07 line\n\ttab \xff"
     with RecordingServer(OnoffOrigin({**BODIES, "news": body})) as server:
@@ -121,8 +109,8 @@ def test_a_message_reaches_a_terminal_plainly_and_a_file_as_it_came(chain_file, 
 
 @pytest.mark.parametrize(
     "server",
-    ["http://127.0.0.1:99999", "http://[::1", "http://", "ftp://h", "http://h:port", "http://a b", "127.0.0.1:8700",
-     "http://h\x00", "http://h/?q=1", os.fsdecode(b"http://h\xff"), "http://xn--\u2028", "http://\u0080"],
+    ["http://127.0.0.1:99999", "http://[::1", "ftp://h", "http://a b", "127.0.0.1:8700", "http://h\x00", "http://h/?q=1",
+     os.fsdecode(b"http://h\xff")],
 )  # fmt: skip
 def test_a_malformed_address_is_an_error_that_says_what_is_needed(chain_file, server):
     done = get(chain_file, server)
@@ -144,11 +132,9 @@ def test_a_malformed_url_of_a_source_is_an_error_that_names_the_source(chain_fil
 
 def test_files_of_urls_that_cannot_be_read_are_errors_of_one_line(chain_file, tmp_path):
     (tmp_path / "bytes.json").write_bytes(b'{"news": "http://h/\xff"}')
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    for file in (tmp_path / "bytes.json", tmp_path / "deep.json", tmp_path, tmp_path / os.fsdecode(b"\xff.json")):
+    for file in (tmp_path / "bytes.json", tmp_path, tmp_path / os.fsdecode(b"\xff.json")):
         done = call("get", "news", "--chain", chain_file, "--urls", file, "--journal", tmp_path / "j")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert done.stderr.startswith("onoff: error: ")
 
 
 @pytest.mark.parametrize("token", ["s3cret\nx", "s3cret ü", "s3cret\x00", os.fsdecode(b"s3cret\xff"), "s3cret \x1b[2J"])
@@ -164,30 +150,6 @@ def test_an_illegal_token_is_an_error_that_does_not_repeat_it(chain_file, token,
     assert "s3cret" not in str(caught.value)
     with pytest.raises(CatalogueError, match="the reader's token is empty"):
         OnoffTransport("http://127.0.0.1:9", "")
-
-
-def test_places_that_cannot_be_written_to_are_said_before_any_work(chain_file, tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "requests").write_text("on news\n")
-    (tmp_path / "urls.json").write_text(json.dumps({name: f"http://127.0.0.1:9/{name}" for name in NAMES}))
-    missing = tmp_path / "missing"
-    with RecordingServer(OnoffOrigin(BODIES)) as server:
-        client = ["--chain", chain_file, "--server", server.url, "--journal", tmp_path / "j", "--no-background"]
-        for words, told in (
-            (["play", tmp_path / "requests", *client, "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
-            (["reproduce", "--out", tmp_path / "file"], f"{tmp_path / 'file'}: "),
-            (["reproduce", "--out", tmp_path / "file" / "x"], "a part of this path is a file"),
-            (["costs", chain_file, "--lags", "1", "--plot", missing / "x.png"], f"there is no directory {missing}"),
-            (["costs", chain_file, "--csv", missing / "x.csv"], f"there is no directory {missing}"),
-            (["fit", tmp_path / "file", "--out", missing / "x.json"], f"there is no directory {missing}"),
-        ):
-            done = call(*words)
-            assert done.returncode == 2, done.stderr
-            assert told in done.stderr
-            assert "Errno" not in done.stderr
-            assert done.stderr.count("\n") == 1
-        server.wait_closed()
-        assert [request for request in server.requests if request.path == "/v1/query"] == []
 
 
 def test_get_says_that_a_process_goes_on_and_can_do_without(tmp_path):
@@ -236,14 +198,3 @@ def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
     journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
     assert [step.plan for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
     journal.close()
-
-
-def test_ctrl_c_while_modules_are_imported_ends_the_command_silently(tmp_path):
-    """An import that never ends stands for one that takes long on a cold disk. A shell shows 130."""
-    (tmp_path / "typer.py").write_text("print(flush=True)\nimport time\ntime.sleep(60)\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from onoff.__main__ import main; main()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=180) == -signal.SIGINT
-        assert process.stderr.read() == b""

@@ -90,7 +90,7 @@ def calls(tmp_path_factory):
             (planner.wait, {"lag": 1, "timeout": 0.01}),
         ],
         "follows": [(follows, {"chain": CHAIN, "requests": [0, 1], "begins": (), "false_alarms": 0.01})],
-        "fit": [(fit, {"log": place / "log.csv", **vars(FitOptions()), "lags": [1]})],
+        "fit": [(fit, {"log": place / "log.csv", **vars(FitOptions())})],
         "HttpTransport": [
             (HttpTransport, {"sources": URLS, "body_limit": 99, "answer_limit": 99, **limits}),
             (HttpTransport.load, {"file": place / "urls.json", "deadline": 1.0}),

@@ -59,7 +59,7 @@ async def until_closed(reader):
         (GET, 1),
         (GET + b"GET / HT", 1),
         (GET + GET, 2),
-        (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nnever all of it", 1),
+        (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nnever all of it", 0),
         (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nall", 1),
         (HALF, 0),
         (GET + HALF, 1),
@@ -76,16 +76,22 @@ def test_a_connection_on_which_no_request_arrives_is_closed_in_time(sent, answer
     assert through(act).count(b"200 OK") == answers
 
 
-def test_a_connection_whose_body_ends_after_its_answer_is_closed_in_time():
+def test_a_sender_is_answered_when_all_has_been_sent_and_one_that_sends_far_too_much_is_cut_off():
     async def act(opened, _):
         reader, writer = await opened()
-        writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nha")
-        await reader.readuntil(b"ok")
-        writer.write(b"lf")
-        await asyncio.wait_for(until_closed(reader), 20)
+        writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n" + bytes(3_999_999))
+        await asyncio.sleep(0.1)
+        assert not reader._buffer
+        writer.write(b"x")
+        first = await reader.readuntil(b"ok")
+        writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 90000000\r\n\r\n" + bytes(9_000_000))
+        second = await until_closed(reader)
         writer.close()
+        return first, second
 
-    through(act)
+    first, second = through(act, seconds=20)
+    assert b"connection: close" not in first
+    assert b"connection: close" in second or second == b"reset"
 
 
 @pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /", HALF.replace(b" 9", b" 90000")])

@@ -132,22 +132,6 @@ def test_streams_that_a_stranger_chooses_do_not_push_out_another(tmp_path, table
     asyncio.run(run())
 
 
-@needs_redis
-def test_in_redis_a_clock_that_is_put_back_makes_nobody_forgotten(redis):
-    redis.clear()
-    redis.command("ZADD", "{onoff}:recent", "9e15", "x" * 16)  # used at a time that is far ahead
-    redis.command("HSET", "{onoff}:streams", "x" * 16, "1 y")
-
-    async def run():
-        table = RedisStreams(redis.url, limit=3)
-        for number in range(3):
-            assert await table.admit(f"{number:032x}", 5, b"a")
-        assert not any([await table.admit(f"{number:032x}", 4, b"a") for number in range(3)])
-        table.close()
-
-    asyncio.run(run())
-
-
 @pytest.mark.long
 def test_the_hundred_thousand_streams_that_asked_last_are_remembered(tmp_path):
     """For a random draw this would fail once in 100 runs at most (a bucket with 33 streams); the draw is fixed."""
@@ -207,6 +191,21 @@ def test_the_file_is_the_owners_alone_and_another_file_is_not_touched(tmp_path):
     assert (tmp_path / "text").read_text() == "mine"
     with pytest.raises(StoreUnavailable, match="No such file"):
         FileStreams(str(tmp_path / "none" / "streams"))
+
+
+def test_a_table_that_was_deleted_is_told_and_no_two_processes_use_two(tmp_path):
+    async def run():
+        first = FileStreams(str(tmp_path / "streams"))
+        assert await first.admit(ONE, 5, b"a")
+        (tmp_path / "streams").unlink()
+        later = FileStreams(str(tmp_path / "streams"))  # of a process in the place of one that died
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await first.admit(ONE, 6, b"a")
+        assert await later.admit(ONE, 6, b"b")
+        first.close()
+        later.close()
+
+    asyncio.run(run())
 
 
 def _race(path, number, start, results):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -83,6 +86,22 @@ def test_where_the_file_was_taken_away_a_new_one_begins_with_the_catalogue(tmp_p
     assert [line.get("step", line.get("catalogue")) for line in lines_of(file)] == [["a", "b"], 2, 3]
 
 
+def test_a_line_that_waited_while_the_file_was_moved_away_goes_to_the_new_file(tmp_path):
+    """Whoever rotates files may have read the old one to its end."""
+    file = tmp_path / "transcript"
+    transcript = Transcript(file, ("a", "b"))
+    transcript.record(query(1), None)
+    with file.open() as other, ThreadPoolExecutor() as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writing = pool.submit(transcript.record, query(2), None)
+        time.sleep(0.2)
+        file.rename(tmp_path / "old")
+        fcntl.flock(other, fcntl.LOCK_UN)
+        writing.result()
+    assert [line.get("step") for line in lines_of(tmp_path / "old")] == [None, 1]
+    assert [line.get("step") for line in lines_of(file)] == [None, 2]
+
+
 WRITER = """
 import resource, sys
 from pathlib import Path
@@ -113,19 +132,6 @@ def test_processes_that_write_until_the_disk_is_full_leave_whole_lines_only(tmp_
         assert [line["step"] for line in found if int(line["stream"], 16) == worker] == steps
 
 
-@pytest.fixture
-def full_disk(tmp_path):
-    """A small file system of its own where we may mount one, else None."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", place], capture_output=True, check=False
-    )
-    yield place if mounted.returncode == 0 else None
-    if mounted.returncode == 0:
-        subprocess.run(["umount", place], check=True)
-
-
 def ask_until_refused(server):
     """The streams that were answered, asked for by several readers at once, until each has been refused twice."""
     answered = []
@@ -151,34 +157,25 @@ def ask_until_refused(server):
     return answered
 
 
-def test_on_a_full_disk_every_answer_has_its_line_and_every_line_is_whole(tmp_path, full_disk):
-    server = ServerProcess(tmp_path, "--workers", "2")
-    with server:
-        workers = server.workers()
-        if full_disk is not None:
-            server.stop()
-            server.transcript_file = full_disk / "transcript.jsonl"
-            server.options[server.options.index("--transcript") + 1] = str(server.transcript_file)
-            filler = full_disk / "filler"
-            filler.write_bytes(bytes(100_000))
-            server.start()
-        else:
-            filler = b'{"catalogue": ["filler"]}\n' * (LIMIT // 27)
-            with server.transcript_file.open("ab") as stream:
-                stream.write(filler)
-            for pid in workers:
-                subprocess.run(["prlimit", f"--fsize={LIMIT}", "--pid", str(pid)], check=True)
+def test_on_a_full_disk_every_answer_has_its_line_and_every_line_is_whole(tmp_path):
+    """The system takes a part of the line that crosses a limit, as a full disk does."""
+    with ServerProcess(tmp_path, "--workers", "2") as server:
+        with server.transcript_file.open("ab") as stream:
+            stream.write(b'{"catalogue": ["filler"]}\n' * (LIMIT // 27))
+        limit(server, LIMIT)
         answered = ask_until_refused(server)
         assert answered
         recorded = [line["stream"] for line in lines_of(server.transcript_file) if "stream" in line]
         assert sorted(recorded) == sorted(answered)
-        if full_disk is not None:
-            filler.unlink()
-        else:
-            for pid in workers:
-                subprocess.run(["prlimit", "--fsize=unlimited", "--pid", str(pid)], check=True)
+        limit(server, "unlimited")
         server.ask([0], step=4)
         assert lines_of(server.transcript_file)[-1]["step"] == 4
+
+
+def limit(server, size):
+    """Let no process of the server write files beyond this size."""
+    for pid in server.workers():
+        subprocess.run(["prlimit", f"--fsize={size}", "--pid", str(pid)], check=True)
 
 
 def test_the_line_of_a_query_is_there_before_its_answer(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from onoff.audit.bayes import divergence, start_law
+from onoff.model.measures import divergence
+from onoff.model.requests import start_law
 
 
 def statuses(text):

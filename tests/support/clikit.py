@@ -11,12 +11,27 @@ import pty
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from subprocess import DEVNULL, CompletedProcess, Popen
 from unittest.mock import patch
 
-from onoff.apps.cli.app import main
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from onoff.apps.cli.app import app, main
+
+
+def leaves(command: TyperGroup, before: str = "") -> Iterator[tuple[str, TyperCommand]]:
+    """All commands that are no groups, with their names."""
+    for name, part in command.commands.items():
+        if isinstance(part, TyperGroup):
+            yield from leaves(part, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", part
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
 def call(*words, cwd=".", check=False, encoding="utf-8") -> CompletedProcess[str]:

@@ -260,7 +260,7 @@ def normalise(law):
 
 
 class Reference:
-    """The scheme of docs/explanation/everyday-theory.md in fractions.
+    """The scheme of docs/explanation/theory.md in fractions.
 
     `encode(rows)` chooses law and encoders of an OFF step. It takes {context: {source: probability}}
     over the sources that are not sensitive, and returns the public law {R: mass} and the encoders

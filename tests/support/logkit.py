@@ -95,7 +95,7 @@ def counted(rows, names, gap=None, other=None) -> dict[str, object]:
         "pairs": pairs,
         "triples": triples,
         "starts": starts,
-        "users": Counter(bucket(user) for user in placed),
+        "users": len(placed),
         "breaks": breaks,
     }
 
@@ -124,5 +124,4 @@ def as_counters(found, n) -> dict[str, object]:
     triples: Counter = Counter()
     for b, f, c in zip(where.tolist(), flat.tolist(), count.tolist(), strict=True):
         triples[b, f // n**2, f // n % n, f % n] += c
-    users = Counter({b: int(c) for b, c in enumerate(found.users_by_bucket) if c})
-    return sparse | {"triples": triples, "users": users, "breaks": found.breaks}
+    return sparse | {"triples": triples, "users": found.users, "breaks": found.breaks}

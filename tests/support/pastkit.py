@@ -60,11 +60,6 @@ class Seen:
         return max(distance(law, self.stated) for _, law in self.laws.values())
 
     @property
-    def average(self):
-        """The same on average over what is hidden."""
-        return sum(p * distance(law, self.stated) for p, law in self.laws.values()) / self.probability
-
-    @property
     def bits(self):
         """Its part of I(G_t; Q_t | Q_0..Q_{t-1})."""
         mean = {}

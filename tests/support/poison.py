@@ -16,8 +16,8 @@ LIMIT = 2**21  # of a body, as the clients of these tests have it
 
 
 def raw(*lines: str, body: bytes = b"", close: bool = False) -> Reply:
-    """An answer of these lines, word for word, and a body after them."""
-    return Reply(["\r\n".join([*lines, "", ""]).encode("latin-1"), body], close)
+    """An answer of these lines, word for word, and a body after them, which leave together."""
+    return Reply(["\r\n".join([*lines, "", ""]).encode("latin-1") + body], close)
 
 
 def at_once(*parts: bytes) -> Reply:
@@ -81,6 +81,7 @@ FRAMINGS = {
     "two lengths": lambda body: reply(body, 200, ["Content-Length: 1"]),
     "length and chunks": framed(CHUNKED, "Content-Length: 3", change=lambda body: chunk(body) + LAST),
     "chunks": framed(CHUNKED, change=lambda body: chunk(body[:3]) + chunk(body[3:]) + LAST),
+    "a trailer of garbage": framed(CHUNKED, change=lambda body: chunk(body) + b"0\r\n\x00garbage\r\n\r\n", close=True),
     "trailers": framed(CHUNKED, change=lambda body: chunk(body) + b"0\r\nX-Late: 1\r\n\r\n"),
     "garbage after chunks": framed(CHUNKED, change=lambda body: chunk(body) + LAST + b"garbage"),
     "a chunk of words": framed(CHUNKED, change=lambda body: b"zz\r\n" + body, close=True),
@@ -104,6 +105,11 @@ FRAMINGS = {
     "304 to no question": lambda body: raw("HTTP/1.1 304 Not Modified", 'ETag: "x"'),
     "101": lambda body: raw("HTTP/1.1 101 Switching Protocols", "Upgrade: h2c", body=body, close=True),
     "103 before": lambda body: Reply([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5, *reply(body).parts]),
+    "100 before": lambda body: at_once(b"HTTP/1.1 100 Continue\r\n\r\n", *reply(body).parts),
+    "103 without end": lambda body: at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2000),
+    "h2c": lambda body: raw("HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", "Upgrade: h2c"),
+    "status 1000": lambda body: raw("HTTP/1.1 1000 Much", "Content-Length: 0"),
+    "a long head": lambda body: reply(body, 200, [f"X-Long: {'x' * 200_000}"]),
     "status 0": lambda body: raw("HTTP/1.1 000 Nothing", "Content-Length: 0", close=True),
     "status 99": lambda body: raw("HTTP/1.1 99 Low", "Content-Length: 0", close=True),
     "no HTTP": lambda body: Reply([b"this is not HTTP\r\n\r\n"], close=True),
@@ -116,6 +122,9 @@ CONTENTS = {
     "at the limit": lambda body: reply(b"x" * LIMIT),
     "above the limit": lambda body: reply(b"x" * (LIMIT + 1)),
     "really zipped": lambda body: reply(gzip.compress(body, mtime=0), 200, ["Content-Encoding: gzip"]),
+    "zipped in part": lambda body: reply(gzip.compress(body, mtime=0)[:-5], 200, ["Content-Encoding: gzip"]),
+    "zipped, and more": lambda body: reply(gzip.compress(body, mtime=0) + b"x", 200, ["Content-Encoding: gzip"]),
+    "deflated": lambda body: reply(zlib.compress(body), 200, ["Content-Encoding: deflate"]),
     "a bomb": lambda body: reply(zlib.compress(bytes(2 * LIMIT)), 200, ["Content-Encoding: deflate"]),
     "a pause": lambda body: Reply([b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), 0.05, body]),
     "in drops": lambda body: Reply(

@@ -25,7 +25,6 @@ from onoff import Chain
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.queue import LONGEST, RequestQueue
 from onoff.client.client import Client
-from onoff.client.transports.web import HttpTransport
 from ports import free_port
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -35,8 +34,7 @@ ONOFF = Path(sys.executable).with_name("onoff")
 async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple[httpx.AsyncClient, RequestQueue]]:
     """The application over a client, asked as a local program asks."""
     async with client, RequestQueue(client, longest) as queue:
-        urls = client.transport.urls if isinstance(client.transport, HttpTransport) else None
-        transport = httpx.ASGITransport(Application(queue, urls))
+        transport = httpx.ASGITransport(Application(queue))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8800") as http:
             yield http, queue
 

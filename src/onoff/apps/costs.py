@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.apps.parallel import compute
-from onoff.audit.bayes import start_law
 from onoff.errors import ClusterError, OnoffError, PlanError
 from onoff.model.powers import times
+from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, listed
@@ -283,23 +283,23 @@ def _with_bytes(found: Cost, expected: Floats | None, sizes: Floats | None) -> C
 
 
 def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
-    """Read the bytes of each source from a JSON file {name: bytes}, or from a journal that has received messages."""
+    """Read the bytes of each source from a JSON file {name: bytes}, or from a journal that has received messages.
+
+    Of a journal, the newest message of each source counts.
+    """
+    from onoff.client.status import message_lengths, snapshot
     from onoff.files import read_json
     from onoff.logs.read import is_journal
 
-    found = _received_lengths(file, chain) if is_journal(file) else read_json(file)
+    if is_journal(file):
+        if snapshot(file).chain != chain.fingerprint:
+            raise OnoffError(f"{file}: is a journal of another chain; use its chain, or a file of lengths")
+        found: Any = {chain.names[source]: length for source, length in message_lengths(file).items()}
+    else:
+        found = read_json(file)
     if not isinstance(found, dict):
         raise OnoffError(f"{file}: JSON {{name: bytes}} is needed, or a journal")
     for name in chain.names:
         if not is_number(found.get(name)) or not 0 <= found[name] < 1e15:
             raise OnoffError(f"{file}: has no length of {name!r}, in bytes, at least 0")
     return {name: float(found[name]) for name in chain.names}
-
-
-def _received_lengths(journal: Path, chain: Chain) -> dict[str, int]:
-    """Read the bytes of the newest message of each source that a journal has received."""
-    from onoff.client.status import message_lengths, snapshot
-
-    if snapshot(journal).chain != chain.fingerprint:
-        raise OnoffError(f"{journal}: is a journal of another chain; use its chain, or a file of lengths")
-    return {chain.names[source]: length for source, length in message_lengths(journal).items()}

@@ -17,9 +17,9 @@ import numpy as np
 
 from onoff.apps.costs import Effort, costs, margin, simulate
 from onoff.apps.parallel import compute
-from onoff.audit.bayes import start_law
 from onoff.errors import OnoffError
 from onoff.model.powers import times
+from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.types import Bar, Floats, quiet
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 MOST_STEPS, REST = 60, 0.01  # OFF steps that are simulated after ON, unless fewer leave only this share of all
 LAGS = (1, 2, 3, 5, 8, 13, 21, 34, 55)  # with a plan of their own; each serves up to the next
 SETTLED = 5  # the first step of a stream with sensitive sources that counts as the long run
-RIGHT_FOR = {
-    "openly": "the server may know everything",
-    "past": "you go ON at times and do not know what you read next",
-    "sensitive": "some sources are always private and you never switch",
-    "both": "you know the next request; open ones then predict nothing",
-    "on": "all is private, or all messages together are small",
-    "mirror": "sources change rarely, or when you read is private, too",
+WAYS = {  # to ask: what each is called, and for whom it is right
+    "openly": ("asking openly", "the server may know everything"),
+    "past": ("past, switching ON", "you go ON at times and do not know what you read next"),
+    "sensitive": ("past, sensitive sources", "some sources are always private and you never switch"),
+    "both": ("both", "you know the next request; open ones then predict nothing"),
+    "on": ("ON all the time", "all is private, or all messages together are small"),
+    "mirror": ("mirroring", "sources change rarely, or when you read is private, too"),
 }
 
 
@@ -78,6 +78,7 @@ class Way:
     """
 
     name: str
+    label: str
     right_for: str
     cost: float
     margin: float
@@ -128,7 +129,7 @@ def compare_day(
         rows["both"] = [mix(_plan_costs(chain, steps, lengths, effort, bar))]
     rows |= {"on": [everything], "mirror": [everything * habits.mirrored / requests]}
     ways = tuple(
-        Way(name, RIGHT_FOR[name], float(np.mean(row)) * requests, margin(np.array(row)) * requests)
+        Way(name, *WAYS[name], float(np.mean(row)) * requests, margin(np.array(row)) * requests)
         for name, row in rows.items()
     )
     best = min(ways[1:], key=lambda way: way.cost)
@@ -147,9 +148,9 @@ def _simulate(
     chain: Chain, hidden: Sequence[int], steps: int, sizes: Floats, effort: Effort, bar: Bar
 ) -> Iterator[Floats]:
     """Yield the cost of each OFF step after ON, stream by stream."""
-    seeds = [f"{effort.seed}/{number}" for number in range(effort.streams)]
-    with bar(len(seeds)) as advance:
-        for _, stream in compute(simulate, [(chain, hidden, steps, seed, effort.time_limit) for seed in seeds]):
+    calls = [(chain, hidden, steps, f"{effort.seed}/{i}", effort.time_limit) for i in range(effort.streams)]
+    with bar(len(calls)) as advance:
+        for _, stream in compute(simulate, calls):
             advance()
             yield times(stream.expected, sizes)
 

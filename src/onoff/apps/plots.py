@@ -33,12 +33,11 @@ MOST_PICTURES = 24  # chains that `plot_costs` draws
 SOURCES = 3  # of Figure 2
 LAGS = (1, 2, 3, 4, 5, 6)
 ALPHAS_OVER_TIME = (0.25, 0.6)
-LOOKS: dict[str, dict[str, Any]] = {
-    "outer": {"linewidth": 4, "alpha": 0.4},
-    "inner": {"marker": "s", "markersize": 8, "fillstyle": "none", "zorder": 3},
-    "optimum": {"marker": "o", "markersize": 3.5, "zorder": 3},
+LOOKS: dict[str, dict[str, Any]] = {  # equal lines show: one is broad and pale, one has large hollow markers
+    "inner": {"color": "#0072bd", "marker": "s", "markersize": 8, "fillstyle": "none", "zorder": 3},
+    "outer": {"color": "#d62728", "linewidth": 4, "alpha": 0.4},
+    "optimum": {"color": "#228b22", "marker": "o", "markersize": 3.5, "zorder": 3},
 }
-PALETTE = {"inner": "#0072bd", "outer": "#d62728", "optimum": "#228b22"}
 
 
 def check_picture(file: Path) -> None:
@@ -49,12 +48,11 @@ def check_picture(file: Path) -> None:
     check_file(file)
 
 
-def _save(figure: Figure, file: Path, **options: Any) -> Path:
+def _save(figure: Figure, file: Path, **options: Any) -> None:
     """Write the picture whole or not at all; an error names the file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=file.suffix.lower().removeprefix("."), **options)
     write_atomically(file, buffer.getvalue())
-    return file
 
 
 def _make_figure(width: float, height: float) -> Figure:
@@ -109,16 +107,26 @@ class Curve:
 
 
 def reproduce(directory: Path) -> list[Path]:
-    """Draw Figures 2b and 2c as PNG and SVG, write their numbers as CSV, and return the files in order."""
+    """Draw Figures 2b and 2c as PNG and SVG, write their numbers as CSV, and return the files in order.
+
+    The same numbers give the same files: pictures have no date and no random names.
+    """
     need("plots", "a picture")
+    from matplotlib import rc_context
+
     make_directory(directory)
     files: list[Path] = []
     for name, curves, x_label in (
         ("2b", figure_2b(), r"$\alpha$, the probability to stay"),
         ("2c", figure_2c(), "time since privacy was last ON (steps)"),
     ):
-        files += _save_twice(draw_curves(curves, x_label), directory / f"figure-{name}")
-        files.append(write_csv(curves, directory / f"figure-{name}.csv"))
+        png, svg, table = (directory / f"figure-{name}.{kind}" for kind in ("png", "svg", "csv"))
+        with rc_context({"svg.hashsalt": "onoff"}):
+            figure = draw_curves(curves, x_label)
+            _save(figure, png, dpi=200)
+            _save(figure, svg, dpi=200, metadata={"Date": None})
+        _write_csv(curves, table)
+        files += [png, svg, table]
     return files
 
 
@@ -165,7 +173,7 @@ def _rate(key: str, alpha: float, lag: int) -> float:
     return float(found.inner_rate if key == "inner" else found.outer_rate)
 
 
-def write_csv(curves: Sequence[Curve], file: Path) -> Path:
+def _write_csv(curves: Sequence[Curve], file: Path) -> None:
     """Write a tidy table of curve, x, rate and cost, with all digits."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
@@ -173,21 +181,17 @@ def write_csv(curves: Sequence[Curve], file: Path) -> Path:
     for curve in curves:
         writer.writerows([curve.key, repr(x), repr(y), repr(1 / y)] for x, y in zip(curve.x, curve.y, strict=True))
     write_atomically(file, table.getvalue().encode())
-    return file
 
 
 def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
-    """Draw rates as lines.
-
-    The bound is broad and pale, the paper's scheme has large hollow markers, the optimum small ones: equal lines show.
-    """
+    """Draw rates as lines, with one kind of dashes for each alpha."""
     figure = _make_figure(5, 3.8)
     axes = figure.subplots()
     dashes: dict[str, str] = {}
     for curve in curves:
         kind, _, family = curve.key.partition(", ")
         line = dashes.setdefault(family, ("-", "--")[len(dashes) % 2])
-        axes.plot(curve.x, curve.y, line, color=PALETTE[kind], label=curve.label, **LOOKS[kind])
+        axes.plot(curve.x, curve.y, line, label=curve.label, **LOOKS[kind])
     axes.set_xlabel(x_label)
     axes.set_ylabel("rate (messages wanted per download)")
     axes.set_ylim(0.3, 1.02)
@@ -196,12 +200,3 @@ def draw_curves(curves: Sequence[Curve], x_label: str) -> Figure:
     columns = len(dashes) if len(dashes) > 1 else len(curves)
     axes.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
     return figure
-
-
-def _save_twice(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG. With no date either, the same numbers give the same files."""
-    from matplotlib import rc_context
-
-    with rc_context({"svg.hashsalt": "onoff"}):
-        png = _save(figure, stem.with_suffix(".png"), dpi=200)
-        return [png, _save(figure, stem.with_suffix(".svg"), dpi=200, metadata={"Date": None})]

@@ -22,15 +22,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Beliefs, Requests, View, divergence, hidden_part, infer
+from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Naive, Step
 from onoff.audit.rows import NOWHERE
 from onoff.errors import OnoffError
+from onoff.model.measures import divergence
+from onoff.model.requests import Requests
 from onoff.types import Bar, Floats, Mask, Query, quiet
 
 if TYPE_CHECKING:
-    from onoff.audit.files import LawLine
+    from onoff.audit.law import LawLine
     from onoff.model.chain import Chain
+
+FALSE_ALARMS = 0.01  # how often the attack may call an honest log leaky
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +82,12 @@ class Attack:
     open: Gain
     moved: float
     allowed: float
-    false_alarms: float
     off: int
     missed: int
 
     @property
     def succeeded(self) -> bool:
-        """True if the server knows more than it may. False alarms: at most `false_alarms`."""
+        """True if the server knows more than it may. Of honest logs at most `FALSE_ALARMS` succeed."""
         return self.moved > self.allowed
 
     @property
@@ -102,7 +105,6 @@ def attack(
     truth: Sequence[int] | None = None,
     *,
     start: Floats | None = None,
-    false_alarms: float = 0.01,
     bar: Bar = quiet,
 ) -> Attack:
     """Attack a log and judge what was found; `rounding` is the sum of what is stated for its steps.
@@ -116,6 +118,7 @@ def attack(
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
+    unknown = [rule is None or (isinstance(rule, Step) and rule.silent) for rule in rules]
     reference = beliefs.prior if promise == "both" else beliefs.before
     hidden = np.flatnonzero(there & (private | bool(closed)))
     moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
@@ -129,10 +132,9 @@ def attack(
         sensitive=_gain(beliefs, reference, off, known, closed) if closed else None,
         open=_gain(beliefs, reference, off, known),
         moved=float(max(np.mean(moves) if moves else 0.0, moved)),
-        allowed=(2 if promise == "both" else 4) * rounding / (false_alarms / 2) + floats,
-        false_alarms=false_alarms,
+        allowed=(2 if promise == "both" else 4) * rounding / (FALSE_ALARMS / 2) + floats,
         off=int(off.sum()),
-        missed=sum(_is_unknown(rule) for rule, asked in zip(rules, off, strict=True) if asked),
+        missed=int((off & unknown).sum()),
     )
 
 
@@ -180,10 +182,6 @@ def _view(step: Seen, rule: Step | View | None) -> View:
         return NOTHING
     view = rule if isinstance(rule, View) else rule.view(step.query or ())
     return view if step.query is not None else replace(view, chances=NOTHING.chances)
-
-
-def _is_unknown(rule: Step | View | None) -> bool:
-    return rule is None or (isinstance(rule, Step) and rule.silent)
 
 
 def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:

@@ -11,60 +11,21 @@ queries as observations, and forward-backward over it is exact. With w = X_{t-1}
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.errors import NotUnique
 from onoff.model.powers import times
+from onoff.model.requests import Requests
 from onoff.types import Floats
 
 if TYPE_CHECKING:
-    from onoff.model.chain import Chain
+    pass
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
-LN2 = float(np.log(2.0))
-NEAR = 0.01  # below this, phi is a series
 Contexts = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """X_0 ~ start, X_1 ~ first[X_0], X_t ~ second[X_{t-2}, X_{t-1}]; without `second` a chain, X_t ~ first[X_{t-1}]."""
-
-    start: Floats
-    first: Floats
-    second: Floats | None = None
-
-    @classmethod
-    def of_chain(cls, chain: Chain, start: Floats | None = None) -> Requests:
-        law = start_law(chain) if start is None else start
-        return cls(law / law.sum(), chain.P)
-
-    def moves(self, t: int) -> Floats:
-        """[w, x, y]: p(X_{t+1} = y | X_{t-1} = w, X_t = x); the first axis has length 1 where w does not matter."""
-        return self.first[None] if self.second is None or t == 0 else self.second
-
-
-def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """The law of the first request: stationary; uniform if asked for, or if that is not unique or leaves sources out.
-
-    Otherwise nothing would be said of streams that start with some source.
-    """
-    law = np.ones(chain.n)
-    with suppress(NotUnique):
-        law = law if uniform or not chain.stationary().all() else chain.stationary()
-    scaled: Floats = law / law.sum()
-    return scaled
-
-
-def lags_of(statuses: Sequence[bool]) -> list[int]:
-    """For every step, how many steps ago privacy was last ON: 0 while ON."""
-    return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +52,6 @@ class Beliefs:
     `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
     asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
     nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
-    `evidence` is log2 p(all queries).
     """
 
     sensitive: tuple[int, ...]
@@ -105,7 +65,6 @@ class Beliefs:
     some_at: Floats
     impossible: tuple[int, ...]
     silent: tuple[int, ...]
-    evidence: float
 
     def hidden(self, rows: Floats, t: int) -> Floats:
         """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
@@ -117,24 +76,6 @@ def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
     if private:
         return row
     return np.append(row[list(sensitive)], np.delete(row, list(sensitive)).sum())
-
-
-def divergence(belief: Floats, before: Floats) -> float:
-    """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
-    used = before > 0
-    return float(np.sum(before[used] * phi(belief[used] / before[used] - 1)) / LN2)
-
-
-def phi(r: Floats) -> Floats:
-    """(1 + r) ln(1 + r) - r = r^2 / 2 - r^3 / 6 + r^4 / 12 - ..., which is never negative, without cancellation."""
-    near = np.abs(r) < NEAR
-    small, large = np.where(near, r, 0.0), np.where(near, 1.0, np.maximum(r, -1.0))
-    series = np.zeros_like(r)
-    for k in range(12, 1, -1):
-        series = 1 / (k * (k - 1)) - small * series
-    with np.errstate(divide="ignore", invalid="ignore"):
-        direct = np.where(large > -1, (1 + large) * np.log1p(large) - large, 1.0)
-    return np.where(near, series * small**2, direct)
 
 
 def infer(
@@ -154,15 +95,8 @@ def infer(
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
     return Beliefs(
         hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent, float(found.evidence.sum()),
+        alone.some_at, found.some_before, found.some_at, impossible, silent,
     )  # fmt: skip
-
-
-def log2_evidence(requests: Requests, steps: int, view: Callable[[int], View]) -> float:
-    """log2 of the probability of what view(t) says at every step t; -inf if it is impossible."""
-    found = _Pass(requests, steps, view, ())
-    found.forward(lambda: None)
-    return -np.inf if found.impossible else float(found.evidence.sum())
 
 
 class _Pass:
@@ -176,7 +110,7 @@ class _Pass:
         n = len(requests.start)
         self._requests, self._steps, self._view, self._hidden = requests, steps, view, list(hidden)
         self.before, self.at, self.after = (np.empty((steps, n)) for _ in range(3))
-        self.some_before, self.some_at, self.evidence = (np.zeros(steps) for _ in range(3))
+        self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
         self.impossible: set[int] = set()
         self.silent: set[int] = set()
         self._kept: list[Floats] = []
@@ -236,7 +170,6 @@ class _Pass:
             self.some_before[t], self.some_at[t] = (
                 1 - np.delete(part[1], self._hidden, axis=1).sum() for part in (state, asked)
             )
-        self.evidence[t] = np.log2(chance / total)
         return state
 
     def _next(self, state: Floats, view: View, following: View, t: int) -> Floats:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
-from onoff.audit.files import law_line
+from onoff.audit.exhibits import law_line
 from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law
 from onoff.audit.rows import NOWHERE, home
 from onoff.errors import ContextError, OnoffError, PlanError

@@ -1,9 +1,7 @@
 """All streams of a client, walked through in its own state machine, and what a view tells about a secret.
 
 Kept is Pr[queries, hidden, context, request] in integers, units of 2^-512. Every operation rounds down, so what is
-missing from the sum 1 is the whole error. A joint law is an array of such integers, a row for each view and a column
-for each secret; its sum stands for 1. Sums and differences are exact: where a view is nearly independent of the secret,
-all that matters happens far below the rounding of floats.
+missing from the sum 1 is the whole error. A joint law is an array of such integers (`onoff.model.measures`).
 """
 
 from __future__ import annotations
@@ -13,14 +11,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onoff.audit.bayes import LN2, phi
 from onoff.audit.clients import Client, Past, Step, TooLarge
 from onoff.audit.rows import NOWHERE
+from onoff.model.measures import Joint
 from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
@@ -33,8 +30,6 @@ CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is en
 LABELS = 10_000  # (hidden, context, request) of one public state
 STATES = 4_000  # public states at one step, each of which prepares a law
 TOO_MANY = "too many streams: take fewer steps, or a smaller chain"
-BLOCK = 1 << 16  # pairs that are looked at together: bounds the memory
-Joint = NDArray[Any]  # of Python integers
 Hidden = tuple[int | None, ...]
 Label = tuple[Hidden, int]  # what is hidden so far, and the context
 Keep = Callable[[Hidden, int, bool, int], Hidden | None]
@@ -170,31 +165,3 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
         ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
         worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
     return Fraction(int(worst), 2 * ONE)
-
-
-def information(joint: Joint) -> float:
-    """I(secret; view) = sum of p(s) p(v) phi(r) / ln 2 bits, where r = p(s, v) / (p(s) p(v)) - 1.
-
-    The terms -r of phi sum to 0. Nothing cancels: an information of 1e-30 bits is as accurate as one of 1 bit.
-    """
-    square, result = int(joint.sum()) ** 2, 0.0
-    for independent, excess in _blocks(joint):
-        used = independent > 0
-        weights, ratios = independent[used] / square, excess[used] / independent[used]
-        result += float(np.sum(weights.astype(np.float64) * phi(ratios.astype(np.float64))))
-    return result / LN2
-
-
-def total_variation(joint: Joint) -> Fraction:
-    """The total variation between the joint law and the product of its marginals."""
-    return Fraction(sum(np.abs(excess).sum() for _, excess in _blocks(joint)), 2 * joint.sum() ** 2)
-
-
-def _blocks(joint: Joint) -> Iterator[tuple[Joint, Joint]]:
-    """For blocks of rows: p(v) p(s), and p(v, s) minus that, both times total^2."""
-    secrets, total = joint.sum(axis=0), joint.sum()
-    rows = max(1, BLOCK // joint.shape[1])
-    for first in range(0, len(joint), rows):
-        block = joint[first : first + rows]
-        independent = block.sum(axis=1)[:, None] * secrets
-        yield independent, block * total - independent

@@ -13,12 +13,10 @@ checked by the same functions; only the rows p(. | u) come from elsewhere (`onof
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -76,16 +74,25 @@ class Law:
         return np.array(self.masses, dtype=np.int64)
 
     @cached_property
-    def hashed(self) -> Any:
-        """The SHA-256 of sets and masses, with which every digest of this law begins."""
-        sets = [number for query in self.sets for number in (len(query), *query)]
-        return hashlib.sha256(np.array([len(self.sets), *sets, *self.masses], dtype="<i8").tobytes())
-
-    @cached_property
     def members(self) -> tuple[Units, Units]:
         """All places (source, position) of a table at which the set holds the source."""
         sources = np.array([x for query in self.sets for x in query], dtype=np.int64)
         return sources, np.repeat(np.arange(len(self.sets)), [len(query) for query in self.sets])
+
+
+@dataclass(frozen=True)
+class LawLine:
+    """The law of one OFF step of the promise `past`, with its encoders by context: tables of units, request by set.
+
+    A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
+    request was x is in joined[x].
+    """
+
+    step: int
+    law: Law
+    encoders: Mapping[int, Units]
+    place: tuple[int, ...]
+    joined: tuple[int, ...]
 
 
 def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
@@ -153,17 +160,3 @@ def check_encoder(
         message = f"the encoder is off by {float(off):.1e} in total variation; {float(COARSE):.1e} is allowed"
         return Finding("rows", message, context=context, amount=float(off))
     return off
-
-
-def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
-    """The SHA-256 of a law with its encoders by context, as journals note it: little-endian integers of 64 bits.
-
-    The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
-    number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
-    """
-    found = law.hashed.copy()
-    for context in sorted(encoders):
-        requests, positions = np.nonzero(encoders[context])
-        entries = encoders[context][requests, positions]
-        found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
-    return str(found.hexdigest())

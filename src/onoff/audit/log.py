@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, Seen, recorded_view
 from onoff.audit.bayes import View
+from onoff.audit.beside import Beside
+from onoff.audit.bets import Bets
 from onoff.audit.clients import Announced, has_table
-from onoff.audit.files import Journal, LawLine, Line, Log, Step, law_line, read_journal, read_laws, read_log
-from onoff.audit.law import UNCHECKED, Finding, Law, law_digest
-from onoff.audit.replay import replay
+from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
+from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
+from onoff.audit.law import UNCHECKED, Finding, LawLine
+from onoff.audit.replay import Drawn, replay
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
@@ -152,77 +151,75 @@ def audit_log(
     statuses: Sequence[bool] = (),
     truth: Sequence[int] | None = None,
     others: Sequence[Path] = (),
-    part: bool = False,
     attacked: bool | None = None,
-    false_alarms: float = 0.01,
     progress: Progress = silent,
 ) -> LogAudit:
     """Replay the steps of a journal, compare them with the server's log, and attack that.
 
     `others` are journals of the same client: their numbers must not come again, and their streams may be in the log.
-    In a `part` of a log the steps before and after it are not missed. Without a journal the `statuses` of all steps,
-    and the true requests if they are known, serve the attack. With `attacked` None a long attack is left out.
+    Without a journal the `statuses` of all steps, and the true requests if they are known, serve the attack. With
+    `attacked` None a long attack is left out.
     """
     seen = read_log(log, chain)
     if journal is None:
-        return _attack_alone(chain, seen, exhibits, statuses, truth, false_alarms)
+        return _attack_alone(chain, seen, exhibits, statuses, truth)
     noted, known = read_journal(journal, chain), [read_journal(file, None) for file in others]
     for file, other in zip(others, known, strict=True):
         if other.stream == noted.stream:
             raise OnoffError(f"{file}: is the journal that is audited; others have streams of their own")
-    stream = [line for line in seen.lines if line.stream == noted.stream]
+    stream = [line for line in seen if line.stream == noted.stream]
     if not stream:
         raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
     wide = noted.promise == "past"
     work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
     attacked = work <= MOST_WORK if attacked is None else attacked
     laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
+    streams = {other.stream for other in known}
+    beside = Beside(seen, noted, streams)
+    bets, further = Bets(), list(beside.findings(chain.n))
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
-        found = replay(chain, noted, seen, laws, known, remade=laws.remade, part=part, advance=advance)
+
+        def watch(step: Step, drawn: Drawn) -> None:
+            following = noted.steps[step.step + 1 : step.step + 2]
+            further.extend(bets.check(step, drawn, following[0].request if following else None))
+            advance()
+
+        found = replay(chain, noted, stream, laws, known, beside.full_sets, watch)
     again = len(stream) - len({line.step for line in stream})
-    streams = {noted.stream, *(other.stream for other in known)}
-    beside = sum(line.stream not in streams for line in seen.lines)
+    unknown = sum(line.stream not in {noted.stream, *streams} for line in seen)
     gaps = {
         UNPLANNED: not wide,
-        UNREMADE: wide and laws.unmade,
+        UNREMADE: wide and exhibits.record is not None and exhibits.engine is None,
         REPEATED.format(again): again,
-        BESIDE.format(beside): beside,
+        BESIDE.format(unknown): unknown,
         UNATTACKED: not attacked,
     }
-    unlike = [Finding(UNCHECKED, UNLIKE, step) for step in laws.unlike]
-    ordered = sorted([*unlike, *found.findings], key=lambda one: -1 if one.step is None else one.step)
+    ordered = sorted([*laws.findings, *found.findings, *further], key=lambda one: -1 if one.step is None else one.step)
     verdict = Verdict(
         steps=len(noted.steps),
         off=sum(step.lag > 0 for step in noted.steps),
         drawn=found.drawn,
         rounding=found.rounding,
-        findings=(*_damage(seen), *(one for one in ordered if one.rule != UNCHECKED)),
+        findings=tuple(one for one in ordered if one.rule != UNCHECKED),
         unchecked=tuple(dict.fromkeys((one.step, one.message) for one in ordered if one.rule == UNCHECKED)),
         ignored=(*(text for text, left_out in gaps.items() if left_out), UNREAD),
     )
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
-    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, false_alarms, progress)
+    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress)
     return LogAudit(verdict, *made)
-
-
-def _damage(log: Log) -> Iterator[Finding]:
-    for number in log.damaged:
-        yield Finding("log", f"line {number} of the log is damaged, and what it recorded is not known")
 
 
 class _Laws:
     """The laws of a journal's OFF steps in their order, recorded or made again; what the attack needs of them is kept.
 
-    `unlike` are steps for which the installed code makes another law than is on record.
+    `findings` are recorded laws that are not the journal's, and steps for which the installed code makes another one.
     """
 
     def __init__(self, chain: Chain, journal: Journal, exhibits: Exhibits, attacked: Mapping[int, Query]) -> None:
         self._chain, self._journal, self._exhibits, self._attacked = chain, journal, exhibits, attacked
-        self.remade = exhibits.record is None
-        self.unmade = not self.remade and exhibits.engine is None
-        self.unlike: list[int] = []
+        self.findings: list[Finding] = []
         self.rules: dict[int, View] = {}
 
     def __iter__(self) -> Iterator[LawLine]:
@@ -230,7 +227,8 @@ class _Laws:
             yield from plan_laws(self._chain, self._journal, self._exhibits.plans)
             return
         made = remade_laws(self._chain, self._journal, self._exhibits.engine)
-        for line in made if self._exhibits.record is None else self._recorded(self._exhibits.record, made):
+        record = self._exhibits.record
+        for line in filter(self._is_noted, made) if record is None else self._recorded(record, made):
             query = self._attacked.get(line.step)
             if query is not None:
                 before = self.rules.get(line.step - 1)
@@ -238,52 +236,22 @@ class _Laws:
             yield line
 
     def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
-        other = next(made, None)
+        self.findings += [Finding(UNCHECKED, UNLIKE, line.step) for line in made if not self._is_noted(line)]
         for line in read_laws(record, self._journal.stream, self._chain.n):
-            while other is not None and other.step < line.step:
-                other = next(made, None)
-            if other is not None and other.step == line.step and _content(other) != _content(line):
-                self.unlike.append(line.step)
+            if not self._is_noted(line):
+                message = "the law on record is not the one of the journal"
+                self.findings.append(Finding("record", message, line.step))
             yield line
 
-
-def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
-    """Ask plans for the encoders in the contexts of a journal's OFF steps; one that a plan refuses is left out."""
-    law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
-    for step, due in zip(journal.steps, due_steps(journal.steps, True), strict=True):
-        plan, last, next = plans.get(step.plan), due.last, step.next
-        if due.lag and plan is not None and has_table(plan) and last is not None and next is not None:
-            encoders = {}
-            with suppress(OnoffError, TypeError):
-                units = np.asarray(plan.encoder(last, next, due.lag).toarray())
-                encoders = {last * chain.n + next: units.astype(np.int64, casting="safe")}
-            yield LawLine(step.step, law(step.plan), encoders, (), ())
-
-
-def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
-    """Make the laws of a journal's OFF steps again, from public things: the chain, sensitive sources and the queries.
-
-    After a set that is not one of its law none can be made before the next ON step.
-    """
-    state = None
-    for step, due in zip(journal.steps, due_steps(journal.steps, False), strict=True):
-        if due.lag == 0:
-            state = engine if due.counts else None
-        elif state is not None:
-            ready = state.prepare()
-            yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
-            state = state.advance(ready, step.query) if step.query in ready.sets else None
-
-
-def _content(line: LawLine) -> Any:
-    """What two lines of the same law have in common."""
-    place = {context: home for context, home in enumerate(line.place) if home >= 0}
-    return law_digest(line.law, line.encoders), place, line.joined
+    def _is_noted(self, line: LawLine) -> bool:
+        """True if this law has the digest that the journal notes for its step."""
+        noted = self._journal.steps[line.step : line.step + 1]
+        return bool(noted) and noted[0].digest == law_digest(line.law, line.encoders)
 
 
 def _sets(lines: Sequence[Line]) -> dict[int, Query]:
     """The set of every step that the server saw; of those of one step the first."""
-    return {line.step: tuple(sorted(line.sources)) for line in reversed(lines)}
+    return {line.step: line.query for line in reversed(lines)}
 
 
 def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:
@@ -305,40 +273,29 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
 
 
 def _attacked(
-    chain: Chain,
-    promise: str,
-    steps: Sequence[Seen],
-    sensitive: Sequence[int],
-    rounding: float,
-    truth: Sequence[int] | None,
-    rate: float,
-    progress: Progress = silent,
-) -> tuple[Attack | None, Attack | None]:
+    chain: Chain, promise: str, steps: Sequence[Seen], sensitive: Sequence[int], rounding: float,
+    truth: Sequence[int] | None, progress: Progress = silent,
+) -> tuple[Attack | None, Attack | None]:  # fmt: skip
     """Attack a log and, if the requests are known, that of a naive client."""
     if not steps:
         return None, None
     true = None if truth is None else truth[: len(steps)]
     bar = progress("attacking")
-    found = bayesian.attack(chain, promise, steps, sensitive, rounding, true, false_alarms=rate, bar=bar)
+    found = bayesian.attack(chain, promise, steps, sensitive, rounding, true, bar=bar)
     if true is None:
         return found, None
     openly = bayesian.naive_steps(chain.n, [step.private for step in steps], true)
-    return found, bayesian.attack(chain, promise, openly, sensitive, 0.0, true, false_alarms=rate)
+    return found, bayesian.attack(chain, promise, openly, sensitive, 0.0, true)
 
 
 def _attack_alone(
-    chain: Chain,
-    log: Log,
-    exhibits: Exhibits,
-    statuses: Sequence[bool],
-    truth: Sequence[int] | None,
-    false_alarms: float,
+    chain: Chain, log: Log, exhibits: Exhibits, statuses: Sequence[bool], truth: Sequence[int] | None
 ) -> LogAudit:
     """Attack a log of the promise `both` without a journal: the cheapest plan that serves a lag is taken for its."""
-    streams = dict.fromkeys(line.stream for line in log.lines)
+    streams = dict.fromkeys(line.stream for line in log)
     if len(streams) > 1:
         raise OnoffError(f"there are {len(streams)} streams in this log: give the journal of the one that is meant")
-    sets = _sets(log.lines)
+    sets = _sets(log)
     if len(statuses) <= max(sets):
         raise OnoffError(f"there are {len(statuses)} statuses, but the log has a step {max(sets)}: give all of them")
     client = Announced(chain.n, list(exhibits.plans.values()))
@@ -348,7 +305,7 @@ def _attack_alone(
         step = client.on() if private or not steps else client.off(step, ())
         steps.append(Seen(step.lag == 0, sets.get(t), step))
     rounding = sum(seen.rule.rounding for seen in steps if isinstance(seen.rule, type(step)))
-    made = _attacked(chain, "both", steps, (), rounding, truth, false_alarms)
+    made = _attacked(chain, "both", steps, (), rounding, truth)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
-    return LogAudit(Verdict(len(steps), off, 0, rounding, tuple(_damage(log)), unchecked), *made)
+    return LogAudit(Verdict(len(steps), off, 0, rounding, (), unchecked), *made)

@@ -49,7 +49,7 @@ class LagRows:
         if chain.n**3 * lag > MOST_WORK:
             raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {chain.n} sources")
         self.chain, self.n, self.lag, self.error = chain, chain.n, lag, Walk.error(lag)
-        self._walk = Walk(chain)
+        self._walk = Walk(chain.P)
         self.vector = cache(lambda last: self._walk.vector(last, lag))
 
     def weights(self, last: int, next: int) -> list[int]:

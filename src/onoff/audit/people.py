@@ -8,19 +8,16 @@ habits of its own, and computes its beliefs exactly. For every hidden request X 
     after       log2 p(x | all queries) / p(x | queries before it)     0 is promised by `past` if the chain is right
     bits        log2 p(x | all queries) / p(x), the sum of both        0 is promised by `both` if the chain is right
     moved       KL(p(X | all queries) || p(X | queries before it))     how far belief moved, right or wrong
-    divergence  KL(p(X | all queries) || p(X))
-    together    log2 p(x_B | all queries) / p(x_B), where B are all hidden steps of the person
 
 and averages over hidden requests. Intervals are 95 % bootstrap intervals over people, since the requests of one person
-are not independent. If people followed the server's model, the means of bits and divergence would both be I(X; Q), and
-`together` the I(X_B; Q) of the promise, divided by |B|.
+are not independent. If people followed the server's model, the mean of bits would be I(X; Q).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
@@ -29,124 +26,22 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import NOTHING, Requests, View, divergence, infer, log2_evidence
+from onoff.audit.bayes import View, infer
 from onoff.audit.clients import Announced, Client, Naive, Past
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
 from onoff.model.powers import times
-from onoff.types import Floats, Mask, Progress, Query, silent
+from onoff.model.requests import Requests, Split
+from onoff.types import Floats, Progress, Query, silent
 
 Path = NDArray[np.intp]
 Score = dict[str, float]  # sums over one person
 Case = tuple[str, str]  # the client and the server
 Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.past.PastState.start`, as an exhibit
 
-MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
-SERVERS = ("second order", "the chain")
-STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
-HELD_OUT = 5  # every fifth sequence judges the strengths
 RESAMPLES = 1000
 BATCH = 20  # people in one task for another process
-
-
-# The people, and habits as a server knows them
-
-
-@dataclass(frozen=True)
-class Split:
-    """People to attack, and the `servers`, which learned from `training` others; `chain` is the client's.
-
-    `cut` sequences end early, before a source or a step that the chain does not have.
-    """
-
-    chain: Chain
-    attacked: list[Path]
-    training: int
-    servers: dict[str, Requests]
-    cut: int = 0
-
-
-def split_people(
-    sequences: Iterable[Sequence[str]],
-    chain: Chain | None = None,
-    *,
-    users: int = 2000,
-    min_length: int = 6,
-    max_length: int = 200,
-    seed: int = 1,
-) -> Split:
-    """Let the servers learn from one half of the people, at random, and keep up to `users` of the other half to attack.
-
-    Sequences of other lengths are left out. One with a source or step that the chain does not have ends before it.
-    Without a chain the client has the one that is counted in the first half.
-    """
-    names = {} if chain is None else {name: i for i, name in enumerate(chain.names)}
-    possible = [] if chain is None else (chain.P > 0).tolist()
-    paths, cut = [], 0
-    for words in sequences:
-        if not min_length <= len(words) <= max_length:
-            continue
-        path = [names.setdefault(word, len(names)) if chain is None else names.get(word, -1) for word in words]
-        if chain is not None:
-            wrong = (t for t, x in enumerate(path) if x < 0 or (t and not possible[path[t - 1]][x]))
-            end = next(wrong, len(path))
-            cut += end < len(path)
-            path = path[:end]
-        if len(path) >= min_length:
-            paths.append(np.array(path, dtype=np.intp))
-    if len(paths) < 4:
-        raise OnoffError(
-            f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {cut} were cut where the "
-            "chain ends; give more sequences, other limits or another chain"
-        )
-    if len(names) > MOST_SOURCES:
-        raise OnoffError(
-            f"{len(names)} sources: the attack keeps n^3 numbers and takes up to {MOST_SOURCES}; merge some"
-        )
-    order, middle = np.random.default_rng(seed).permutation(len(paths)), len(paths) // 2
-    training, attacked = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
-    used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
-    fitted = fit_habits(training, used.P > 0)
-    servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
-    return Split(used, attacked[:users], len(training), servers, cut)
-
-
-def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
-    """Count and smooth: p(c | a, b) = (N_abc + s F_bc) / (N_ab + s), where row b of F is N_b + 1, normalised.
-
-    The strength s is the one under which every fifth sequence is most likely when the others are counted; with s
-    infinite the model is a chain. Only steps that are `possible` have a probability.
-    """
-    n = len(possible)
-    judging = count_runs(paths[::HELD_OUT], n, 3)
-    seen = judging > 0
-    others = [path for i, path in enumerate(paths) if i % HELD_OUT]
-    pairs, triples = count_runs(others, n, 2), count_runs(others, n, 3)
-
-    def likelihood(strength: float) -> float:
-        return float((judging[seen] * np.log(_shrink(pairs, triples, possible, strength)[1][seen])).sum())
-
-    best = max(STRENGTHS, key=likelihood)
-    start = count_runs([path[:1] for path in paths], n, 1) + 1
-    return Requests(start / start.sum(), *_shrink(count_runs(paths, n, 2), count_runs(paths, n, 3), possible, best))
-
-
-def _shrink(pairs: Floats, triples: Floats, possible: Mask, strength: float) -> tuple[Floats, Floats]:
-    first = (pairs + 1) * possible
-    first /= first.sum(axis=1, keepdims=True)
-    if np.isinf(strength):
-        return first, np.broadcast_to(first, triples.shape)
-    second = triples + strength * first
-    return first, second / second.sum(axis=2, keepdims=True)
-
-
-def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
-    """Count how often each run of `order` requests occurs, as an array with that many axes."""
-    flat = np.concatenate([*(np.append(path, -1) for path in paths), np.full(order, -1)])  # -1: a person ends
-    runs = np.lib.stride_tricks.sliding_window_view(flat, order)
-    counts = np.zeros((n,) * order)
-    np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
-    return counts
 
 
 def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
@@ -207,27 +102,15 @@ def score(server: Requests, seen: Replay, hidden: Path) -> Score:
     right = [count_hits(row, true) for row in rows]
     sums: Score = {"requests": len(seen.path), "hidden": len(true), "messages": seen.messages}
     sums |= {"before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum())}
-    sums |= {"moved": sum(map(divergence, rows[2], rows[1])), "divergence": sum(map(divergence, rows[2], rows[0]))}
+    sums |= {"moved": sum(map(divergence, rows[2], rows[1]))}
     sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
-    return sums | {"together": _together(server, seen, hidden, found.evidence)}
+    return sums
 
 
 def count_hits(belief: Floats, true: Path) -> float:
     """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
     best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
     return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
-
-
-def _together(server: Requests, seen: Replay, hidden: Path, evidence: float) -> float:
-    """log2 p(x_B | queries) / p(x_B), from the evidence of streams in which X_B is known."""
-    allowed = np.ones((len(seen.path), len(server.start)))
-    allowed[hidden] = np.arange(len(server.start)) == seen.path[hidden][:, None]
-
-    def with_known(views: Sequence[View]) -> float:
-        known = [replace(view, chances=view.chances * row[:, None]) for view, row in zip(views, allowed, strict=True)]
-        return log2_evidence(server, len(known), known.__getitem__)
-
-    return with_known(seen.views) - with_known([NOTHING] * len(allowed)) - evidence
 
 
 # Means over people
@@ -269,9 +152,6 @@ def estimate_leak(case: Case, scores: Sequence[Score], seed: int) -> Leak:
         low, high = np.quantile(times(drawn, sums[name]) / times(drawn, per), [0.025, 0.975])
         figures[name] = Estimate(float(sums[name].sum() / per.sum()), float(low), float(high))
     return Leak(*case, count, int(sums["hidden"].sum()), figures)
-
-
-# The front door
 
 
 @dataclass(frozen=True)

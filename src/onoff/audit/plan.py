@@ -23,7 +23,8 @@ from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import optimality
-from onoff.audit.files import readable, sets_with_masses, source_set, whole
+from onoff.audit.exhibits import sets_with_masses
+from onoff.audit.files import readable, source_set, whole
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
 from onoff.audit.optimality import LagRows, Proof, RaceCost
 from onoff.audit.races import Race
@@ -270,7 +271,7 @@ def _check_race(
     follows the posterior. To run clocks again takes n^3 products: with many sources only the first draws are replayed.
     """
     n = rows[0].n
-    referee, sizes = Race(rows[0].chain, said.lag), []
+    referee, sizes = Race(rows[0].chain.P, said.lag), []
     with bar(draws) as advance:
         for t in range(draws):
             one, last = rows[t % len(rows)], randbelow(n)

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onoff.audit.law import UNCHECKED, Finding, Pairs, shown
 from onoff.types import Floats, Query
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 FINE, BIASED, WHOLE, GRID = 122, 58, 6, 60  # binary digits of a clock: right of the point, biased, left; looked at
 SLACK = 2.0**-18
@@ -34,9 +31,9 @@ FAINT = 2.0**-800  # contexts less likely than this are not looked at
 class Race:
     """The race of one chain and lag."""
 
-    def __init__(self, chain: Chain, lag: int) -> None:
-        self.n, self.lag, self._P = chain.n, lag, chain.P
-        self._walk = _power(chain.P, lag)
+    def __init__(self, P: Floats, lag: int) -> None:
+        self.n, self.lag, self._P = len(P), lag, P
+        self._walk = _power(P, lag)
 
     def check(self, query: Query, numbers: Pairs, request: int, context: tuple[int, int, int]) -> Finding | None:
         """Find what is wrong with a draw in the context (lag, last, next), if anything."""
@@ -57,10 +54,8 @@ class Race:
             weights = _power(self._P, lag - self.lag)[last] * self._walk[:, request]
             (bound, number), numbers = numbers[0] if numbers else (1, 1), numbers[1:]
             total = float(weights.sum()) / 2.0 ** int(np.frexp(weights.max())[1])  # the largest weight has 160 bits
-            right = bound < 2**200 and any(
-                abs(bound / 2**160 - total * factor) <= 2.0**-30 * total for factor in (0.5, 1, 2)
-            )
-            if not right or not 0 <= number < bound:
+            off = min(abs(min(bound, 2**200) / 2**160 - total * factor) for factor in (0.5, 1, 2))
+            if off > 2.0**-30 * total or not 0 <= number < bound:
                 return "the source of an earlier step is not drawn below the sum of its weights"
             last = int(np.searchsorted(np.cumsum(weights), number / bound * weights.sum(), side="right"))
         size = (self.n + 1) * (WHOLE + BIASED + 1) * 8

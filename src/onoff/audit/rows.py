@@ -14,15 +14,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import expm1
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from onoff.audit.law import COARSE, Finding, Law, check_encoder, distance
 from onoff.types import Floats, Mask, Units
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 DIGITS = 256  # leading binary digits of the smallest entry of a walk
 UNIT = 2.0**-53
@@ -37,8 +34,8 @@ class Walk:
     weight w' has (1 - e) w <= w' <= w with e = lag 2^(1-DIGITS), and normalised rows are off by e / (1 - e) at most.
     """
 
-    def __init__(self, chain: Chain) -> None:
-        ratios = [[p.as_integer_ratio() for p in row] for row in chain.P.tolist()]
+    def __init__(self, P: Floats) -> None:
+        ratios = [[p.as_integer_ratio() for p in row] for row in P.tolist()]
         unit = max(below for row in ratios for _, below in row)
         self.rows = [[above * (unit // below) for above, below in row] for row in ratios]  # A
         self._columns = list(zip(*self.rows, strict=True))
@@ -111,10 +108,10 @@ class Pasts:
     Their rows are kept by origin: the client's context at the step before or, if the request s there was hidden, -1-s.
     """
 
-    def __init__(self, chain: Chain, sensitive: Sequence[int]) -> None:
-        self._chain, self._sensitive = chain, sensitive
-        self._open = np.array([source not in sensitive for source in range(chain.n)])
-        self._rows = {-1 - source: Row(row) for source, row in enumerate(chain.P)}
+    def __init__(self, P: Floats, sensitive: Sequence[int]) -> None:
+        self._P, self._sensitive = P, sensitive
+        self._open = np.array([source not in sensitive for source in range(len(P))])
+        self._rows = {-1 - source: Row(row) for source, row in enumerate(P)}
 
     def check(
         self, law: Law, tables: Mapping[int, Units], place: Sequence[int], joined: Sequence[int]
@@ -163,5 +160,5 @@ class Pasts:
             chances = units[:, position] / np.maximum(units.sum(axis=1), 1)
             asked = np.where((row.chances > 0) & self._open, chances, 0.0)
             if asked.any():
-                rows[context] = row.moved(asked, self._chain.P)
-        self._rows = rows | {-1 - s: Row(self._chain.P[s]) for s in self._joining}
+                rows[context] = row.moved(asked, self._P)
+        self._rows = rows | {-1 - s: Row(self._P[s]) for s in self._joining}

@@ -10,18 +10,16 @@ just that, in every sending, and nothing besides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from onoff.audit.files import Line, Log, Step
+from onoff.audit.files import Line, Step
 from onoff.audit.law import UNCHECKED, Finding, Law, shown
-from onoff.types import PlanName, Query
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
+from onoff.types import Floats, PlanName, Query
 
 ERASED = Finding(UNCHECKED, "its request or its numbers were erased")
+OUTSIDE = Finding(UNCHECKED, "the log begins after it or ends before it")
 
 
 class Due(NamedTuple):
@@ -52,22 +50,22 @@ def due_steps(steps: Sequence[Step], announced: bool, full_sets: int = 1) -> lis
     return found
 
 
-def check_step(chain: Chain, step: Step, due: Due, before: Step | None) -> Iterator[Finding]:
+def check_step(P: Floats, names: Sequence[str], step: Step, due: Due, before: Step | None) -> Iterator[Finding]:
     """Find the rules that a step breaks whatever it was drawn from; `before` is the step before it."""
-    names = chain.names
     if step.lag != due.lag:
         made, must = ("with the full set" if lag == 0 else f"at lag {lag}" for lag in (step.lag, due.lag))
         yield Finding("status", f"made {made}; by the statuses it must be made {must}")
-    if due.lag == 0 and len(step.query) < chain.n:
+    if due.lag == 0 and len(step.query) < len(names):
         yield Finding("full set", "must ask for everything", query=step.query)
     if before is not None and before.received is None:
         yield Finding("pending", f"drawn while step {before.step} was pending: what was drawn must be finished")
-    if step.request is None:
-        yield from [] if step.asked_private else [ERASED]
+    if step.request is None and not step.asked_private:
+        yield ERASED
+    if step.request is None or before is None:
         return
-    if before is not None and before.lag and before.next not in (None, step.request):
+    if before.lag and before.next not in (None, step.request):
         yield Finding("next", f"asked for {names[step.request]!r}; {names[before.next]!r} was announced before")
-    if due.lag and before is not None and before.request is not None and not chain.P[before.request, step.request]:
+    if due.lag and before.request is not None and not P[before.request, step.request]:
         pair = f"{names[step.request]!r} after {names[before.request]!r}"
         yield Finding("chain", f"asked for {pair}, which the chain calls impossible")
 
@@ -80,7 +78,7 @@ class PlanRule:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, tuple[int, float]] = {}  # lag and cost
+        self._costs: dict[PlanName, float] = {}  # of tables
         self._at: dict[int, list[str]] = {}  # the plans of a lag, in the order of their first use
 
     def check(self, step: Step, lag: int, law: Law | None) -> Finding | None:
@@ -93,21 +91,15 @@ class PlanRule:
             return Finding("plan", f"went back to {step.plan!r} at lag {lag}; {plans[-1]!r} had taken its place")
         plans += [step.plan] if step.plan not in plans else []
         cost = step.cost if law is None else float(law.cost)
-        for other, (its_lag, its_cost) in self._tables.items():
-            if its_lag <= lag and its_cost < cost * (1 - 1e-9) and other != step.plan:
-                better = f"{other!r} was at hand, serves this lag and costs {its_cost:.6g}"
-                return Finding("dearer", f"used {step.plan!r}, which costs {cost:.6g}; {better}")
-        if law is not None:
-            self._tables.setdefault(step.plan, (name.lag, cost))
+        for other, its_cost in self._costs.items():
+            if other.lag <= lag and its_cost < cost * (1 - 1e-9):
+                return Finding("dearer", f"used {step.plan!r}; '{other}' was at hand, and costs {its_cost:.6g}")
+        self._costs |= {} if law is None else {name: cost}
         return None
 
 
 class Held:
-    """What the client holds of earlier answers, worked out from `received`: by source the version and its size.
-
-    Every member that arrived whole replaces what was held of its source. Then, in the order of size and of equal ones
-    in that of their numbers, members stay held while the limit has room.
-    """
+    """What the client holds of earlier answers, worked out from `received`: by source the version and its size."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[str, int]] = {}
@@ -118,77 +110,47 @@ class Held:
         return tuple(int(version) if version.isdecimal() else -1 for version in versions)
 
     def answer(self, step: Step) -> None:
-        """Take in the answer of a step, if it has come."""
-        if step.received is None or step.cache is None:
-            return
-        known = {**self._held, **{source: (version, size) for source, version, size in step.received}}
-        whole = {x: (version, size) for x, (version, size) in known.items() if version is not None}
-        sizes = sorted((size + len(version), x) for x, (version, size) in whole.items())
-        totals = accumulate(size for size, _ in sizes)
-        self._held = {x: whole[x] for (_, x), total in zip(sizes, totals, strict=True) if total <= step.cache}
+        """Take in the answer of a step: members that arrived replace what was held of them.
+
+        Then, in the order of size and of equal ones in that of their numbers, members stay while the limit has room.
+        """
+        for source, version, size in step.received or ():
+            self._held.pop(source, None)
+            self._held |= {} if version is None else {source: (version, size + len(version))}
+        sizes = sorted((size, x) for x, (_, size) in self._held.items())
+        for (_, x), total in zip(sizes, accumulate(size for size, _ in sizes), strict=True):
+            if step.cache is not None and total > step.cache:
+                del self._held[x]
 
 
 class Seen:
     """The lines of one stream in the server's log, against its journal."""
 
-    def __init__(self, log: Log, stream: str, part: bool) -> None:
-        self._place = {source: i for i, source in enumerate(log.order)}
-        self._own = own = [line for line in log.lines if line.stream == stream]
-        self._lines: dict[int, list[Line]] = {}
+    def __init__(self, own: Sequence[Line]) -> None:
+        self._own, self._lines = own, dict[int, list[Line]]()
         for line in own:
             self._lines.setdefault(line.step, []).append(line)
-        self._others: dict[str, list[Line]] = {}  # of this address
-        for line in log.lines:
-            if line.client == own[0].client and line.stream != stream:
-                self._others.setdefault(line.stream, []).append(line)
-        self._steps = range(min(self._lines), max(self._lines) + 1) if part else None  # those that must be there
-        # The streams that came from this address before this one began:
-        self.before = {stream for stream, lines in self._others.items() if lines[0].number < own[0].number}
 
     def check(self, step: Step, held: Held) -> Iterator[Finding]:
         """One step: every sending has the set in the server's order and the versions that are held, and is counted."""
-        lines = self._lines.get(step.step, [])
-        if not lines and step.received is not None and (self._steps is None or step.step in self._steps):
-            yield Finding("log", "the step is in the journal and not in the log")
-        order = tuple(sorted(step.query, key=self._place.__getitem__))
-        due = held.rounds(order)
+        lines, due = self._lines.get(step.step, []), held.rounds(step.query)
+        if not lines and step.received is not None:
+            inside = min(self._lines) < step.step < max(self._lines)
+            yield Finding("log", "the step is in the journal and not in the log") if inside else OUTSIDE
         for line in lines:
-            if line.sources != order:
-                what = "another order" if sorted(line.sources) == list(step.query) else shown(line.sources)
-                yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {shown(order)}")
+            if line.query != step.query or not line.ordered:
+                what = "another order" if line.query == step.query else shown(line.query)
+                yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {shown(step.query)}")
             elif line.held != due:
                 yield Finding("versions", f"names the rounds {line.held} (line {line.number}); {due} are held")
         if len(lines) > step.attempts:
             yield Finding("log", f"came {len(lines)} times; the journal counts {step.attempts}")
 
-    def extra(self, steps: int, known: Collection[str], sensitive: Sequence[int]) -> Iterator[Finding]:
-        """What neither this journal, which has so many steps, nor one of the streams that are `known` explains."""
+    def extra(self, steps: int) -> Iterator[Finding]:
+        """What the journal, which has so many steps, does not explain."""
         for before, line in pairwise(self._own):
             if line.step < before.step:
                 yield Finding("log", f"came again after a later step (line {line.number})", line.step)
         for step, lines in self._lines.items():
             if step >= steps:
                 yield Finding("log", f"was sent (line {lines[0].number}) and is not in the journal", step)
-        for stream, lines in self._others.items():
-            if stream not in known and lines[-1].number > self._own[0].number:
-                yield from self._explain(lines, set(sensitive))
-
-    def _explain(self, other: Sequence[Line], sensitive: set[int]) -> Iterator[Finding]:
-        """Find out who can have sent another stream: a new journal of this client, another reader, or nobody honest."""
-        where, n = f"another stream from this address (line {other[-1].number})", len(self._place)
-        second = next((line for line in other if line.step == 1), other[0])
-        turns = any(other[0].number < line.number < other[-1].number for line in self._own)
-        if other[0].step or len(other[0].sources) < n:
-            yield Finding("other stream", f"{where} does not begin at step 0 with a full set")
-        elif not all(map(_follows, other, other[1:])):
-            yield Finding("other stream", f"{where} leaves steps out or changes a query")
-        elif turns or len(second.sources) < n or any(sensitive - set(line.sources) for line in other):
-            message = "must be another reader's; if it is this client's, give its journal (--other)"
-            yield Finding(UNCHECKED, f"{where} {message}")
-
-
-def _follows(before: Line, line: Line) -> bool:
-    """True if a query can come after another one of its stream: the next step, or the same query again."""
-    return line.step == before.step + 1 or (
-        (line.step, line.sources, line.held) == (before.step, before.sources, before.held)
-    )

@@ -10,8 +10,8 @@ Enumeration. All streams are walked through in integers (`onoff.audit.enumeratio
 Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
 law (total variation, on average over `next`), the stream is within d = d_1 + ... + d_t of one whose queries are
 independent of what is hidden, and tells h(d) + d log2 |hidden| bits at most, for d <= 1/2. With the promise `both`, d_s
-is computed from all encoders of the lag; with `past`, from the laws of sampled streams and the referee's own rows. A
-client that promises nothing has no bound.
+is computed from all encoders of the lag. A client of `past` makes other laws after other queries, which are too many
+then: `onoff audit log` checks those of a stream that it made. A client that promises nothing has no bound.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.bayes import divergence, lags_of, start_law
-from onoff.audit.clients import Client, Past, Step, TooLarge, has_table
-from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, information, step_distance, total_variation, walk
+from onoff.audit.clients import Client, Step, TooLarge, has_table
+from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, step_distance, walk
 from onoff.audit.law import Finding
-from onoff.audit.rows import Pasts
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
+from onoff.model.measures import divergence, information, total_variation
 from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
 from onoff.model.powers import times
+from onoff.model.requests import lags_of, start_law
 from onoff.types import Floats, Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 SLACK = 2.0**-50  # rows of the chain sum to 1 up to so much, as floats do
-SAMPLED = 100  # streams of an engine, each of which prepares all its steps
 EXACT, BOUND, STATED = "exact", "bound", "bound as stated, not checked"
 LOST = Finding("query", "a request that happens is given no query, or leads to no context")
 
@@ -122,16 +121,13 @@ def audit_streams(
     true: Chain | None = None,
     on_for: Collection[int] = (),
     uniform: bool = False,
-    streams: int = SAMPLED,
-    seed: int = 1,
     progress: Progress = silent,
 ) -> StreamAudit:
     """Audit what all queries of a client tell about what must stay hidden, on streams of `chain`.
 
     Streams begin with the stationary law, or anywhere if `uniform`. With the chain `true` requests follow that one, and
     the client, made for `chain`, is held against the misfit bound. With `on_for`, privacy is not switched as `statuses`
-    say, but after the first step ON exactly for these sources. Where streams of the promise `past` are too many,
-    `streams` are sampled and the laws of all their steps checked. Raises `TooLarge` where nothing exact fits.
+    say, but after the first step ON exactly for these sources. Raises `TooLarge` where nothing exact fits.
     """
     private, hidden = check_statuses(statuses), tuple(sorted(set(sensitive)))
     if promise not in ("both", "past"):
@@ -146,7 +142,7 @@ def audit_streams(
     follows = chain if true is None else aligned(true, chain)
     check(follows, chain)
     setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
-    return _switching(setting, set(on_for)) if on_for else _strongest(setting, streams, seed, progress)
+    return _switching(setting, set(on_for)) if on_for else _strongest(setting, progress)
 
 
 @dataclass(frozen=True)
@@ -189,20 +185,17 @@ class _Setting:
             yield up(total)
 
 
-def _strongest(setting: _Setting, streams: int, seed: int, progress: Progress) -> StreamAudit:
+def _strongest(setting: _Setting, progress: Progress) -> StreamAudit:
     """The audit by the strongest method that fits."""
     client, by_plan = setting.client, setting.client.promises and setting.promise == "both"
     try:
         if not by_plan or all(step.sets for step in setting.steps()):
             return _by_enumeration(setting)
     except TooLarge:
-        if not client.promises or not (by_plan or setting.chain is setting.used):
+        if not by_plan:
             raise
-    if by_plan:
-        with progress(f"checking {client.name}")(len(setting.statuses)) as advance:
-            return _by_bound(setting, advance)
-    with progress(f"sampling {client.name}")(streams) as advance:
-        return _by_sampling(setting, streams, seed, advance)
+    with progress(f"checking {client.name}")(len(setting.statuses)) as advance:
+        return _by_bound(setting, advance)
 
 
 def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
@@ -307,43 +300,6 @@ def _encoder_distances(setting: _Setting, advance: Callable[[], None] = lambda: 
             found[step.lag] = step_distance(setting.chain, step)
         advance()
     return list(accumulate(found[lag] for lag in lags_of(setting.statuses)))
-
-
-def _by_sampling(setting: _Setting, streams: int, seed: int, advance: Callable[[], None]) -> StreamAudit:
-    """A bound after the pasts of sampled streams of the promise `past`, every law of which is checked."""
-    rng, far = np.random.default_rng(seed), np.zeros((streams, len(setting.statuses)))
-    findings: list[Finding] = []
-    for distances in far:
-        findings += _check_stream(setting, rng, distances)
-        advance()
-    columns = zip(setting.statuses, far.max(axis=0).tolist(), setting.values, strict=True)
-    told = [Told(t, on, information_bound(Fraction(d), values), d) for t, (on, d, values) in enumerate(columns, 1)]
-    return _judged(setting, BOUND, told, findings)
-
-
-def _check_stream(setting: _Setting, rng: np.random.Generator, distances: Floats) -> list[Finding]:
-    """Draw a stream and check its laws against the rows of every hidden past; return what is wrong at the first one."""
-    client, chain, n = setting.client, setting.chain, setting.chain.n
-    assert isinstance(client, Past)
-    closed = np.isin(np.arange(n), setting.sensitive)[:, None]
-    step, context, before, request = client.on(), 0, 0, int(rng.choice(n, p=setting.start))
-    query: Query = ()
-    for t, private in enumerate(setting.statuses):
-        step = client.on() if private else client.off(step, query)
-        context = 0 if step.comes is None else int(step.comes[context, before])
-        query = step.draw(context, request, 0, rng)
-        if step.law is None:
-            pasts = Pasts(chain, setting.sensitive)
-        else:
-            client.check_draw(step, context, request)
-            units = [step.encoder(c, 0) for c in range(step.contexts)]
-            tables = {c: np.where(closed, 0, table) for c, table in enumerate(units) if table is not None}
-            wrong, distances[t] = pasts.check(step.law, tables, step.exhibit[0].place, step.exhibit[0].joined)
-            if wrong:
-                return wrong
-            pasts.move(step.law.index[query], tables)
-        before, request = request, int(rng.choice(n, p=chain.P[request] / chain.P[request].sum()))
-    return []
 
 
 # Privacy that is switched because of the request

@@ -95,4 +95,7 @@ def store(members: Members, step: int, whole: Mapping[int, Content], limit: int)
     """
     after = {**members, **{source: Member.received(source, step, content) for source, content in whole.items()}}
     stay = fitting(after.values(), limit)
-    return {s: member if s in stay else member._replace(version=None) for s, member in sorted(after.items())}
+    return {
+        source: member if source in stay or member.version is None else member._replace(version=None)
+        for source, member in sorted(after.items())
+    }

@@ -18,15 +18,17 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import protocol
 from onoff.client.cache import Member
+from onoff.client.disk import Step
 from onoff.client.habits import HabitsStatus, unknown_habits
-from onoff.client.journal import Journal, Step
+from onoff.client.journal import Journal
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending
 from onoff.client.status import has_pending, last_end
+from onoff.client.stream import check_call, look_one_ahead, places_on_wire
 from onoff.client.timing import SendClock, now
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
@@ -43,7 +45,6 @@ from onoff.errors import (
 )
 from onoff.model.chain import Chain, checked_chain
 from onoff.plans.planner import Planner
-from onoff.text import plain
 from onoff.types import is_flag
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 log = logging.getLogger("onoff.client")
 
-OPEN = "the client is not open: use it in `async with connect(...) as client`"
+NOT_OPEN = (
+    "the client is not open in this process: use it in `async with connect(...)` or `with connect_sync(...)`, once"
+)
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
 EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its step
 # Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
@@ -153,7 +156,7 @@ class Client:
                 raise
             if self._chain is None:
                 self._chain = unknown_habits(self.transport.names)
-            self._on_wire = _places_on_wire(self.chain, self.transport.names)
+            self._on_wire = places_on_wire(self.chain, self.transport.names)
             assert isinstance(settings.cache, int)
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
@@ -191,12 +194,6 @@ class Client:
         finally:
             await self._closed()
 
-    def __enter__(self) -> NoReturn:
-        raise SessionError("use this client in `async with`, or take connect_sync(...), whose client works in `with`")
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: it was not entered."""
-
     def _promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
         settings = self._settings
@@ -221,7 +218,7 @@ class Client:
     @property
     def journal(self) -> Journal:
         if self._opened is None:
-            raise SessionError(OPEN)
+            raise SessionError(NOT_OPEN)
         return self._opened
 
     @property
@@ -235,7 +232,7 @@ class Client:
     def habits(self) -> HabitsStatus | None:
         """What is known of the habits now; None for the promise "both", whose chain is stated and stays."""
         if self._drawing is None:
-            raise SessionError(OPEN)
+            raise SessionError(NOT_OPEN)
         return None if self._drawing.habits is None else HabitsStatus.of(self._drawing.habits)
 
     def take_gap(self) -> bool:
@@ -251,7 +248,7 @@ class Client:
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
         no message for the source. The step is then finished like any other.
         """
-        return (await self._ask(source, next, private)).delivered()
+        return (await self.ask(source, next, private)).delivered()
 
     async def resume(self, last: bool = False) -> Message:
         """Finish the pending request, with the query that it already had, and return its message.
@@ -282,10 +279,8 @@ class Client:
         """
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
-            found = journal.latest()
-            if found is None:
-                return None
-            return Message.of(self.chain.names, *found, journal.read_body(found[1].source)), found[0]
+            found = next(journal.messages(journal.state.step - 1), None)
+            return None if found is None else (Message.of(self.chain.names, *found), found[0])
         finally:
             if self._opened is None:
                 journal.close()
@@ -299,19 +294,15 @@ class Client:
         would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
         the rest of the items.
         """
-        if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-            raise OnoffError(f"the requests are {items!r}: (source, private) for each is needed")
-        upcoming = map(_checked_item, items)
-        current = next(upcoming, None)
-        while current is not None:
-            following = next(upcoming, None)
-            announced = following[0] if following is not None and self.journal.promise == "both" else None
-            yield await self._ask(current[0], announced, current[1])
-            current = following
+        for request in look_one_ahead(items, self.journal.promise):
+            yield await self.ask(*request)
 
-    async def _ask(self, source: str, next: str | None, private: bool | None) -> Message:
-        """Draw the query, put it on disk, and complete the step."""
-        _check_request(source, next, private)
+    async def ask(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+        """As `get`; for a source without a message, a message with its `error` set.
+
+        Draws the query, puts it on disk, and completes the step.
+        """
+        check_call(source, next, private)
         async with self._in_turn() as drawing:
             status = drawing.status(None if private is None else bool(private), self._gap)
             await drawing.ready(status)
@@ -329,7 +320,7 @@ class Client:
     async def _in_turn(self) -> AsyncIterator[Drawing]:
         """Wait until the calls before this one have ended. Raises `SessionError` unless the client is open then."""
         if self._stage == "new":
-            raise SessionError(OPEN)
+            raise SessionError(NOT_OPEN)
         async with self._turn:
             if self._stage != "open" or self._drawing is None:
                 raise SessionError("the client is closed: make another one, with the same journal")
@@ -399,41 +390,3 @@ class Client:
                         raise
                     await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))
         raise AssertionError("at least one attempt is made")
-
-
-def _check_request(source: str, next: str | None, private: bool | None) -> None:
-    """Refuse what cannot be a request, before anything is drawn or written. Which source it is stays unlooked at."""
-    if not isinstance(source, str):
-        raise ChainError(f"the source is {source!r}: its name is needed", value=source)
-    if not isinstance(next, str | None):
-        raise ChainError(f"the next source is {next!r}: its name is needed, or None", value=next)
-    if private is not None and not is_flag(private):
-        raise OnoffError(f"private is {private!r}: True or False is needed, or None")
-
-
-def _checked_item(item: tuple[str, bool]) -> tuple[str, bool]:
-    """A request of `Client.play`. Raises an error if it cannot be one."""
-    if not (isinstance(item, tuple | list) and len(item) == 2):
-        raise OnoffError(f"a request is {item!r}: (source, private) is needed")
-    _check_request(item[0], None, item[1])
-    return item
-
-
-def _places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
-    """Where each source of the chain stands in the server's order. Raises `ChainError` if the sources are others."""
-    if sorted(names) != sorted(chain.names):
-        theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
-        raise ChainError(
-            f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
-            f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
-            "one, or change the list"
-        )
-    places = {name: i for i, name in enumerate(names)}
-    return [places[name] for name in chain.names]
-
-
-def _missing(names: list[str], where: str) -> str:
-    """Which names a list lacks, in a sentence; nothing if it lacks none."""
-    if not names:
-        return ""
-    return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onoff.client.cache import CACHE, cache_size
 from onoff.client.client import DELAY, Client
-from onoff.client.journal import Journal, Memory, check_promise, parse_keep
+from onoff.client.journal import Journal, check_promise
+from onoff.client.memory import Memory, parse_keep
 from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot
 from onoff.client.transports.onoff import OnoffTransport

@@ -14,14 +14,14 @@ by their names.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urljoin
 from xml.parsers import expat
 
 import httpx
@@ -46,11 +46,7 @@ MOST_REDIRECTS = 5
 SECONDS = 60.0  # for one URL and all its redirects
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
-TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # addresses of the old kind, seen from a network of the new one
 MOST_BYTES = 8 * 2**20
-MOST_SOURCES = 10_000
-MOST_DEPTH = 100  # of outlines within outlines
-LONGEST_URL = 8192
 LONGEST_NAME = 60
 
 
@@ -77,15 +73,9 @@ async def find_urls(file: str | Path, timeout: float = 10.0, bar: Bar = quiet) -
 
     Every URL is asked for once, all alike, sorted by name. Redirects are followed here, because a client follows none.
     Raises `CatalogueError` if the list cannot be read, if a name or a URL is there twice, or if a URL does not
-    answer with 200. The error names the places in the list.
+    answer with 200. All are asked for before the error names the places in the list of those that do not.
     """
-    return await asked(listed(file), timeout, bar)
-
-
-async def asked(entries: Sequence[Entry], timeout: float, bar: Bar) -> FoundUrls:
-    """The final URL of every entry. All are asked for before an error names those that do not answer."""
-    urls: dict[str, str] = {}
-    problems: list[str] = []
+    entries, urls, problems = listed(file), {}, []
     with bar(len(entries)) as advance:
         for entry in entries:
             http = Connections(timeout)
@@ -145,16 +135,11 @@ def _is_near(url: str) -> bool:
     """
     host = httpx.URL(url).host.rstrip(".").lower()
     try:
-        address = ipaddress.ip_address(host)
+        address = ip_address(host)
     except ValueError:
-        last = host.rpartition(".")[2]
-        return last[:1].isdigit() or not last or "." not in host or host.endswith(LOCAL)
-    inside = [address]
-    if isinstance(address, ipaddress.IPv6Address):  # an address of the old kind may be within
-        inside += [part for part in (address.ipv4_mapped, address.sixtofour) if part is not None]
-        if address in TRANSLATED:
-            inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return not all(part.is_global for part in inside)
+        return host.rpartition(".")[2][:1].isdigit() or "." not in host or host.endswith(LOCAL)
+    inside = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return not (inside or address).is_global
 
 
 def _check_different(entries: Sequence[Entry], urls: dict[str, str]) -> None:
@@ -177,7 +162,11 @@ def listed(file: str | Path) -> list[Entry]:
     names: dict[str, Entry] = {}
     urls: dict[str, Entry] = {}
     for entry in found:
-        _check_entry(entry)
+        try:
+            if checked_url(entry.url).fragment:
+                raise CatalogueError("its URL ends with a part after #, which no server sees: leave that out")
+        except CatalogueError as error:
+            raise CatalogueError(f"{entry.place}: {error}") from None
         other = names.setdefault(entry.name, entry)
         if other is not entry:
             raise CatalogueError(f"{other.place} and {entry.place} are both called {entry.name!r}: rename one of them")
@@ -213,17 +202,6 @@ def _content(file: str | Path) -> tuple[str, bytes]:
     return label, data
 
 
-def _check_entry(entry: Entry) -> None:
-    try:
-        if len(entry.url) > LONGEST_URL:
-            raise CatalogueError(f"its URL has more than {LONGEST_URL} characters")
-        checked_url(entry.url)
-        if urlsplit(entry.url).fragment:
-            raise CatalogueError("its URL ends with a part after #, which no server sees: leave that out")
-    except CatalogueError as error:
-        raise CatalogueError(f"{entry.place}: {error}") from None
-
-
 def _lines(data: bytes, label: str) -> list[Entry]:
     """One URL in a line, and after a blank its name, if it has one. Empty lines and lines with # are passed over."""
     try:
@@ -236,7 +214,6 @@ def _lines(data: bytes, label: str) -> list[Entry]:
             continue
         url, *title = line.split(maxsplit=1)
         found.append(_entry(label, number, title[0] if title else "", url))
-        _check_count(found, label)
     return found
 
 
@@ -245,33 +222,21 @@ def _entry(label: str, line: int, title: str, url: str) -> Entry:
     return Entry(plain_name(title, url), url, f"{label}: line {line}{told}")
 
 
-def _check_count(found: Sequence[Entry], label: str) -> None:
-    if len(found) > MOST_SOURCES:
-        raise CatalogueError(f"{label}: more than {MOST_SOURCES} URLs are in it; make a shorter list")
-
-
 def _outlines(data: bytes, label: str) -> list[Entry]:
     """The outlines with a URL, as an OPML file has them."""
     found: list[Entry] = []
     parser = expat.ParserCreate()
-    depth = 0
+    first = True
 
     def begun(tag: str, given: Mapping[str, str]) -> None:
-        nonlocal depth
-        if depth == 0 and tag.lower() != "opml":
+        nonlocal first
+        if first and tag.lower() != "opml":
             raise CatalogueError(f"{label}: begins with <{plain(tag, 40)}>; <opml> or a list of URLs is needed")
-        depth += 1
-        if depth > MOST_DEPTH:
-            raise CatalogueError(f"{label}: line {parser.CurrentLineNumber}: outlines are more than {MOST_DEPTH} deep")
+        first = False
         attributes = {key.lower(): value for key, value in given.items()}
         if tag.lower() == "outline" and attributes.get("xmlurl", "").strip():
             title = attributes.get("title", "").strip() or attributes.get("text", "")
             found.append(_entry(label, parser.CurrentLineNumber, title, attributes["xmlurl"].strip()))
-            _check_count(found, label)
-
-    def ended(_: str) -> None:
-        nonlocal depth
-        depth -= 1
 
     def refused(*_: object) -> None:
         raise CatalogueError(
@@ -279,7 +244,7 @@ def _outlines(data: bytes, label: str) -> list[Entry]:
             "of feeds needs one"
         )
 
-    parser.StartElementHandler, parser.EndElementHandler = begun, ended
+    parser.StartElementHandler = begun
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refused
     try:
         parser.Parse(data, True)

@@ -9,177 +9,46 @@ What is checked when a journal is opened, each against a fault that nothing else
     checksum of each row     a digit that has changed inside a row
     SQLite's own check       rows that are missing, pages that were torn or swapped
     `onoff.client.rollback`  a journal that was copied, or is older than it was
-
-A trouble of the machine (a full disk, a read-only one, a lock) is never called damage: state must not be thrown away
-for it. A file that never was a journal is not called a damaged one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from onoff.client import cache
 from onoff.client.cache import CACHE, Member
-from onoff.client.habits import chain_row, new_state, public_state, unknown_habits
+from onoff.client.disk import (
+    SCHEMA,
+    VERSION,
+    DamagedError,
+    Step,
+    check_is_journal,
+    connect,
+    explained,
+    read_meta,
+    write_row,
+)
+from onoff.client.habits import chain_row, new_state, public_state
 from onoff.client.laws import numbers_text
+from onoff.client.memory import Memory, parse_keep
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import Answer
-from onoff.errors import AFRESH, JournalError, OnoffError, SessionError
-from onoff.files import read_rows, reason, row_sum, sync_directory
+from onoff.errors import AFRESH, JournalError, SessionError
+from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
-from onoff.text import plain
 
-VERSION = 7
 ERASE = 256  # steps after which a client that stays open erases again
-# The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
-# sources. The body is behind the other columns of `members`, so that they are read without it.
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE steps (
-    step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
-    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER, next INTEGER, cost REAL NOT NULL, numbers TEXT, law TEXT,
-    attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, changed TEXT, changed_bytes INTEGER, received TEXT,
-    cache INTEGER, pad TEXT NOT NULL, sum TEXT NOT NULL
-) STRICT;
-CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, matrix TEXT NOT NULL, sum TEXT NOT NULL) STRICT;
-CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
-    content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
-    sum TEXT NOT NULL) STRICT;
-"""
-KEEP = "The journal is not to blame: keep it, mend that and try again"
-
-# SQLite's codes for what is wrong with the machine and not with the file.
-TROUBLES = {
-    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH,
-}  # fmt: skip
-
-
-class DamagedError(Exception):
-    """The content is not what a client can have written."""
-
-
-class Progress(NamedTuple):
-    """A file that is played: a hash of its requests, the step of the first, its name, and how many there are."""
-
-    digest: str
-    first: int
-    file: str
-    requests: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What a journal remembers for its owner beside the steps. On disk every field is JSON under the key `note FIELD`.
-
-    `server` or `urls` (a file) is where the sources are, `chain` the habits as `Chain.as_dict` has them, `cache` the
-    limit in bytes. `keep` says for how many steps ("1000") or days ("30d") requests stay; None is for ever. `learning`
-    has the names of the sources if it was made without a chain.
-
-    `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
-    runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
-
-    `play` is the file that was played last, and `played` are the hashes of those that were played to their ends.
-    """
-
-    server: str | None = None
-    urls: str | None = None
-    chain: dict[str, Any] | None = None
-    cache: int | None = None
-    keep: str | None = None
-    learning: tuple[str, ...] | None = None
-    gap: bool = False
-    privacy: bool | None = None
-    owed: int = 0
-    play: Progress | None = None
-    played: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, meta: Mapping[str, str]) -> Memory:
-        """Read the notes of a journal."""
-        found = {each.name: json.loads(meta[key]) for each in fields(cls) if (key := f"note {each.name}") in meta}
-        if found.get("play") is not None:
-            found["play"] = Progress(*found["play"])
-        for key in ("learning", "played"):
-            if found.get(key) is not None:
-                found[key] = tuple(found[key])
-        return cls(**found)
-
-    def known_chain(self, path: Path) -> Chain:
-        """The chain that the journal at `path` was made with. Raises an error if it remembers none."""
-        if self.learning is not None:
-            return unknown_habits(self.learning)
-        if self.chain is None:
-            raise OnoffError(f"{path}: no command has noted its chain here: give --chain, which `onoff get` notes")
-        return Chain.from_dict(self.chain)
-
-    def changes(self, other: Memory) -> dict[str, str]:
-        """The rows of `meta` in which the other memory differs."""
-        return {
-            f"note {each.name}": json.dumps(new)
-            for each in fields(self)
-            if (new := getattr(other, each.name)) != getattr(self, each.name)
-        }
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step: a row of `steps`. What arrived is None until the step is answered.
-
-    `attempts` counts its sendings, each before it leaves: a client that was killed may have counted one more. `ended`
-    is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None where they were
-    erased. For auditors are what a query was drawn from, `numbers` and `law` (`onoff.client.laws`); `received`,
-    [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer; and `cache`, the
-    limit under which they were then cached. `changed` are the members that differ from what was last seen of them.
-    """
-
-    step: int
-    private: bool
-    asked_private: bool
-    lag: int
-    plan: str
-    query: tuple[int, ...]
-    request: int | None
-    next: int | None
-    cost: float
-    numbers: str | None = None
-    law: str | None = None
-    attempts: int = 1
-    ended: float | None = None
-    bytes: int | None = None
-    changed: str | None = None
-    changed_bytes: int | None = None
-    received: str | None = None
-    cache: int | None = None
-
-    @classmethod
-    def of_row(cls, row: dict[str, Any]) -> Step:
-        private, asked, query = bool(row["private"]), bool(row["asked_private"]), tuple(json.loads(row["query"]))
-        del row["pad"]
-        return cls(**{**row, "private": private, "asked_private": asked, "query": query})
-
-    @property
-    def row(self) -> dict[str, Any]:
-        flags = {"private": int(self.private), "asked_private": int(self.asked_private)}
-        return {**vars(self), **flags, "query": json.dumps(self.query), "pad": _pad(self.request, self.next)}
-
-    @property
-    def made_private(self) -> bool:
-        """True if it was asked OFF but made ON."""
-        return self.private and not self.asked_private
 
 
 class Journal:
@@ -188,9 +57,13 @@ class Journal:
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
-    habits are learned anew. `ended` is when the
-    newest finished step ended, in seconds since 1970.
+    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
+
+    `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
+    so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
     """
+
+    unwritten: int | None = None
 
     def __init__(
         self,
@@ -309,29 +182,23 @@ class Journal:
         """
         contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
-        before = members = self._members
-        ended = time.time()
+        before, ended = self._members, time.time()
+        members = cache.store(before, self.state.step, whole, self._limit)
+        # What is replaced stays for a step longer than its message usually waits: how long files take does not show.
+        oldest = self.state.step if self.unwritten is None else max(0, min(self.unwritten, self.state.step - 1))
         try:
-            with self._transaction(state) as database:
-                members = cache.store(before, self.state.step, whole, self._limit)
+            with self._transaction(state, {"unwritten": str(oldest)}) as database:
+                database.execute("DELETE FROM replaced WHERE until <= ?", (oldest,))
                 for source in [s for s in before if s not in whole and members[s] != before[s]]:  # no longer held
                     write_row(database, "members", members[source].row(self.read_body(source)))
                 for source, content in whole.items():
-                    write_row(database, "members", members[source].row(content.body))
+                    self._replace(members[source], content.body)
                 unheld = database.execute("SELECT source FROM members WHERE version IS NULL AND body IS NOT NULL")
                 for source in {source for (source,) in unheld} - contents.keys():
-                    write_row(database, "members", members[source].row(None))
-                changed = [s for s in sorted(whole) if s not in before or before[s].crc != members[s].crc]
+                    self._replace(members[source], None)
                 [step] = self.steps(self.state.step)
-                done = replace(
-                    step,
-                    ended=ended,
-                    bytes=answer.size,
-                    changed=json.dumps(changed),
-                    changed_bytes=sum(contents[source].size for source in changed),
-                    received=json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()]),
-                    cache=self._limit,
-                )
+                received = json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()])
+                done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
@@ -339,21 +206,29 @@ class Journal:
         if state.step % ERASE == 0:
             self.erase()
 
+    def _replace(self, member: Member, body: bytes | None) -> None:
+        """Put a member in the place of that of its source. Part of a transaction."""
+        with self._open() as database:
+            if self.unwritten is not None:
+                for row in read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", member.source):
+                    old = {"member": json.dumps(Member.of_row(row)), "body": row["body"]}
+                    write_row(database, "replaced", {"until": self.state.step, "source": member.source, **old})
+            write_row(database, "members", member.row(body))
+
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        The newest finished step stays, since its message may be delivered again. What the next query depends on stays
-        in the state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
+        Steps whose messages may be delivered again stay, as the newest one. What the next query depends on stays in the
+        state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
         and when, depends on their numbers and ends alone.
         """
         if self.memory.keep is None:
             return
         amount, is_days = parse_keep(self.memory.keep)
         with self._open() as database:
-            newest = self.state.step - 1
             limit = "ended < ?" if is_days else "step < ?"
             oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
-            due = f"WHERE request IS NOT NULL AND step < {newest} AND {limit}"
+            due = f"WHERE request IS NOT NULL AND step < {int(self._meta['unwritten'])} AND {limit}"
             steps = [Step.of_row(row) for row in read_rows(database, "steps", due, oldest)]
             if steps:
                 with self._transaction(self.state):
@@ -368,6 +243,26 @@ class Journal:
             return None
         assert step.request is not None, "the newest step is not erased"
         return step, self._members[step.request]
+
+    def messages(self, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
+        """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
+
+        The newest is there, and those that were not yet put into files.
+        """
+        with self._open() as database:
+            for step in self.steps(max(since, int(self._meta["unwritten"]))):
+                source = step.request
+                rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
+                found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows]
+                rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
+                found += [(Member.of_row(row), row["body"]) for row in rows]
+                those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
+                if step.bytes is not None and those:
+                    yield step, *those[0]
+
+    def deliver_all(self) -> None:
+        """Keep messages until `unwritten` says that they are in files."""
+        self.unwritten = int(self._meta["unwritten"])
 
     def steps(self, since: int = 0) -> Iterator[Step]:
         """The steps from `since` on, oldest first."""
@@ -460,6 +355,7 @@ class Journal:
             "promise": promise,
             "sensitive": json.dumps(list(sensitive)),
             "public": json.dumps(new_state(stage, sensitive)),
+            "unwritten": "0",
         }
         with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
@@ -477,24 +373,6 @@ class Journal:
             is_chain = key == "chain" and "note learning" not in self._meta
             what = "chain" if is_chain else "list of sources (a catalogue or URLs, in their order)"
             raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-
-
-def write_row(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    """Put a row, with all columns in their order and the checksum, in the place of the one that has its key."""
-    values = (*row.values(), row_sum(table, row))
-    database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({'?, ' * len(row)}?)", values)
-
-
-def read_meta(path: Path, database: sqlite3.Connection) -> dict[str, str]:
-    """All keys of a journal of this version, once the whole file has passed SQLite's check."""
-    [[version]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
-    if version != str(VERSION):
-        raise JournalError(
-            f"{path}: is a journal of version {version}, and only version {VERSION} can be used: {AFRESH}"
-        )
-    if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
-        raise DamagedError("the file fails SQLite's check")
-    return {row["key"]: row["value"] for row in read_rows(database, "meta")}
 
 
 def newest_chain(database: sqlite3.Connection) -> dict[str, Any] | None:
@@ -526,83 +404,9 @@ def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | 
         )
 
 
-def parse_keep(given: int | str) -> tuple[int, bool]:
-    """For how long requests are kept: a number of steps, or of days ("30d"); True if it is days."""
-    found = re.fullmatch("([0-9]{1,9})(d?)", str(given).strip())
-    if found is None or isinstance(given, bool):
-        raise OnoffError(f"keep is {str(given)!r}: a number of steps is needed, as 1000, or of days, as 30d")
-    return int(found[1]), found[2] == "d"
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Errors of SQLite, of the disk and of a content that makes no sense, as a `JournalError` that says what to do."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is not None and code & 0xFF in TROUBLES:
-            full = ": is the disk full?" if code & 0xFF == sqlite3.SQLITE_IOERR else ""  # or a limit on files in force
-            raise JournalError(f"{path}: cannot be used ({error}{full}). {KEEP}") from error
-        raise JournalError(f"{path}: the journal is damaged ({plain(str(error))}); {AFRESH}") from error
-    except (OSError, MemoryError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise JournalError(f"{path}: cannot be used ({why}). {KEEP if path.exists() else ''}".rstrip()) from error
-    except (DamagedError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise JournalError(f"{path}: the journal is damaged ({plain(str(error))}); {AFRESH}") from error
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open for use: what is committed is on disk, and what is deleted is overwritten."""
-    database = sqlite3.connect(path, isolation_level=None)
-    try:
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-            database.execute(f"PRAGMA {pragma}")
-    except BaseException:  # a damaged file: Python 3.13 warns of a connection that nobody closes
-        database.close()
-        raise
-    return database
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open without changing anything."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-
-
-def check_is_journal(path: Path) -> None:
-    """Refuse a file that never was a journal, without touching it. A sealed lock beside it shows that it once was one.
-
-    Only SQLite opens the file: to close any other descriptor of it would drop the locks of this process.
-    """
-    if not path.is_file():
-        raise JournalError(f"{path}: is not a file; name another one")
-    lock = lock_beside(path)
-    was_one = lock.exists() and lock.stat().st_size > 0
-    try:
-        with closing(connect_to_read(path)) as database:
-            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone()
-    except sqlite3.DatabaseError as error:
-        if was_one or getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
-            raise
-        found = None
-    if found is None and was_one:
-        raise DamagedError("it is no longer a database")
-    if found is None:
-        raise JournalError(f"{path}: is not a journal; name another file")
-
-
 def _state_text(state: State) -> str:
     """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
     pending = state.pending
     named = [state.last, state.previous, state.announced, state.context]
     named += [] if pending is None else [pending.request, pending.next]
     return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)
-
-
-def _pad(request: int | None, following: int | None) -> str:
-    """Blanks that make up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
-
-    def needed(source: int | None) -> int:
-        return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
-
-    return " " * (8 - needed(request) - needed(following))

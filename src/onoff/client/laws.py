@@ -11,12 +11,11 @@ the context (last, next) alone, with the number last * n + next.
 The record (`--record FILE`) has the law and the encoders of every OFF step of the promise `past`, noted before the step
 is begun: one JSON object a line, without any secret (no request, no context, no query).
 
-    {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "charge": hex,
-     "law": {...}}
+    {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "law": {...}}
 
-`place`, `joined` and `charge` are those of the state in which the step was prepared (`onoff.past.PastState`), and
-`law` is `Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the
-last line of a step counts.
+`place` and `joined` are those of the state in which the step was prepared (`onoff.past.PastState`), and `law` is
+`Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the last line
+of a step counts.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def law_line(stream: str, number: int, step: Step) -> bytes:
         "step": number,
         "place": list(state.place),
         "joined": list(state.joined),
-        "charge": state.charge.hex(),
         "law": step.as_dict(),
     }
     return json.dumps(line).encode() + b"\n"

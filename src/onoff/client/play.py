@@ -1,20 +1,22 @@
 """All requests of a file in turn; stopped or killed, it goes on where it was.
 
 How far a file has come is read off the steps of the journal, never off a note that is written after them: whenever it
-is killed, no request of the file is made twice. A file that was played to its end is made again with `restart` only.
+is killed, no request of the file is made twice. The last file is played again from its beginning with `restart` only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice, pairwise, repeat
+from contextlib import suppress
+from itertools import islice, pairwise
 from pathlib import Path
 
 from onoff.client.client import Client, Message
-from onoff.client.journal import Progress
+from onoff.client.journal import Journal
+from onoff.client.memory import Progress
 from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar
@@ -29,22 +31,21 @@ async def play_file(
     _check_possible(client, file, items[max(0, begun - 1) :])
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
-    delivery.open()
+    delivery.open(client.journal)
     first = played.begin(client.journal.state.step) if begun == 0 else played.first
     state = client.journal.state
     if begun and state.step + (state.pending is not None) <= first + len(items):  # nothing else was asked for since
-        last = client.last()
-        if last is not None and last[0].step >= first:
-            delivery.put(last[0])  # it may not have been written before the end
         if state.pending is not None:
-            await delivery.take(client.resume())
+            with suppress(SourceError):  # it is delivered with the others
+                await client.resume()
+        for found in client.journal.messages(first):  # they may not have been written before the end
+            delivery.put(Message.of(client.chain.names, *found))
     left = items[begun:]
     with bar(len(items)) as advance:
         for _ in range(begun):
             advance()
-        for i, (source, private) in enumerate(left):
-            following = left[i + 1][0] if i + 1 < len(left) and client.journal.promise == "both" else None
-            await delivery.take(client.get(source, following, private))
+        async for message in client.play(left):
+            delivery.put(message)
             advance()
     if not left and begun:
         return f"{file} was played to its end: nothing was asked for now. --restart makes its requests again"
@@ -56,7 +57,7 @@ class Played:
 
     def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path) -> None:
         self._client, self._items, self._file = client, items, file
-        self._digest = _digest(items)
+        self._digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()
         self._known = client.journal.memory.play
 
     @property
@@ -67,72 +68,47 @@ class Played:
 
     def begun(self) -> int:
         """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
-        known, made = self._known, self._made()
-        is_last = known is not None and known.digest == self._digest
-        if self._digest in self._client.journal.memory.played and not is_last:
-            raise OnoffError(f"{self._file} was played to its end before: --restart makes its requests again")
-        if known is None or not made:
+        known, state = self._known, self._client.journal.state
+        if known is None or state.step + (state.pending is not None) == known.first:
             return 0
-        if is_last:
-            if self._items[: len(made)] in (made, _first_off(made)):
-                return len(made)
-            raise OnoffError(
-                f"requests that are not in {self._file} were made since it was left: begin it anew with --restart"
-            )
-        if self._is_at_end(made):
+        if known.digest == self._digest:
+            return self._made()
+        left = known.requests - (state.step - known.first)
+        if left <= 0:
             return 0
-        unfinished = f"{known.file} was not played to its end"
-        if len(made) < known.requests:
-            unfinished += f" ({known.requests - len(made)} of {known.requests} requests left)"
+        unfinished = f"{known.file} was not played to its end ({left} of {known.requests} requests left)"
         if known.file == str(self._file):
             raise OnoffError(f"{unfinished} and has changed since: begin it anew with --restart")
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
-        """Note that the next step is the first of this file, and which other one is at its end. Return the step."""
-        journal = self._client.journal
-        played = journal.memory.played
-        if self._known is not None and self._is_at_end(self._made()) and self._known.digest not in played:
-            played = (*played, self._known.digest)
+        """Note that the next step is the first of this file. Return the step."""
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
-        journal.remember(play=self._known, played=played)
+        self._client.journal.remember(play=self._known)
         return step
 
-    def _made(self) -> list[tuple[str, bool]]:
-        """The requests made since the file was begun, the pending one too, but no more than it has.
+    def _made(self) -> int:
+        """How many requests of this file were made since it was begun. Raises an error if others were made as well.
 
-        In the place of requests that were erased are those of this file.
+        What was erased counts as made for the file. The first may be ON instead of OFF, after a gap.
         """
-        if self._known is None:
-            return []
-        names, steps = self._client.chain.names, self._client.journal.steps(since=self._known.first)
-        items = chain(self._items, repeat(("", False)))
-        return [
-            item if step.request is None else (names[step.request], step.asked_private)
-            for step, item in zip(islice(steps, self._known.requests), items, strict=False)
-        ]
-
-    def _is_at_end(self, made: list[tuple[str, bool]]) -> bool:
-        """Whether all requests of the file that was played last were made and answered."""
-        assert self._known is not None
-        answered = self._client.journal.state.step >= self._known.first + self._known.requests
-        return answered and self._known.digest in (_digest(made), _digest(_first_off(made)))
-
-
-def _first_off(made: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """The requests if the first was to be OFF. The client asks it ON where a proxy has left one out before it."""
-    return [(source, private and i > 0) for i, (source, private) in enumerate(made)]
-
-
-def _digest(items: list[tuple[str, bool]]) -> str:
-    return hashlib.sha256(json.dumps(items).encode()).hexdigest()
+        names, made = self._client.chain.names, 0
+        for step, (source, private) in zip(self._client.journal.steps(since=self.first), self._items, strict=False):
+            is_alike = step.asked_private == private or (made == 0 and step.asked_private)
+            if step.request is not None and not (is_alike and names[step.request] == source):
+                raise OnoffError(
+                    f"requests that are not in {self._file} were made since it was left: begin it anew with --restart"
+                )
+            made += 1
+        return made
 
 
 class Delivery:
     """Writes messages to the files of a directory, if there is one.
 
     What happens here depends on which source was wanted. So files are written in a thread, nothing is waited for, said
-    or stopped before the connection is closed, and what there is to say is kept until then (`close`).
+    or stopped before the connection is closed, and what there is to say is kept until then (`close`). The journal keeps
+    each message until its file is written. After a kill the next process writes those files.
     """
 
     def __init__(self, out: Path | None) -> None:
@@ -142,33 +118,30 @@ class Delivery:
         self._unwritten: list[int] = []
         self._reason = ""
 
-    def open(self) -> None:
+    def open(self, journal: Journal) -> None:
         """Make the directory."""
+        self._journal = journal
         if self._out is not None:
             make_directory(self._out)
-
-    async def take(self, asked: Awaitable[Message]) -> None:
-        """Wait for a message and have it written. If a source has none, note that and go on."""
-        try:
-            self.put(await asked)
-        except SourceError as error:
-            self._said[str(error)] = None
+            journal.deliver_all()
 
     def put(self, message: Message) -> None:
-        """Have a message written."""
+        """Have a message written. If its source has none, note that."""
         if message.error is not None:
             self._said[str(message.error)] = None
         elif message.round == 0:
             self._said[f"{message.source}: nothing has been published yet"] = None
-        if self._out is not None and message.error is None:
+        if self._out is not None:
             self._writer.submit(self._write, self._out / f"{message.step:06d}", message)
 
     def _write(self, file: Path, message: Message) -> None:
         try:
-            write_atomically(file, message.body, sync=False)
+            if message.error is None:
+                write_atomically(file, message.body, sync=False)
         except OSError as error:
             self._unwritten.append(message.step)
             self._reason = told(error)
+        self._journal.unwritten = message.step + 1
 
     def close(self) -> list[str]:
         """Wait until everything is written; what there is to say."""

@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from onoff.client.habits import say_change
 from onoff.client.journal import Journal
@@ -44,21 +43,21 @@ PROMISES = {
 SENSITIVE = "the server learns neither which of the sensitive sources is read nor whether any is"
 
 
-class Drawing(Protocol):
-    """What a client needs of a promise."""
+class Drawing:
+    """What a client needs of a promise. Where the next step needs no preparation, nothing is done between requests."""
 
-    @property
-    def habits(self) -> Habits | None:
-        """What is known of habits now; None for a promise whose chain is stated and stays."""
+    habits: Habits | None = None  # what is known of habits now; None for a promise whose chain is stated and stays
 
     def status(self, private: bool | None, gap: bool) -> bool:
         """Whether a request is ON; None if the caller has not said. `gap`: one before it may have been lost."""
+        return private is None or private or gap
 
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         """Draw the query of a step and put it on disk."""
+        raise NotImplementedError
 
     def look_ahead(self) -> None:
         """Begin to prepare the step after the newest one."""
@@ -70,32 +69,12 @@ class Drawing(Protocol):
         """Let everything go."""
 
 
-class NothingAhead:
-    """The side of a client whose next step needs no preparation: between requests it does nothing."""
-
-    async def ready(self, private: bool) -> None:  # noqa: ARG002
-        return
-
-    def look_ahead(self) -> None:
-        return
-
-    async def hold(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
-class Both(NothingAhead):
+class Both(Drawing):
     """Past and future are hidden; an OFF request needs the next one. Queries are drawn from plans."""
 
     def __init__(self, chain: Chain, journal: Journal, planner: Planner, randbelow: RandBelow) -> None:
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
-        self.habits = None
-
-    def status(self, private: bool | None, gap: bool) -> bool:
-        return private is None or private or gap
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         request = self._chain.index(source)
@@ -114,8 +93,9 @@ class Both(NothingAhead):
         return begun.pending
 
 
-class Past:
+class Past(Drawing):
     """The side of the client that keeps the promises `past` and `all`. Nothing is announced.
+
 
     Each OFF step has a law of its own, and hides earlier private and sensitive requests. Steps ask for everything while
     habits are learned, and where they do not follow the chain. With `ahead` the next step is prepared while the answer
@@ -140,7 +120,7 @@ class Past:
         self._limits.enter_context(one_thread())
 
     @property
-    def habits(self) -> Habits:
+    def habits(self) -> Habits:  # type: ignore[override]
         return self._public.habits
 
     def status(self, private: bool | None, gap: bool) -> bool:

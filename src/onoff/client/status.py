@@ -1,35 +1,21 @@
-"""How a client stands, read off its journal without opening it for use: what it has done, and what comes next.
-
-Every step notes which members of its answer differ from what was last seen of their sources. Say that a source was seen
-v times after the first, over mean gaps of g steps, and had changed k times. If it changes with the same chance c at
-every step, it has changed after g steps with chance 1 - (1-c)^g. So c is estimated as 1 - (1 - k/v)^(1/g), the most
-likely one if all gaps are alike. What is noted is about queries and answers, and depends on no request.
-"""
+"""How a client stands, read off its journal without opening it for use: what it has done, and what comes next."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from math import fsum
 from pathlib import Path
 from typing import Any
 
-from onoff.client.cache import Member
+from onoff.client.disk import Step as Row
+from onoff.client.disk import check_is_journal, connect_to_read, explained, read_meta
 from onoff.client.habits import HabitsStatus
-from onoff.client.journal import (
-    Memory,
-    check_is_journal,
-    connect_to_read,
-    explained,
-    newest_chain,
-    read_meta,
-    read_public,
-)
-from onoff.client.journal import Step as Row
+from onoff.client.journal import newest_chain, read_public
+from onoff.client.memory import Memory
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows
@@ -85,27 +71,10 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes: what was downloaded, how much of that had changed since it was last seen, and what else could have been.
-
-    The last three are estimates, from the present sizes and from how often sources were seen to change: to ask openly
-    for what was wanted, if it changed (as far as these requests are not erased); to have a copy of all sources, of
-    which every step downloads what changed; and to download everything at every step.
-    """
-
-    downloaded: int
-    changed: int
-    openly: float
-    mirrored: float
-    everything: float
-
-
-@dataclass(frozen=True)
 class Account(Snapshot):
-    """What a journal says, with sums over all its steps; `traffic` is None if no step was finished."""
+    """What a journal says, with sums over all its steps."""
 
     totals: Totals
-    traffic: Traffic | None
 
 
 @dataclass(frozen=True)
@@ -150,14 +119,13 @@ def snapshot(path: str | Path) -> Snapshot:
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
     with _reading(path) as (database, found):
-        rows = list(map(Row.of_row, read_rows(database, "steps")))
-        return Account(**vars(found), totals=Totals.of(rows), traffic=_traffic(rows, _read_members(database)))
+        return Account(**vars(found), totals=Totals.of(map(Row.of_row, read_rows(database, "steps"))))
 
 
 def message_lengths(path: str | Path) -> dict[int, int]:
     """The bytes of the newest body of each source that was ever received whole, by its index in the chain."""
     with _reading(path) as (database, _):
-        return {member.source: member.length for member in _read_members(database)}
+        return {row["source"]: row["length"] for row in read_rows(database, "members")}
 
 
 def has_pending(path: Path, chain: str | None) -> bool | None:
@@ -205,57 +173,3 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
 def chain_of(chain: Chain | str | Path) -> Chain:
     """The chain, read if it is a file."""
     return chain if isinstance(chain, Chain) else Chain.load(path_of(chain, "the chain", ChainError))
-
-
-def _read_members(database: sqlite3.Connection) -> list[Member]:
-    return [Member.of_row(row) for row in read_rows(database, "members")]
-
-
-def _traffic(rows: Iterable[Row], members: Iterable[Member]) -> Traffic | None:
-    """The traffic of all finished steps; None if there are none."""
-    steps = [row for row in rows if row.bytes is not None]
-    if not steps:
-        return None
-    sizes = {member.source: member.wire for member in members}
-    chances = change_chances((row.step, row.query, json.loads(row.changed or "[]")) for row in steps)
-    requests = [(row.step, row.request) for row in steps if row.request is not None]
-    return Traffic(
-        sum(row.bytes or 0 for row in steps),
-        sum(row.changed_bytes or 0 for row in steps),
-        _openly(requests, sizes, chances) * len(steps) / len(requests),
-        fsum(size * (1 + chances[source] * (len(steps) - 1)) for source, size in sizes.items()),
-        len(steps) * fsum(sizes.values()),
-    )
-
-
-def change_chances(steps: Iterable[tuple[int, Sequence[int], Sequence[int]]]) -> dict[int, float]:
-    """For each source the chance that it changes from one step to the next; 1 if it was never seen twice.
-
-    `steps` are (number, set, those of the set that had changed).
-    """
-    last: dict[int, int] = {}
-    visits: dict[int, list[int]] = {}  # how often it was seen again, over how many steps, how often it had changed
-    for step, query, changed in steps:
-        for source in query:
-            count = visits.setdefault(source, [0, 0, 0])
-            if source in last:
-                count[0] += 1
-                count[1] += step - last[source]
-                count[2] += source in changed
-            last[source] = step
-    return {source: _chance(*count) for source, count in visits.items()}
-
-
-def _chance(visits: int, gaps: int, changes: int) -> float:
-    return 1.0 if visits == 0 else 1.0 - float((1.0 - changes / visits) ** (visits / gaps))
-
-
-def _openly(requests: Iterable[tuple[int, int]], sizes: Mapping[int, int], chances: Mapping[int, float]) -> float:
-    """What a reader would have downloaded who asks for each request alone, if it has changed since it was last read."""
-    last: dict[int, int] = {}
-    found = []
-    for step, request in requests:
-        chance = 1.0 - (1.0 - chances[request]) ** (step - last[request]) if request in last else 1.0
-        found.append(sizes[request] * chance)
-        last[request] = step
-    return fsum(found)

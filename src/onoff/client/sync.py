@@ -8,23 +8,18 @@ decided here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from onoff.client.client import Client, Message
+from onoff.client.client import NOT_OPEN, Client, Message
 from onoff.client.connect import Settings, with_settings
 from onoff.client.habits import HabitsStatus
-from onoff.errors import OnoffError, SessionError
+from onoff.client.stream import look_one_ahead
+from onoff.errors import SessionError
 
 Result = TypeVar("Result")
-
-NOT_YET = "the client is not open: use it in `with connect_sync(...) as client`, or call its `open` first"
-OVER = "the client is closed: make another one, with the same journal"
-OWN_THREAD = "the client was called from its own thread, which would wait for itself: call it from another one"
-ELSEWHERE = "the client was opened in another process, from which this one was forked: only that one can use it"
 
 
 class SyncClient:
@@ -36,16 +31,13 @@ class SyncClient:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(name="onoff-client", daemon=True)
         self._closing, self._gate = threading.Lock(), threading.Lock()
-        self._is_over = False
 
     def open(self) -> Self:
         """Learn what the server offers and open the journal."""
         if self._loop is not None:
             raise SessionError("the client is open already: use it, or make another one with another journal")
-        if self._is_over:
-            raise SessionError(OVER)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
@@ -58,10 +50,8 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the client. A request that is under way stays pending. In a process that was forked, do nothing."""
-        if self._trouble() == OWN_THREAD:
-            raise SessionError(OWN_THREAD)
         with self._closing:  # of two that close it the second finds it closed
-            if self._trouble() is not None:
+            if self._loop is None or not self._thread.is_alive():
                 return
             try:
                 self._wait(self._client.__aexit__(None, None, None))
@@ -76,12 +66,6 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    async def __aenter__(self) -> NoReturn:
-        raise SessionError("use this client in `with`, or take connect(...), whose client works in `async with`")
-
-    async def __aexit__(self, *_: object) -> None:
-        """Do nothing: it was not entered."""
-
     def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """As `Client.get`."""
         return self._wait(self._client.get(source, next, private))
@@ -92,18 +76,8 @@ class SyncClient:
 
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
-        played = self._client.play(items)
-        try:
-            while True:
-                message = self._wait(_next(played))
-                if message is None:
-                    return
-                if isinstance(message, BaseException):
-                    raise message
-                yield message
-        finally:
-            with contextlib.suppress(OnoffError, RuntimeError):  # if it was interrupted, it is ending already
-                self._wait(_closed(played))
+        for request in look_one_ahead(items, self._client.journal.promise):
+            yield self._wait(self._client.ask(*request))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,10 +96,9 @@ class SyncClient:
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
-            trouble = self._trouble()
-            if self._loop is None or trouble is not None:
+            if self._loop is None or not self._thread.is_alive():  # a fork has no thread but its own
                 work.close()
-                raise SessionError(trouble or "the client is not open")
+                raise SessionError(NOT_OPEN)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -133,23 +106,13 @@ class SyncClient:
             future.cancel()
             raise
 
-    def _trouble(self) -> str | None:
-        """Why this thread cannot have anything done; None if it can."""
-        if self._loop is None or self._thread is None:
-            return OVER if self._is_over else NOT_YET
-        if threading.current_thread() is self._thread:
-            return OWN_THREAD
-        return None if self._thread.is_alive() else ELSEWHERE  # a fork has no thread but its own
-
     def _end(self) -> None:
-        loop, thread = self._loop, self._thread
-        assert loop is not None
-        assert thread is not None
         with self._gate:
-            self._loop, self._is_over = None, True
+            loop, self._loop = self._loop, None
+        assert loop is not None
         asyncio.run_coroutine_threadsafe(_cancelled(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        self._thread.join()
         loop.close()
 
 
@@ -159,18 +122,6 @@ async def _cancelled() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-async def _next(played: AsyncIterator[Message]) -> Message | BaseException | None:
-    """The next message, or None at the end. What would end the thread of the loop is handed over instead."""
-    try:
-        return await anext(played, None)
-    except (SystemExit, KeyboardInterrupt) as error:  # of the items, which are taken in that thread
-        return error
-
-
-async def _closed(played: Any) -> None:
-    await played.aclose()
 
 
 @with_settings(Settings)

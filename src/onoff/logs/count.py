@@ -1,13 +1,12 @@
 """From a log to counts, by two statements of standard SQL that DuckDB and Spark run as they stand.
 
-Users fall into 64 buckets by a hash of their name. Everything is counted for each bucket, so that one pass over the log
-is enough for the split into training and held-out users and for intervals over users (`onoff.logs.quality`). Events of
-one user alone fall into 64 blocks of time instead.
+Users fall into 64 buckets by a hash of their name. Transitions are counted for each bucket, so that users can be held
+out (`onoff.logs.quality`). Events of one user alone fall into 64 blocks of time instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,19 +25,17 @@ BUCKET = """
 
 BLOCK = "CAST(NTILE(64) OVER of_user - 1 AS SMALLINT)"
 
-# How often each source was asked for, by training and by held-out users. Sources that the chain does not keep are
-# added up. Table `known`: the sources that are left out.
+# How often each source was asked for. Sources that the chain does not keep are added up. Table `known`: the sources
+# that are left out.
 SOURCES = """
 WITH placed AS (
-    SELECT *, CASE WHEN time IS NOT NULL THEN user END AS placed_user, {bucket} AS bucket FROM log
+    SELECT *, CASE WHEN time IS NOT NULL THEN user END AS placed_user FROM log
 ), each_source AS (
     SELECT source,
         COUNT(*) AS all_rows,
         COUNT(*) FILTER (WHERE user IS NULL) AS missing_user,
         COUNT(*) FILTER (WHERE time IS NULL) AS missing_time,
-        COUNT(*) FILTER (WHERE placed_user IS NULL) AS dropped,
-        COUNT(*) FILTER (WHERE placed_user IS NOT NULL AND bucket NOT IN ({held})) AS train,
-        COUNT(*) FILTER (WHERE placed_user IS NOT NULL AND bucket IN ({held})) AS held,
+        COUNT(placed_user) AS asked,
         MIN(placed_user) AS first_user,
         MAX(placed_user) AS last_user
     FROM placed
@@ -46,22 +43,21 @@ WITH placed AS (
 ), ranked AS (
     SELECT each_source.*, known.code IS NOT NULL AS left_out,
         ROW_NUMBER() OVER (
-            PARTITION BY each_source.source IS NULL OR known.code IS NOT NULL ORDER BY train DESC, each_source.source
+            PARTITION BY each_source.source IS NULL OR known.code IS NOT NULL ORDER BY asked DESC, each_source.source
         ) AS place
     FROM each_source LEFT JOIN known ON each_source.source = known.source
 ), classes AS (
     SELECT *, CASE
         WHEN source IS NULL THEN 'missing'
         WHEN left_out THEN 'left out'
-        WHEN place <= {top} AND train > 0 THEN 'kept'
-        WHEN train > 0 THEN 'merged'
-        WHEN held > 0 THEN 'unseen'
-        ELSE 'dropped' END AS class
+        WHEN asked = 0 THEN 'dropped'
+        WHEN place <= {top} THEN 'kept'
+        ELSE 'merged' END AS class
     FROM ranked
 ), named AS (
     SELECT *, CASE WHEN class IN ('kept', 'left out') THEN source END AS name FROM classes
 )
-SELECT class, name, COUNT(*), SUM(all_rows), SUM(missing_user), SUM(missing_time), SUM(dropped), SUM(train), SUM(held),
+SELECT class, name, COUNT(*), SUM(all_rows), SUM(missing_user), SUM(missing_time), SUM(asked),
     MIN(first_user), MAX(last_user)
 FROM named
 GROUP BY class, name
@@ -108,8 +104,8 @@ GROUP BY bucket, before, last, code
 class Sources:
     """Which sources the log has, from all its rows. `kept` are those of the chain, in its order.
 
-    `merged_sources` were seen by training users and become one; `unseen_sources` were seen by held-out users only;
-    those in `left_out` are there and the caller does not want them. `one_user`: all rows that count are one user's.
+    `merged_sources` become one. Those in `left_out` are there and the caller does not want them. `dropped_rows` have no
+    user or no time; `requests` are rows with both, and with a source that is wanted. `one_user`: they are one user's.
     """
 
     kept: tuple[str, ...]
@@ -117,12 +113,10 @@ class Sources:
     rows: int
     missing_user: int
     missing_time: int
-    missing_source: int
     dropped_rows: int
+    requests: int
     sources: int
     merged_sources: int
-    merged_events: int
-    unseen_sources: int
     one_user: bool
 
 
@@ -130,29 +124,25 @@ class Sources:
 class Transitions:
     """Counts for each bucket of users: `pairs[b, i, j]` of j right after i, `starts[b, j]` of sequences that j begins.
 
-    `breaks` are rows without a source of the chain. `triples` holds, if there are not too many sources, buckets, flat
-    indices (i n + j) n + k and counts.
+    `breaks` are rows without a source of the chain. The columns of `triples`, which is None for too many sources, are a
+    bucket, a flat index (i n + j) n + k and a count; one that was counted in parts has several columns.
     """
 
     pairs: Units
     starts: Units
-    triples: tuple[Units, Units, Units] | None
-    users_by_bucket: Units
+    triples: Units | None
+    users: int
     breaks: int
 
 
-def count_sources(engine: Engine, held: Collection[int], top: int, without: Sequence[str] = ()) -> Sources:
-    """Count how often training users (buckets that are not in `held`) asked for each source, in one pass.
-
-    The `top` most frequent are kept; of equal ones, the first by name.
-    """
+def count_sources(engine: Engine, top: int, without: Sequence[str] = ()) -> Sources:
+    """Count how often each source was asked for. The `top` most frequent are kept; of equal ones, the first by name."""
     engine.define_codes(dict.fromkeys(without, -1))
-    buckets = ", ".join(map(str, held)) or "-1"
-    found = engine.rows(SOURCES.format(bucket=BUCKET, held=buckets, top=top))
+    found = engine.rows(SOURCES.format(top=top))
     users = {user for row in found for user in row[-2:] if user is not None}
 
     def add(place: int, *classes: str) -> int:
-        return sum(int(row[place]) for row in found if row[0] in (classes or (row[0],)))
+        return sum(int(row[place]) for row in found if not classes or row[0] in classes)
 
     return Sources(
         kept=tuple(sorted((row[1] for row in found if row[0] == "kept"), key=_natural)),
@@ -160,12 +150,10 @@ def count_sources(engine: Engine, held: Collection[int], top: int, without: Sequ
         rows=add(3),
         missing_user=add(4),
         missing_time=add(5),
-        missing_source=add(3, "missing", "left out"),
-        dropped_rows=add(6),
-        sources=add(2, "kept", "merged", "unseen"),
+        dropped_rows=add(3) - add(6),
+        requests=add(6, "kept", "merged"),
+        sources=add(2, "kept", "merged"),
         merged_sources=add(2, "merged"),
-        merged_events=add(7, "merged"),
-        unseen_sources=add(2, "unseen"),
         one_user=len(users) == 1,
     )
 
@@ -193,8 +181,8 @@ def count_transitions(
     engine.define_codes(codes)
     wanted = n <= MOST_FOR_TRIPLES
     pairs, starts = np.zeros((BUCKETS, n, n), np.int64), np.zeros((BUCKETS, n), np.int64)
-    users, breaks = np.zeros(BUCKETS, np.int64), 0
-    keys = counts = np.zeros(0, np.int64)  # of triples: (bucket n^3 + flat index), and how often
+    users = breaks = 0
+    triples = [np.zeros((3, 0), np.int64)]
     told = {
         "bucket": BLOCK if one_user else BUCKET,
         "other": -1 if other is None else other,
@@ -205,21 +193,11 @@ def count_transitions(
         for column in engine.arrays(TRANSITIONS.format(log=part, **told)):
             names = ("bucket", "before", "last", "code", "number", "users")
             where, before, last, code, number, new = (column[name].astype(np.int64) for name in names)
-            np.add.at(users, where, new)
+            users += int(new.sum())
             breaks += int(number[code < 0].sum())
-            linked, begins, chained = last >= 0, (last < 0) & (code >= 0), before >= 0
+            linked, begins = last >= 0, (last < 0) & (code >= 0)
             np.add.at(pairs, (where[linked], last[linked], code[linked]), number[linked])
             np.add.at(starts, (where[begins], code[begins]), number[begins])
-            found = (((where * n + before) * n + last) * n + code)[chained]
-            keys, counts = _add_up(np.append(keys, found), np.append(counts, number[chained]))
+            triples.append(np.array([where, (before * n + last) * n + code, number])[:, before >= 0])
         advance()
-    triples = (keys // n**3, keys % n**3, counts) if wanted else None
-    return Transitions(pairs, starts, triples, users, breaks)
-
-
-def _add_up(keys: Units, counts: Units) -> tuple[Units, Units]:
-    """Add up counts of equal keys, and sort them: engines give rows in any order, and sums of floats would differ."""
-    different, place = np.unique(keys, return_inverse=True)
-    totals = np.zeros(len(different), np.int64)
-    np.add.at(totals, place, counts)
-    return different, totals
+    return Transitions(pairs, starts, np.concatenate(triples, axis=1) if wanted else None, users, breaks)

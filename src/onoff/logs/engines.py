@@ -31,6 +31,16 @@ SPARK = {
     "spark.log.level": "ERROR",
 }
 
+# What DuckDB says of a file, and what we say.
+FAULTS = {
+    r"Line: (\d+)\n.*Columns: (\d+) Found: (\d+)": r"line \1 has another number of cells (\3) than the header (\2)",
+    r"Line: (\d+)\n.*unterminated quote": r"line \1 has a quote that is not closed, or not at the end of its cell",
+    r"Line: (\d+)\n.*not utf-8": r"line \1 is not UTF-8; save the file as UTF-8",
+    r"Line: (\d+)\n.*line size": r"line \1 is longer than 2 MB",
+    r"Malformed JSON .* in (?:line|record/value) (\d+): ([^.]*)": r"it is not JSON near object \1: \2",
+    "state machine": "its lines do not all end alike, or a quote is never closed",
+}
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -235,7 +245,9 @@ def parquet(file: Path, below: str = "") -> str:
 
 
 def _brief(error: BaseException) -> str:
-    """Cut an engine's message, which may go on for pages, and its advice, which is about its own options."""
-    if "state machine reached an invalid state" in str(error):
-        return "its lines do not all end alike, or a quote is never closed"
-    return " ".join(re.split(r"Possible fixes|\nLINE \d", str(error))[0].split())[:300]
+    """Say what is wrong with a file; cut other messages, which may fill pages and advise on an engine's options."""
+    text = str(error)
+    for words, meaning in FAULTS.items():
+        if found := re.search(words, text, re.DOTALL):
+            return found.expand(meaning)
+    return " ".join(re.split(r"Possible fixes|\nLINE \d", text)[0].split())[:300]

@@ -16,12 +16,12 @@ All predictors start from the chain and move away from it as far as the requests
 
 The strength s says how slowly. Some forget everything every `SHORT` requests, so that a change of habits is noticed.
 
-The requests come from a journal, a log or a list, as indices of the chain in the order in which they were made.
+The requests come from a journal or a log, as indices of the chain in the order in which they were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import exp, inf, log
@@ -268,14 +268,13 @@ def _bet_on_class(tested: Mask, hit: Mask, mass: Floats, length: int) -> Floats:
 class Requests:
     """`indices` in order. At the places in `begins` another sequence begins: another user's, or after a break.
 
-    `unknown` requests are for no source of the chain, and `example` is what one of them asked for.
+    The sources of `unknown` requests are not in the chain.
     """
 
     indices: tuple[int, ...]
     begins: tuple[int, ...] = ()
-    unknown: int = 0
+    unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    example: str | None = None
 
 
 def read_journal_requests(file: Path, chain: Chain) -> Requests:
@@ -292,52 +291,31 @@ def read_journal_requests(file: Path, chain: Chain) -> Requests:
 
 
 def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) -> Requests:
-    """Read the requests of a log, as `onoff.fit` does, or of a list: one name in a line, or `on NAME` and `off NAME`.
+    """Read the requests of a log, as `onoff.fit` does.
 
     Each user is a sequence. Pauses are not taken for ends: to a client they are not.
     """
-    if options.kind is None and (listed := _read_list(file, chain)):
-        return Requests(tuple(listed))
     with (
         TemporaryDirectory(prefix="onoff-check-") as name,
         closing(DuckDB("1GB", Path(name))) as engine,
         explained(file),
     ):
-        log = open_log(engine, [file], options)
-        return _find_sequences(file, chain, engine.rows(ORDERED), log.notes)
-
-
-def _find_sequences(
-    file: Path, chain: Chain, events: Iterable[tuple[object, str | None]], notes: tuple[str, ...]
-) -> Requests:
+        notes = open_log(engine, [file], options).notes
+        events = engine.rows(ORDERED)
     known = {name: i for i, name in enumerate(chain.names)}
     merged = next((known[name] for name in MERGED if name in known), None)
     indices: list[int] = []
     begins: list[int] = []
-    before: object = None
-    unknown, broken, example = 0, False, None
+    unknown: list[str] = []
+    before: object = None  # the user of the row before, if its source is one of the chain
     for user, source in events:
-        index = known.get(source, merged) if source is not None else None
-        if index is None:
-            unknown, broken, example = unknown + (source is not None), True, example or source
-            continue
-        if broken or user != before:
-            begins.append(len(indices))
-        indices.append(index)
-        before, broken = user, False
+        index = None if source is None else known.get(source, merged)
+        if index is not None:
+            begins += [len(indices)] if user != before else []
+            indices.append(index)
+        elif source is not None:
+            unknown.append(source)
+        before = None if index is None else user
     if not indices:
         raise LogError(f"{file}: none of its requests is for a source of the chain ({', '.join(chain.names[:6])}, ...)")
-    return Requests(tuple(indices), tuple(begins), unknown, notes, example)
-
-
-def _read_list(file: Path, chain: Chain) -> list[int]:
-    """Read a list in which every line names a source of the chain. Nothing if the file is not such a list."""
-    known = {name: i for i, name in enumerate(chain.names)}
-    known |= {
-        f"{word} {name}": i for name, i in known.items() for word in ("on", "off") if f"{word} {name}" not in known
-    }
-    try:
-        with file.open(encoding="utf-8-sig") as lines:
-            return [known[line.strip()] for line in lines if line.strip() and not line.startswith("#")]
-    except (OSError, UnicodeDecodeError, KeyError):
-        return []
+    return Requests(tuple(indices), tuple(begins), tuple(unknown), notes)

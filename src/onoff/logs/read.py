@@ -53,6 +53,7 @@ USER = """user userid username visitor visitorid client clientid customer custom
     session sessionid ip person reader id"""
 TIME = "time timestamp ts datetime eventtime createdat when at date"
 SOURCE = "source page url item itemid category channel product productid feed station path request topic event name"
+# Units of time by their number in a second: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on.
 TICKS = {1_000_000_000: "nanoseconds", 1_000_000: "microseconds", 1_000: "milliseconds"}
 FIRST_TIMES = "SELECT time FROM log WHERE time IS NOT NULL LIMIT 100"
 
@@ -108,7 +109,8 @@ def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log
         with _named(plain, files[0]):
             events, log = _convert(engine, plain, options)
     engine.define_log(events, log.columns)
-    ticks = ticks_per_second([time for (time,) in engine.rows(FIRST_TIMES)])
+    times = [time for (time,) in engine.rows(FIRST_TIMES)] or [0.0]
+    ticks = next((ticks for ticks in TICKS if median(times) > 1e8 * ticks), 1)
     if ticks == 1:
         return log
     engine.define_log(events, log.columns, ticks)
@@ -201,8 +203,11 @@ def _scan_csv(file: Path) -> str:
 
 
 def _scan_json(engine: DuckDB, file: Path) -> str:
-    """Write DuckDB's table function for JSON: objects one after the other, or a list of them."""
-    scan = f"read_json({pattern(file)}, hive_partitioning = false"
+    """Write DuckDB's table function for JSON: objects one after the other, or a list of them.
+
+    DuckDB would unpack what is called .zst by itself, and not look at its checksum.
+    """
+    scan = f"read_json({pattern(file)}, compression = 'uncompressed', hive_partitioning = false"
     return f"{scan}, columns = {_as_text(engine.describe(scan + ')'))})"
 
 
@@ -283,7 +288,7 @@ def _convert_access(engine: DuckDB, file: Path) -> tuple[Path, list[str]]:
 
 def _scan_lines(file: Path) -> str:
     """Write DuckDB's table function for the lines of a text."""
-    form = "auto_detect = false, header = false, delim = '\x1f', quote = '', escape = ''"
+    form = "auto_detect = false, compression = 'none', header = false, delim = '\x1f', quote = '', escape = ''"
     return f"read_csv({pattern(file)}, columns = {{'line': 'VARCHAR'}}, {form})"
 
 
@@ -299,8 +304,6 @@ def choose_columns(options: ReadOptions, names: Sequence[str]) -> tuple[Columns,
     for role, name in found.items():
         if name not in names:
             raise LogError(f"there is no column {name!r} for --{role}: there are {', '.join(names)}")
-    if len(set(found.values())) < len(found):
-        raise LogError("one column cannot be two things: give different names to --user, --time and --source")
     notes: list[str] = []
     for role, words in {"user": "" if options.one_user else USER, "time": TIME, "source": SOURCE}.items():
         free = [name for name in names if name not in found.values()]
@@ -319,12 +322,6 @@ def choose_columns(options: ReadOptions, names: Sequence[str]) -> tuple[Columns,
     if "time" not in found:
         notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
     return Columns(found.get("user"), found.get("time"), found["source"], options.time_format), notes
-
-
-def ticks_per_second(times: Sequence[float]) -> int:
-    """Tell the unit of times: some 10^9 seconds have passed since 1970, 10^12 milliseconds and so on."""
-    size = median(times) if times else 0.0
-    return next((ticks for ticks in TICKS if size > 1e8 * ticks), 1)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from onoff.errors import NotUnique
-from onoff.logs.quality import LEVEL
 from onoff.model.chain import Chain
 from onoff.model.misfit import misfit
 from onoff.model.powers import times
 from onoff.types import Floats, Units
 
+LEVEL = 0.95
 DRAWS = ((50, 50), (20, 100))  # of chains, up to so many sources: n^3 for each, so none beyond
 
 
@@ -50,18 +50,23 @@ def misfits(
     """Bound and estimate the misfit at each lag, for each promise."""
     both, past = region_bounds(chain, row_radii(chain, counts), max(lags, default=0))
     plausible = _draw_chains(chain, counts, smoothing, rng)
-    rows = [float(times(_stationary_or_uniform(true), np.abs(true.P - chain.P).sum(axis=1) / 2)) for true in plausible]
-    step = float(np.quantile(rows, LEVEL)) if rows else None
+    step = _high([(true, np.abs(true.P - chain.P).sum(axis=1) / 2) for true in plausible])
     return tuple(
         Misfit(
             lag,
             float(both[lag - 1].max()),
-            _high_misfit(chain, plausible, lag) if plausible else None,
+            _high([(true, misfit(true, chain, lag)) for true in plausible]),
             float(past[lag - 1].max()),
             None if step is None else min(1.0, (2 * lag - 1) * step),
         )
         for lag in lags
     )
+
+
+def _high(distances: list[tuple[Chain, Floats]]) -> float | None:
+    """Take the mean distance over the requests of each chain, and of these means one that few exceed."""
+    means = [float(times(_stationary_or_uniform(true), distance)) for true, distance in distances]
+    return float(np.quantile(means, LEVEL)) if means else None
 
 
 def row_radii(chain: Chain, counts: Units) -> Floats:
@@ -126,12 +131,6 @@ def _draw_chains(chain: Chain, counts: Units, smoothing: float, rng: np.random.G
     weight = np.where(seen, counts + smoothing, chain.P * chain.n * max(smoothing, 1.0))
     drawn = rng.standard_gamma(weight, (number, *weight.shape))
     return [Chain(rows / rows.sum(axis=1, keepdims=True), chain.names) for rows in drawn]
-
-
-def _high_misfit(chain: Chain, plausible: Sequence[Chain], lag: int) -> float:
-    return float(
-        np.quantile([times(_stationary_or_uniform(true), misfit(true, chain, lag)) for true in plausible], LEVEL)
-    )
 
 
 def _stationary_or_uniform(chain: Chain) -> Floats:

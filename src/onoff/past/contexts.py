@@ -13,12 +13,11 @@ never the integer joint itself. These functions work on floats and on fractions 
 exact non-negative coefficients never enlarge a spread (a sum of terms in [a, b] times exact ones lies in [a, b]
 times the exact sum), and common factors leave it as it is. So only the roundings of entries count, and they add up.
 
-**Merging.** Rows that are equal, or as good as equal, are kept once. Let contexts a and b be given the row of a. Redraw
-the request of b's readers so that its law is a's row: it stays as it was except with probability TV(row of a, row of
-b), and from then on everything is as before. So the joint law of what is hidden and all queries stays within P(b) TV of
-a process for which the common row is right. Contexts exclude each other: the largest TV of a step, its *charge*, bounds
-what all its merges cost together. It is an average over pasts, not a bound given each of them, and it is part of the
-rounding of the next step.
+**Merging.** Contexts whose rows are as good as equal are kept once. Let context b be given the row of a. Both allow the
+same requests, and *Hilbert's distance* of their rows, log max_x (h_a(x) / h_b(x)) - log min_x (h_a(x) / h_b(x)), is d.
+Then the row of a is that of b times factors whose logarithms lie within d of each other: it is a computed row of b
+whose spread is larger by d. From there on it counts as any other error of a row. So what is stated holds after every
+past, however rare, and not on average only.
 
 **Sharing a flow.** Let m_k(x) be the smallest r_c(x) over the contexts c of a group k, and let e be **one public number
 for the step** with sum_x m_k(x) >= 1 - e for every group. With r_k = m_k / sum m_k, every context of the group has
@@ -43,8 +42,8 @@ from numpy.typing import NDArray
 from onoff.model.powers import UNIT, counts, gamma, times
 from onoff.types import Floats, Mask
 
-FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows: part of the rounding
-ALIKE = 2.0**-42  # rows this near are merged whenever they are met
+FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows
+ALIKE = 2.0**-42  # rows within this distance are merged whenever they are met
 SPARE = 512  # contexts beyond the number of sources; above, the nearest rows are merged however far they are
 
 
@@ -86,16 +85,19 @@ def spread_of_a_move(n: int) -> float:
 def error_of(spread: float, n: int) -> float:
     """A bound on |computed - exact| / exact of a normalised row, and so on the total variation: e^spread - 1.
 
-    The last term covers that the floats of a row do not quite sum to 1.
+    From 1 on it only says that nothing is known. The last term covers that the floats of a row do not quite sum to 1.
     """
-    return math.expm1(spread) * (1 + 2.0**-40) + gamma(n + 2)
+    return math.expm1(min(spread, 1.0)) * (1 + 2.0**-40) + gamma(n + 2)
 
 
-def raised(rows: Floats, possible: Mask) -> tuple[Floats, float]:
-    """The rows without underflow, and a bound on the total variation that this costs each of them."""
-    low = possible & (rows < FLOOR)
-    result: Floats = np.where(low, FLOOR, np.where(possible, rows, 0.0))
-    return result, 2 * rows.shape[1] * FLOOR if low.any() else 0.0
+def raised(rows: Floats, possible: Mask) -> Floats:
+    """The rows without underflow: what is possible has at least the probability FLOOR.
+
+    That changes the joint law of all that is hidden and all queries by 2 n FLOOR at most, far less than rounding up a
+    stated rounding adds to it (`onoff.model.bounds.sum_up`).
+    """
+    result: Floats = np.where(possible, np.maximum(rows, FLOOR), 0.0)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,80 +108,47 @@ class Contexts:
     possible: Mask
     spreads: Floats
     place: NDArray[np.intp]
-    charge: float
 
 
 def merged(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
-    """Merge rows that are as good as equal, and the nearest ones while there are more than can be kept."""
-    alike = _alike(rows, possible, spreads)
-    return _fewer(alike, rows.shape[1] + SPARE)
+    """Merge rows that are as good as equal, and the nearest ones while there are more than can be kept.
 
-
-def _alike(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
-    """Merge rows that are equal, or within ALIKE of each other.
-
-    The common row must allow what each of them allows. So rows with larger supports are looked at first, and a later
-    one joins them only if its support is within theirs.
+    Only rows of one support are merged: the distance of others is infinite.
     """
-    n = rows.shape[1]
-    place = np.empty(len(rows), dtype=np.intp)
-    kept: list[int] = []
-    charge = 0.0
-    seen: dict[bytes, int] = {}
-    for c in np.argsort(-possible.sum(axis=1), kind="stable"):
-        key = rows[c].tobytes() + possible[c].tobytes()
-        if key in seen:  # to the bit: nothing is lost but what separates their exact rows
-            home = seen[key]
-            charge = max(charge, _charge(0.0, spreads[[kept[home], c]], n))
-        else:
-            distances = np.abs(rows[kept] - rows[c]).sum(axis=1) / 2
-            fits = (distances <= ALIKE) & (possible[kept] | ~possible[c]).all(axis=1)
-            if fits.any():
-                home = int(np.where(fits, distances, 2).argmin())
-                charge = max(charge, _charge(float(distances[home]), spreads[[kept[home], c]], n))
-            else:
-                home = len(kept)
-                kept.append(int(c))
-            seen[key] = home
-        place[c] = home
-    order = np.argsort(kept)  # contexts stay in the order they came
-    first = np.array(kept, dtype=np.intp)[order]
-    return Contexts(rows[first], possible[first], spreads[first], np.argsort(order)[place], charge)
+    home, spread = np.arange(len(rows)), spreads.copy()  # home[c]: whose row the context c takes
+
+    def merge(a: int, b: int, distance: float) -> None:
+        home[home == b] = a
+        spread[a] = max(spread[a], spread[b] + distance)
+
+    for c in range(1, len(rows)):
+        others = np.flatnonzero((home[:c] == np.arange(c)) & (possible[:c] == possible[c]).all(axis=1))
+        apart = distances(rows[others], rows[c])
+        if apart.min(initial=np.inf) <= ALIKE:
+            merge(int(others[apart.argmin()]), c, float(apart.min()))
+    while len(kept := np.unique(home)) > rows.shape[1] + SPARE and (pair := _nearest(rows, possible, kept)):
+        merge(*pair)
+    return Contexts(rows[kept], possible[kept], spread[kept], np.searchsorted(kept, home))
 
 
-def _charge(distance: float, spreads: Floats, n: int) -> float:
-    """A bound on the total variation of the exact rows behind two computed ones."""
-    return distance + sum(error_of(float(spread), n) for spread in spreads if spread) + (2.0**-50 * n) * (distance > 0)
+def distances(rows: Floats, row: Floats) -> Floats:
+    """Hilbert's distance of a row from others that allow the same, rounded up; 0 if they are equal to the bit."""
+    ratios = rows[:, row > 0] / row[row > 0]
+    low, high = ratios.min(axis=1), ratios.max(axis=1)
+    with np.errstate(over="ignore"):  # very far apart
+        apart = np.log1p((high - low) / low) * (1 + 2.0**-40) + 4 * UNIT
+    found: Floats = np.where((low == 1) & (high == 1), 0.0, apart)
+    return found
 
 
-def _fewer(found: Contexts, most: int) -> Contexts:
-    """Merge the nearest pair until at most `most` are left. The common row allows what either allows."""
-    rows, possible, spreads, place, charge = found.rows, found.possible, found.spreads, found.place, found.charge
-    moved = np.zeros(len(rows))  # how far a kept row may be from those that it already stands for
-    n = rows.shape[1]
-    while len(rows) > most:
-        a, b, distance = _nearest(rows)
-        rows, possible, spreads = rows.copy(), possible.copy(), spreads.copy()
-        cost = _charge(distance, spreads[[a, b]], n) + 2 * n * FLOOR + max(moved[a], moved[b])
-        possible[a] |= possible[b]
-        rows[a] = np.where(possible[a] & (rows[a] < FLOOR), FLOOR, rows[a])
-        moved[a] = cost
-        charge = max(charge, found.charge + cost)
-        keep = np.arange(len(rows)) != b
-        place = np.where(place == b, a, place)
-        place = place - (place > b)
-        rows, possible, spreads, moved = rows[keep], possible[keep], spreads[keep], moved[keep]
-    return Contexts(rows, possible, spreads, place, charge)
-
-
-def _nearest(rows: Floats) -> tuple[int, int, float]:
-    """The pair a < b of rows with the least total variation."""
-    best = (0, 1, np.inf)
-    for a in range(len(rows) - 1):
-        distances = np.abs(rows[a + 1 :] - rows[a]).sum(axis=1) / 2
-        b = int(distances.argmin())
-        if distances[b] < best[2]:
-            best = (a, a + 1 + b, float(distances[b]))
+def _nearest(rows: Floats, possible: Mask, kept: NDArray[np.intp]) -> tuple[int, int, float] | None:
+    """The two kept contexts that are nearest to each other, and their distance; None if all supports differ."""
+    best: tuple[int, int, float] | None = None
+    for place, a in enumerate(kept.tolist()):
+        others = kept[place + 1 :][(possible[kept[place + 1 :]] == possible[a]).all(axis=1)]
+        apart = distances(rows[others], rows[a])
+        if len(others) and (best is None or apart.min() < best[2]):
+            best = a, int(others[apart.argmin()]), float(apart.min())
     return best
 
 

@@ -50,7 +50,7 @@ class PublicState:
             return replace(self, habits=habits, rows=None)
         if habits.chain is not self.habits.chain:
             row = habits.chain.P[list(query)]
-            rows = replace(rows, chain=habits.chain, rows=row, possible=row > 0, spreads=np.zeros(1), charge=0.0)
+            rows = replace(rows, chain=habits.chain, rows=row, possible=row > 0, spreads=np.zeros(1))
         return replace(self, habits=habits, rows=rows)
 
     def as_dict(self) -> dict[str, Any]:

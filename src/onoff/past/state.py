@@ -42,8 +42,7 @@ class PastState:
 
     A context is the last thing that is hidden: a request made ON, or a sensitive one. `place[c]` is the new index of
     context c of the previous state; -1 if it ended. `joined[s]` is the context of readers whose request at the last
-    step was s, if that is hidden; else -1. `spreads` bound the errors of rows (`onoff.past.contexts`); `charge` is
-    what merging contexts has cost at the last step, in total variation.
+    step was s, if that is hidden; else -1. `spreads` bound the errors of rows (`onoff.past.contexts`).
     """
 
     chain: Chain
@@ -53,7 +52,6 @@ class PastState:
     spreads: Floats
     place: tuple[int, ...]
     joined: tuple[int, ...]
-    charge: float
 
     def __post_init__(self) -> None:
         for array in (self.rows, self.possible, self.spreads):
@@ -65,7 +63,7 @@ class PastState:
         found = merged(chain.P, chain.P > 0, np.zeros(chain.n))
         joined = tuple(map(int, found.place))
         hidden = sensitive_sources(chain, sensitive)
-        return cls(chain, hidden, found.rows, found.possible, found.spreads, (), joined, found.charge)
+        return cls(chain, hidden, found.rows, found.possible, found.spreads, (), joined)
 
     @property
     def contexts(self) -> range:
@@ -111,7 +109,7 @@ class PastState:
         if not self.live:
             query = self.sensitive if n else tuple(range(self.chain.n))
             law = Law(as_matrix([query], self.chain.n), np.array([DENOMINATOR]))
-            return Step(self, (), law, float(len(self.sensitive)), self.charge, None)
+            return Step(self, (), law, float(len(self.sensitive)), 0.0, None)
         rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
         error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
         outer = outer_bound(RowTable(self.live, rows, possible, error))
@@ -122,13 +120,13 @@ class PastState:
         with one_thread():
             inner, bound = law_for(groups, held)
         found = LawEncoder(inner, held).encode(rows, possible, sharing.rows, sharing.group)
-        rounding = sum_up(found.off_by(rows), error, self.charge)
-        if rounding > TOO_MUCH and rounding > 2 * self.charge:
-            raise ArithmeticError(f"the encoders of a step are off by {rounding}")
+        off_by = found.off_by(rows)
+        if off_by > TOO_MUCH:
+            raise ArithmeticError(f"the encoders of a step are off by {off_by}")
         member = np.ones((len(inner.member), self.chain.n), dtype=bool)
         member[:, self.open_sources] = inner.member
         lower = len(self.sensitive) + max(outer, bound)
-        return Step(self, self.live, Law(member, inner.mass), lower, rounding, found)
+        return Step(self, self.live, Law(member, inner.mass), lower, sum_up(off_by, error), found)
 
     def advance(self, step: Step, query: Query) -> PastState:
         """The state after `query` was asked: rows move on, contexts of sensitive requests join, equal ones merge."""
@@ -137,7 +135,6 @@ class PastState:
         index, n = step.index(query), self.chain.n
         edges = self.chain.P > 0
         rows, possible, spreads = np.empty((0, n)), np.empty((0, n), dtype=bool), np.empty(0)
-        floor = 0.0
         if step.encoders is not None:
             units = step.encoders.column(index)
             beliefs = filters.conditioned(self.open_rows, units, np.maximum(step.encoders.totals, 1))
@@ -146,7 +143,7 @@ class PastState:
             spreads[known] = filters.spread_of_a_move(n)
             possible = filters.reached(units > 0, edges[self.open_sources])
             with one_thread():
-                rows, floor = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
+                rows = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
         joining = [s for s in self.sensitive if self.possible[:, s].any()]
         found = merged(
             np.concatenate([rows, self.chain.P[joining]]),
@@ -156,10 +153,9 @@ class PastState:
         place, joined = np.full(len(self.rows), -1), np.full(n, -1)
         place[list(self.live)] = found.place[: len(self.live)]
         joined[joining] = found.place[len(self.live) :]
-        charge = sum_up(found.charge, floor) if floor else found.charge
         return type(self)(
             self.chain, self.sensitive, found.rows, found.possible, found.spreads,
-            tuple(map(int, place)), tuple(map(int, joined)), charge,
+            tuple(map(int, place)), tuple(map(int, joined)),
         )  # fmt: skip
 
     def same(self, other: PastState) -> bool:
@@ -170,7 +166,6 @@ class PastState:
             and np.array_equal(self.rows, other.rows)
             and np.array_equal(self.possible, other.possible)
             and np.array_equal(self.spreads, other.spreads)
-            and self.charge == other.charge
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,7 +178,6 @@ class PastState:
             "spreads": _text(self.spreads.astype("<f8").tobytes()),
             "place": list(self.place),
             "joined": list(self.joined),
-            "charge": self.charge.hex(),
         }
 
     @classmethod
@@ -196,14 +190,14 @@ class PastState:
             bits = np.unpackbits(np.frombuffer(b64decode(data["possible"]), np.uint8), count=rows.size)
             spreads = np.frombuffer(b64decode(data["spreads"]), "<f8")
             place, joined = tuple(map(int, data["place"])), tuple(map(int, data["joined"]))
-            sensitive, charge = sensitive_sources(chain, data["sensitive"]), float.fromhex(data["charge"])
+            sensitive = sensitive_sources(chain, data["sensitive"])
             fits = len(spreads) == len(rows) and len(joined) == chain.n
             if not fits or max(place + joined) >= len(rows) or min(place + joined) < -1:
                 raise ValueError("its parts do not fit together")
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"the state is damaged: {error}") from None
         possible = bits.astype(bool).reshape(rows.shape)
-        return cls(chain, sensitive, rows, possible, spreads, place, joined, charge)
+        return cls(chain, sensitive, rows, possible, spreads, place, joined)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +207,9 @@ class Step:
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
     encoder. `lower_bound` is proved for every law that serves them.
 
-    `rounding` is the units that encoders are off by, the accumulated error of rows, and what merging contexts has cost
-    just before this step. The sum over all steps of a stream bounds the total variation between the joint law of all
-    that is hidden and all queries, and that of a process for which the promise holds exactly. If no unequal contexts
-    were merged since the last ON step, it also bounds the law of this query given what is hidden and any past.
+    `rounding` is what the encoders are off by and the accumulated error of rows. It bounds the total variation between
+    the law of this query, given what is hidden and any past, and the stated law. So the sum over all steps of a stream
+    bounds that between the joint law of all that is hidden and all queries, and one that keeps the promise exactly.
     """
 
     state: PastState

@@ -60,7 +60,9 @@ class Law:
 
     def cost(self, lengths: Sequence[float] | None = None) -> Fraction:
         """The expected number of messages, or the expected sum of their `lengths`, exactly."""
-        weights = [Fraction(1)] * self.member.shape[1] if lengths is None else [Fraction(c) for c in lengths]
+        weights: list[Fraction | int] = (
+            [1] * self.member.shape[1] if lengths is None else [Fraction(c) for c in lengths]
+        )
         per_source = whole_times(self.mass, self.member)  # exact: at most `total` each
         total = sum(weight * int(units) for weight, units in zip(weights, per_source, strict=True))
         return Fraction(total) / self.total

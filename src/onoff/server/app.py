@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError, WireError
-from onoff.server.frames import Board, Snapshot
-from onoff.server.limits import AnswerSender, Document, read_body
+from onoff.server.frames import Board
+from onoff.server.limits import QueryReader, read_body, send_answer
 from onoff.server.parse import parse_publication, parse_query
 from onoff.server.problems import Problem, problem_of, unavailable
 from onoff.server.store import open_store
@@ -32,12 +32,13 @@ from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
 from onoff.wire import Catalogue, QueryMessage
 
-QUERY = "/v1/query"
+QUERY, CATALOGUE = "/v1/query", "/v1/catalogue"
 
 _STALE = (
     "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "
     "Start a new journal."
 )
+Answer = tuple[list[bytes], bytes]  # frames, and their media type
 _NO_STORE = {"Cache-Control": "no-store"}
 # Set before the worker processes start: they add up their counts in files there.
 SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -86,8 +87,8 @@ class Metrics:
 class Application(Starlette):
     """The server for these settings. It opens the store, and closes it at its end.
 
-    A query goes straight to `_query`, which also answers its own errors: this path carries the load, and Starlette's
-    routing, middleware, request and response would cost more than all that is done here.
+    A query goes straight to `_answer`: this path carries the load, and Starlette's routing, middleware, request and
+    response would cost more than all that is done here. So does the catalogue, which may be long.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -95,10 +96,11 @@ class Application(Starlette):
         self._transcript = Transcript(settings.transcript, self._catalogue.names) if settings.transcript else None
         self._board = Board(open_store(settings.store, self._catalogue, create=False))
         self._streams = open_streams(settings.store)
-        self._metrics, self._sender = Metrics(), AnswerSender()
+        self._metrics, self._reader = Metrics(), QueryReader()
+        self._direct = {("POST", QUERY): self._answer, ("GET", CATALOGUE): self._describe}
         routes: list[BaseRoute] = [
-            Route(QUERY, self._health, methods=["POST"]),  # never called: it is there for 405 to other methods
-            Route("/v1/catalogue", self._describe),
+            Route(QUERY, self._health, methods=["POST"]),  # these two are for 405 to other methods alone
+            Route(CATALOGUE, self._health),
             Route("/v1/messages/{name:path}", self._publish_message, methods=["PUT"]),
             Route("/v1/rounds", self._publish_round, methods=["POST"]),
             Route("/health", self._health),
@@ -109,10 +111,16 @@ class Application(Starlette):
         self.router.redirect_slashes = False  # a wrong path is an error, not another request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == QUERY and scope["method"] == "POST":
-            await self._query(scope, receive, send)
-        else:
+        find = self._direct.get((scope.get("method", ""), scope.get("path", "")))
+        if find is None:
             await super().__call__(scope, receive, send)
+            return
+        try:
+            answer = await find(Headers(scope=scope), scope, receive)
+        except Exception as error:
+            await self._metrics.respond(error)(scope, receive, send)
+            return
+        await send_answer(send, *answer)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -120,21 +128,11 @@ class Application(Starlette):
         self._board.close()
         self._streams.close()
 
-    async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, headers: Headers, scope: Scope, receive: Receive) -> Answer:
         """Answer a set of sources with their frames, joined; short ones where the reader holds the latest round."""
-        try:
-            snapshot, frames = await self._answer(scope, receive)
-        except Exception as error:
-            await self._metrics.respond(error)(scope, receive, send)
-            return
-        await self._sender.send(send, snapshot, frames)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[Snapshot, list[bytes]]:
-        """The snapshot, and those of its frames that are the answer."""
-        headers = Headers(scope=scope)
         self._admit_reader(headers)
         require_json(headers)
-        body = await read_body(receive, self._catalogue.query_limit)
+        body = await self._reader.read(receive, self._catalogue.query_limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
         await self._admit(query, body)
@@ -148,7 +146,7 @@ class Application(Starlette):
         frames = snapshot.answer(query.sources, query.held)
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return snapshot, frames
+        return frames, b"application/octet-stream"
 
     async def _admit(self, query: QueryMessage, body: bytes) -> None:
         """Refuse what only a copy of a journal can ask, before it is recorded or answered.
@@ -168,10 +166,9 @@ class Application(Starlette):
         if self._settings.readers:
             authorize(headers, self._settings.readers)
 
-    async def _describe(self, request: Request) -> Response:
-        """The catalogue."""
-        self._admit_reader(request.headers)
-        return Document(self._sender, self._catalogue.document)
+    async def _describe(self, headers: Headers, _: Scope, __: Receive) -> Answer:
+        self._admit_reader(headers)
+        return [self._catalogue.document], b"application/json"
 
     async def _publish_message(self, request: Request) -> Response:
         """Publish one message: the body."""
@@ -179,7 +176,7 @@ class Application(Starlette):
         source = self._catalogue.index.get(request.path_params["name"])
         if source is None:
             raise Problem(404, "unknown-source", "There is no source of this name; see /v1/catalogue.")
-        return await self._publish({source: await read_body(request.receive, self._catalogue.length)})
+        return await self._respond({source: await read_body(request.receive, self._catalogue.length)})
 
     async def _publish_round(self, request: Request) -> Response:
         """Publish several messages that readers get together or not at all."""
@@ -187,12 +184,16 @@ class Application(Starlette):
         require_json(request.headers)
         body = await read_body(request.receive, self._catalogue.publication_limit)
         # In a thread: readers do not wait for the messages of a large round to be read.
-        return await self._publish(await asyncio.to_thread(parse_publication, body, self._catalogue))
+        return await self._respond(await asyncio.to_thread(parse_publication, body, self._catalogue))
 
-    async def _publish(self, messages: dict[int, bytes]) -> Response:
+    async def publish(self, messages: Mapping[int, bytes]) -> int:
+        """Publish the messages of these sources as one round."""
         number = await self._board.publish(messages)
         self._metrics.rounds.inc()
-        return JSONResponse({"round": number}, headers=_NO_STORE)
+        return number
+
+    async def _respond(self, messages: Mapping[int, bytes]) -> Response:
+        return JSONResponse({"round": await self.publish(messages)}, headers=_NO_STORE)
 
     async def _health(self, _: Request) -> Response:
         """Whether a query would be answered now."""

@@ -8,28 +8,25 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from onoff.errors import StoreError, StoreUnavailable
+from onoff.errors import StoreError
 from onoff.server.problems import log, unavailable
 from onoff.server.store import START, Point, Store
 from onoff.wire import Frame, Unchanged
 
 # Others' publications are seen at most this much later, which is well within the promised second.
 MAX_AGE = 0.25
-# A publication that others have kept waiting for longer is refused.
-PUBLISH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All frames as of one point of the store. `made` counts the frames made until then, with those replaced since.
+    """All frames as of one point of the store.
 
     `unchanged` has, for every source, the round of its frame and what a reader gets who holds that round already.
     """
 
     point: Point
     frames: tuple[bytes, ...]
-    made: int = 0
-    unchanged: tuple[tuple[int, bytes], ...] = ()
+    unchanged: tuple[tuple[int, bytes], ...]
 
     def answer(self, sources: Sequence[int], held: Sequence[int]) -> list[bytes]:
         """The frames for a reader who holds these rounds, 0 for none: whole ones, except where the round is held."""
@@ -78,23 +75,17 @@ class Board:
         """Publish a round; from now on `current` contains it."""
         try:
             loop = asyncio.get_running_loop()
-            number = await loop.run_in_executor(self._publishing, self._publish, messages, time.monotonic())
+            number = await loop.run_in_executor(self._publishing, self._store.publish, messages)
         except StoreError as error:
             raise unavailable(error) from error
         self._published = time.monotonic()
         return number
 
     def close(self) -> None:
-        """Wait for what is under way, and let go of the store."""
-        self._publishing.shutdown()
+        """Wait for what is under way, not for publications behind it, and let go of the store."""
+        self._publishing.shutdown(cancel_futures=True)
         self._reading.shutdown()
         self._store.close()
-
-    def _publish(self, messages: Mapping[int, bytes], asked: float) -> int:
-        """Publish in the thread for it, unless those before took too long: each of them may have waited for a lock."""
-        if time.monotonic() - asked > PUBLISH_SECONDS:
-            raise StoreUnavailable("other publications are waiting for the store")
-        return self._store.publish(messages)
 
     async def _renew(self) -> StoreError | None:
         """Look at the store. An error is returned: every reader who waits for this look may have hung up."""
@@ -113,18 +104,16 @@ class Board:
         changes = self._store.changes(old.point)
         if changes.point == old.point:
             return old
-        made = old.made + len(changes.messages)
         if changes.anew and old.point != START:
             log.warning("the store was emptied or restored, or has lost its last rounds: all of it is loaded anew")
             old = self._empty()
-            made += len(old.frames)
         frames, unchanged = list(old.frames), list(old.unchanged)
         for source, message in changes.messages.items():
             frame = Frame(source, message.round, message.data).encode(self._store.catalogue.length)
             frames[source], unchanged[source] = frame, (message.round, Unchanged.of(frame).encode())
-        return Snapshot(changes.point, tuple(frames), made, tuple(unchanged))
+        return Snapshot(changes.point, tuple(frames), tuple(unchanged))
 
     def _empty(self) -> Snapshot:
         catalogue = self._store.catalogue
         frames = tuple(Frame(i, 0, b"").encode(catalogue.length) for i in range(catalogue.n))
-        return Snapshot(START, frames, unchanged=((0, b""),) * catalogue.n)
+        return Snapshot(START, frames, ((0, b""),) * catalogue.n)

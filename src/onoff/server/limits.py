@@ -1,8 +1,9 @@
 """Limits on what a stranger can make the server hold: connections, bodies that are too long, answers that are not read.
 
-`Connection` overrides callbacks of uvicorn's protocol class. uvicorn itself bounds only idle connections and unsent
-bytes (64 KiB of an answer): a request that never arrives whole, an endless head, or more connections than the process
-may have files would hold places and memory for ever.
+uvicorn itself bounds only idle connections and unsent bytes (64 KiB of an answer): a request that never arrives whole,
+an endless head, or more connections than the process may have files would hold places and memory for ever. `Connection`
+stands between the socket and uvicorn's protocol, of which it uses the methods of `asyncio.Protocol` alone, and
+`through_connections` between uvicorn and the application.
 """
 
 from __future__ import annotations
@@ -10,30 +11,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, cast
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onoff.errors import OnoffError
-from onoff.server.frames import Snapshot
 from onoff.server.problems import Problem
-from onoff.server.store import START
 
 CONNECTIONS = 4096  # of each process
 REQUEST_SECONDS = 10.0  # in which a request must arrive, with its body
+END_SECONDS = 0.5  # the same, once the server is to stop
 HEAD_BYTES = 64 * 1024
 _LOG_SECONDS = 60.0
 _OTHER_FILES = 128  # that a process needs beside its connections
 _LEAST = 64
 
-# A body that is too long is read to its end, up to here, before it is refused: a sender that is cut off while sending
-# sees a broken connection instead of the reason.
+# What may arrive of a body before the application has seen any of it: uvicorn pauses at 64 KiB, and chunks of one byte
+# are six on the wire.
+_UNSEEN_BYTES = 8 * HEAD_BYTES
+
+# A body is read to its end, up to here, before its request is refused: a sender that is cut off while sending sees a
+# broken connection instead of the reason.
 _PATIENCE_BYTES = 4 * 2**20
+
+# Queries that have come in part hold at most this much together.
+QUERY_BYTES = 256 * 2**20
 
 # A short answer is sent at once, which is faster. For a long one uvicorn takes the next part only when the connection
 # has room for it: an answer that nobody reads holds a few parts, and not its length.
@@ -43,14 +49,6 @@ PART = 32 * 1024
 # An answer may take this long, and a second more for each so many bytes.
 SECONDS = 30.0
 BYTES_PER_SECOND = 128 * 1024
-
-# Answers under way keep the frames that later rounds have replaced: at most so many times the frames of all sources.
-# A round counts by its frames. Counted as one, however few they are, a handful of slow readers would cut off all
-# others within seconds wherever messages are published often.
-ROUNDS = 8
-
-Headers = Sequence[tuple[bytes, bytes]]
-_HEADERS = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
 
 log = logging.getLogger("onoff.server")
 
@@ -64,30 +62,47 @@ class Room:
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._limit, self._seconds = limit, seconds
-        self.waiting: dict[Connection, asyncio.TimerHandle] = {}  # in the order in which they began to wait
+        self._open: set[Connection] = set()
+        self._waiting: dict[Connection, asyncio.TimerHandle] = {}  # in the order in which they began to wait
         self._logged = float("-inf")
 
     def enter(self, connection: Connection) -> None:
         """Take a new connection in, or close it if all places are taken by requests under way."""
-        if len(connection.connections) > self._limit:
-            self._log_full(connection.loop.time())
-            closed = next(iter(self.waiting), connection)
-            self.stop_waiting(closed)
-            closed.transport.abort()
-            if closed is connection:
-                return
+        self._open.add(connection)
         self.wait(connection)
+        if len(self._open) > self._limit:
+            self._log_full()
+            oldest = next(iter(self._waiting))
+            self.leave(oldest)
+            oldest.transport.abort()
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self._open.discard(connection)
+        self.stop_waiting(connection)
 
     def wait(self, connection: Connection) -> None:
         """Begin to wait for a request, or for the rest of one."""
         self.stop_waiting(connection)
-        self.waiting[connection] = connection.loop.call_later(self._seconds, connection.transport.close)
+        if not connection.transport.is_closing():
+            loop = asyncio.get_running_loop()
+            self._waiting[connection] = loop.call_later(self._seconds, connection.transport.close)
 
     def stop_waiting(self, connection: Connection) -> None:
-        if connection in self.waiting:
-            self.waiting.pop(connection).cancel()
+        if connection in self._waiting:
+            self._waiting.pop(connection).cancel()
 
-    def _log_full(self, now: float) -> None:
+    def waits(self, connection: Connection) -> bool:
+        return connection in self._waiting
+
+    def end(self) -> None:
+        """Have half a request delay the end of the server by a moment only."""
+        self._seconds = min(self._seconds, END_SECONDS)
+        for connection in list(self._waiting):
+            self.wait(connection)
+
+    def _log_full(self) -> None:
+        now = asyncio.get_running_loop().time()
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             log.warning(
@@ -97,72 +112,105 @@ class Room:
             )
 
 
-class Connection(HttpToolsProtocol):
-    """One connection. `room` is shared by all connections of a server."""
+_BODY = (b"content-length", b"transfer-encoding")  # headers that announce a body, unless it is of 0 bytes
+_connection: ContextVar[Connection] = ContextVar("connection")  # from which the request comes that is answered
 
-    room: Room
-    _unparsed = 0  # bytes since the parser last handed on a head or a part of a body
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.room.enter(self)
+class Connection(asyncio.Protocol):
+    """One connection: what arrives goes on to uvicorn's protocol. `room` is shared by all connections of a server."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, room: Room, **options: Any) -> None:
+        self._room, self._inner = room, HttpToolsProtocol(**options)
+        self._answering = 0  # requests that the application has
+        self._unseen = 0  # bytes since it was last given a request or a part of a body
+        self._half_closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._inner.connection_made(self.transport)
+        self._room.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.room.stop_waiting(self)
-        super().connection_lost(exc)
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection of a client that sends no more but waits for its answers. The last one ends it.
-
-        The client may also be gone. The application finds `half_closed` in its scope, with an empty event.
-        """
-        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
-            return False
-        self.cycle.keep_alive, self.cycle.scope["half_closed"] = False, True  # type: ignore[typeddict-unknown-key]
-        self.cycle.message_event.set()
-        return True
-
-    def shutdown(self) -> None:
-        """End the connection, now if it waits for a request or for the rest of one, else after its answer."""
-        if self in self.room.waiting:
-            self.transport.close()
-        super().shutdown()
+        self._room.leave(self)
+        self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._unparsed > HEAD_BYTES:
-            self.send_400_response("The head of the request is too long.")
+        if self._unseen > (_UNSEEN_BYTES if self._answering else HEAD_BYTES):  # an endless head or trailer
+            self.transport.abort()
             return
-        self._unparsed += len(data)
-        super().data_received(data)
+        if not (self._unseen or self._answering):  # a request begins
+            self._room.wait(self)
+        self._unseen += len(data)
+        _connection.set(self)  # tasks that are made from here on know it
+        self._inner.data_received(data)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self.cycle is None or self.cycle.response_complete:  # else an answer is under way, and takes its time
-            self.room.wait(self)
+    def eof_received(self) -> bool:
+        """Keep the connection of a client that sends no more but waits for its answers. The last one ends it.
 
-    def on_headers_complete(self) -> None:
-        self._unparsed = 0
-        super().on_headers_complete()
+        The client may also be gone. The application finds the event `half_closed` in its scope.
+        """
+        self._half_closed.set()
+        return self._answering > 0 and not self._room.waits(self)
 
-    def on_body(self, body: bytes) -> None:
-        self._unparsed = 0
-        super().on_body(body)
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
 
-    def on_message_complete(self) -> None:
-        if not self.cycle.response_complete:
-            self.room.stop_waiting(self)
-        super().on_message_complete()
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        # `cycle` is the last request that has come. It may have come with others, and be unanswered or not whole yet.
-        if self.cycle.response_complete or self.cycle.more_body:
-            self.room.wait(self)
+    async def answer(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered once all of it has arrived, or as much as the application wants."""
+        self._answering, self._unseen = self._answering + 1, 0
+        scope["half_closed"] = self._half_closed
+        whole = not any(name in _BODY and value != b"0" for name, value in scope["headers"])
+        if whole:
+            self._room.stop_waiting(self)
+        elif not self._room.waits(self):  # it came right behind another one
+            self._room.wait(self)
+
+        async def receive_part() -> Message:
+            nonlocal whole
+            event = await receive()
+            self._unseen = 0
+            if not (whole or event.get("more_body")):
+                whole = True
+                self._room.stop_waiting(self)
+            return event
+
+        async def send_part(event: Message) -> None:
+            surplus = 0
+            while not whole and surplus <= _PATIENCE_BYTES:
+                surplus += len((await receive_part()).get("body", b""))
+            if not whole and event["type"] == "http.response.start":  # uvicorn then ends the connection
+                event = {**event, "headers": [*event.get("headers", ()), (b"connection", b"close")]}
+            await send(event)
+
+        try:
+            await application(scope, receive_part, send_part)
+        finally:
+            asyncio.get_running_loop().call_soon(self._rest)  # a request that has come already begins before
+
+    def _rest(self) -> None:
+        """Wait for the next request, or close the connection if there will be none."""
+        self._answering -= 1
+        if not self._answering:
+            self._room.wait(self)
+            if self._half_closed.is_set():
+                self.transport.close()
 
 
-def connection_class(limit: int, seconds: float) -> type[Connection]:
-    """The class of the connections of one server: at most `limit`, and `seconds` for a request to arrive."""
-    return cast("type[Connection]", type("BoundedConnection", (Connection,), {"room": Room(limit, seconds)}))
+def through_connections(application: ASGIApp) -> ASGIApp:
+    """The application, with its requests noted at their connections."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await _connection.get().answer(application, scope, receive, send)
+        else:
+            await application(scope, receive, send)
+
+    return answer
 
 
 def connection_limit() -> int:
@@ -184,87 +232,78 @@ def connection_limit() -> int:
     return found
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow."""
+async def read_body(
+    receive: Receive, limit: int, first: Message | None = None, arrived: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow.
+
+    `first` is its first part, if that was received already. `arrived` is called with the size of each part that others
+    will follow.
+    """
     parts: list[bytes] = []
-    size = 0
-    while True:
-        event = await receive()
+    size, more = 0, True
+    while more:
+        event, first = first or await receive(), None
         if event["type"] == "http.disconnect":
             raise ClientDisconnect
-        part = event.get("body", b"")
-        size += len(part)
-        if size <= limit:
-            parts.append(part)
-        else:
-            parts.clear()
-        more = event.get("more_body", False)
-        if not more or size > limit + _PATIENCE_BYTES:
-            break
-    if size > limit:
-        headers = {"Connection": "close"} if more else {}
-        raise Problem(413, "body-too-large", f"At most {limit} bytes are needed here.", headers)
+        parts.append(event.get("body", b""))
+        size, more = size + len(parts[-1]), event.get("more_body", False)
+        if size > limit:
+            raise Problem(413, "body-too-large", f"At most {limit} bytes are needed here.")
+        if more:
+            arrived(len(parts[-1]))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class AnswerSender:
-    """Sends answers. An answer is broken off if it is not read in time, or if too much was published since it began.
+class QueryReader:
+    """Reads bodies of queries. If those that have come in part hold more than `most` bytes, the oldest is given up."""
 
-    What unread answers hold is bounded: a few parts for each connection, and `ROUNDS` times the frames of all sources.
-    """
+    def __init__(self, most: int = QUERY_BYTES) -> None:
+        self._most, self._held = most, 0
+        self._sizes: dict[asyncio.Timeout, int] = {}  # of bodies that have come in part, the oldest first
 
-    def __init__(self) -> None:
-        self._sending: dict[asyncio.Timeout, Snapshot] = {}
-
-    async def send(
-        self, send: Send, snapshot: Snapshot, frames: Sequence[bytes], headers: Headers | None = None
-    ) -> None:
-        """Send these frames of a snapshot, with these headers or with those of an answer."""
-        size = sum(map(len, frames))
-        if headers is None:
-            headers = [*_HEADERS, (b"content-length", b"%d" % size)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if size <= WHOLE:
-            await send({"type": "http.response.body", "body": b"".join(frames)})
-            return
-        timeout = asyncio.timeout(SECONDS + size / BYTES_PER_SECOND)
+    async def read(self, receive: Receive, limit: int) -> bytes:
+        """The whole body, or a `Problem`."""
+        first = await receive()
+        if not first.get("more_body"):  # as nearly always
+            return await read_body(receive, limit, first)
+        timeout = asyncio.timeout(None)
         try:
             async with timeout:
-                self._sending[timeout] = snapshot
-                self._cut_the_oldest()
-                for part in parts(frames, PART):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:  # the body ends early, which ends the connection
-            log.info("an answer was not read in time and was broken off")
+                return await read_body(receive, limit, first, lambda size: self._hold(timeout, size))
+        except TimeoutError:
+            detail = "Too many queries have come in part only; send the whole of it at once."
+            raise Problem(503, "too-many-queries", detail, {"Retry-After": "1"}) from None
         finally:
-            del self._sending[timeout]
+            self._held -= self._sizes.pop(timeout, 0)
 
-    def _cut_the_oldest(self) -> None:
-        """Break off the oldest answers while too many frames are kept for their sake alone."""
-        times = sorted({snapshot.made for snapshot in self._sending.values()})
-        n = len(next(iter(self._sending.values())).frames)
-        held, oldest = n, times[-1]
-        for newer, older in pairwise(reversed(times)):
-            held += min(n, newer - older)
-            if held > ROUNDS * n:
-                break
-            oldest = older
-        for timeout, snapshot in self._sending.items():
-            if snapshot.made < oldest and not timeout.expired():
-                timeout.reschedule(0.0)
+    def _hold(self, timeout: asyncio.Timeout, size: int) -> None:
+        self._sizes[timeout] = self._sizes.get(timeout, 0) + size
+        self._held += size
+        while self._held > self._most:
+            oldest = next(iter(self._sizes))
+            self._held -= self._sizes.pop(oldest)
+            oldest.reschedule(0.0)
 
 
-class Document(Response):
-    """JSON that is the same for every reader, and long if the sources are many. It is sent as answers are."""
+async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:
+    """Send these frames, joined, in this media type. An answer that is not read in time is broken off.
 
-    def __init__(self, sender: AnswerSender, content: bytes) -> None:
-        super().__init__(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
-        self._sender = sender
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        content = bytes(self.body)
-        await self._sender.send(send, Snapshot(START, (content,)), (content,), self.raw_headers)
+    Until then it keeps its frames, also those that later rounds have replaced.
+    """
+    size = sum(map(len, frames))
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if size <= WHOLE:
+        await send({"type": "http.response.body", "body": b"".join(frames)})
+        return
+    try:
+        async with asyncio.timeout(SECONDS + size / BYTES_PER_SECOND):
+            for part in parts(frames, PART):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:  # the body ends early, which ends the connection
+        log.info("an answer was not read in time and was broken off")
 
 
 def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:

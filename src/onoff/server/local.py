@@ -10,15 +10,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from onoff.errors import OnoffError
 from onoff.server.app import Application, Settings
 from onoff.server.run import reserved, served, url_of
 from onoff.server.store import open_store
-from onoff.server.tokens import hash_line, new_token, read_hashes
-from onoff.wire import Catalogue, encode_publication
+from onoff.wire import Catalogue
 
 HOST = "127.0.0.1"
 
@@ -28,9 +24,8 @@ class LocalServer:
 
     def __init__(self, directory: Path, messages: Mapping[str, bytes], length: int) -> None:
         self.catalogue, self.transcript = Catalogue(tuple(messages), length), directory / "transcript"
-        self._messages, self._token, self._port = messages, new_token(), 0
-        hashes = read_hashes(hash_line(self._token), "the token")
-        self._settings = Settings(str(directory / "messages.db"), self.catalogue, hashes, transcript=self.transcript)
+        self._messages, self._port = messages, 0
+        self._settings = Settings(str(directory / "messages.db"), self.catalogue, transcript=self.transcript)
         self._lock, self._stack, self._closed = threading.Lock(), ExitStack(), False
         self.url = ""
         self.runs = False
@@ -44,12 +39,12 @@ class LocalServer:
             first, self.url, self._port = not self._port, url_of(listening), listening.getsockname()[1]
             if first:
                 open_store(self._settings.store, self.catalogue).close()
-            app, ready = Application(self._settings), threading.Event()
+            self._app, ready = Application(self._settings), threading.Event()
 
             async def serve() -> None:
-                stop = asyncio.Event()
-                self._stack.callback(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
-                async with served(app, listening):
+                stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+                self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
+                async with served(self._app, listening):
                     ready.set()
                     await stop.wait()
 
@@ -72,24 +67,14 @@ class LocalServer:
         self._closed = True
         self.stop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LocalServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def publish(self, messages: Mapping[str, bytes]) -> None:
-        """Publish a round of these messages."""
-        import httpx
-
-        body = encode_publication(self.catalogue, messages)
-        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
-        try:
-            # Plain HTTP on this machine: without `verify` no certificates are loaded, which would take 30 ms.
-            reply = httpx.post(f"{self.url}/v1/rounds", content=body, headers=headers, trust_env=False, verify=False)
-            reply.raise_for_status()
-        except httpx.HTTPError as error:
-            raise OnoffError(f"the server did not take the messages: {error}") from None
+        """Publish a round of these messages, from any thread but the server's own."""
+        round = {self.catalogue.index[name]: message for name, message in messages.items()}
+        asyncio.run_coroutine_threadsafe(self._app.publish(round), self._loop).result()

@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -29,7 +30,7 @@ from starlette.types import ASGIApp
 
 from onoff.errors import OnoffError
 from onoff.server.app import SHARED_DIRECTORY, Application, Settings
-from onoff.server.limits import CONNECTIONS, REQUEST_SECONDS, connection_class, connection_limit
+from onoff.server.limits import CONNECTIONS, REQUEST_SECONDS, Connection, Room, connection_limit, through_connections
 from onoff.server.store import Store
 from onoff.server.watch import Watcher
 
@@ -111,9 +112,10 @@ async def served(
     At most `limit` connections are open, and a request must arrive within `seconds`. At the end of the block requests
     under way have `FINISH_SECONDS`. Signals are left to the caller: `stop_event`.
     """
+    room = Room(limit, seconds)
     config = uvicorn.Config(
-        application,
-        http=connection_class(limit, seconds),
+        through_connections(application),
+        http=cast("type[asyncio.Protocol]", partial(Connection, room)),
         ws="none",
         backlog=ACCEPTED_AT_ONCE,
         log_config=None,
@@ -133,6 +135,7 @@ async def served(
         yield
     finally:
         server.should_exit = True
+        room.end()
         await serving
 
 

@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 import time
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Watcher:
 
     It is at rest if no file has changed between two looks. So a file that is being written is left alone. A file put
     in place by renaming is never seen half-written at all. A file that is gone, too long, unreadable or a link leaves
-    its source's message as it was; all but a file that is gone are reported.
+    its source's message as it was; all but a file that is gone are reported, once.
     """
 
     def __init__(self, directory: Path, store: Store) -> None:
@@ -54,7 +55,7 @@ class Watcher:
         self._before: dict[int, Stamp] = {}
         self._settled: dict[int, Stamp] = {}  # files that need no look: published, or too long
         self._waiting_since: float | None = None
-        self._reported: dict[Path, str] = {}
+        self._reported: dict[str, str] = {}
         self._point, self._digests = START, dict[int, bytes]()  # of what the store has
 
     def look(self) -> int | None:
@@ -78,11 +79,11 @@ class Watcher:
         while not stop.wait(LOOK_SECONDS):
             try:
                 self.look()
-                self._reported.pop(self._directory, None)
+                self._reported.pop("", None)
             except StoreError as error:
-                self._report(self._directory, f"not published yet: {error}")
+                self._report("", f"not published yet: {error}")
             except OSError as error:
-                self._report(self._directory, f"cannot be watched at the moment ({error.strerror})")
+                self._report("", f"cannot be watched at the moment ({error.strerror})")
 
     def _stamps(self) -> dict[int, Stamp]:
         stamps: dict[int, Stamp] = {}
@@ -91,15 +92,12 @@ class Watcher:
                 source = self._store.catalogue.index.get(entry.name)
                 if source is None:
                     continue
-                try:
+                with suppress(FileNotFoundError):  # gone since it was listed
                     found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:  # gone since it was listed
-                    continue
-                if stat.S_ISREG(found.st_mode):
-                    stamps[source] = _stamp(found)
-                else:
-                    what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a file"
-                    self._report(self._file(source), f"not published, because it is {what}")
+                    if stat.S_ISREG(found.st_mode):
+                        stamps[source] = _stamp(found)
+                    else:
+                        self._report(entry.name, "not published, because it is a link or no file")
         return stamps
 
     def _follow_store(self) -> None:
@@ -111,48 +109,43 @@ class Watcher:
         self._digests |= {source: sha256(message.data).digest() for source, message in changes.messages.items()}
 
     def _publish(self, rested: dict[int, Stamp]) -> int | None:
-        most = self._store.catalogue.length
+        names, most = self._store.catalogue.names, self._store.catalogue.length
         messages: dict[int, bytes] = {}
         settled: dict[int, Stamp] = {}
         for source, stamp in rested.items():
-            data = self._read(source, stamp)
+            data = self._read(names[source], stamp)
             if data is None:
                 continue
             settled[source] = stamp
             if len(data) > most:
-                self._report(self._file(source), f"not published: {stamp[1]} bytes, --length is {most}")
+                self._report(names[source], f"not published: {stamp[1]} bytes, --length is {most}")
             elif self._digests.get(source) != sha256(data).digest():
                 messages[source] = data
         number = self._store.publish(messages) if messages else None
         self._settled |= settled
         for source in messages:
-            self._reported.pop(self._file(source), None)
+            self._reported.pop(names[source], None)
         return number
 
-    def _read(self, source: int, stamp: Stamp) -> bytes | None:
+    def _read(self, name: str, stamp: Stamp) -> bytes | None:
         """The content of a file, at most one byte more than fits. None if it is not the file that was at rest."""
         try:
             # A link put there a moment ago is not followed, and a pipe does not keep us waiting for its writer.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with os.fdopen(os.open(self._file(source), flags), "rb") as file:
-                if _stamp(os.fstat(file.fileno())) != stamp:
-                    return None
-                data = file.read(self._store.catalogue.length + 1)
-                return data if _stamp(os.fstat(file.fileno())) == stamp else None
+            with os.fdopen(os.open(self._directory / name, flags), "rb") as file:
+                before, data = _stamp(os.fstat(file.fileno())), file.read(self._store.catalogue.length + 1)
+                return data if before == stamp == _stamp(os.fstat(file.fileno())) else None
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._report(self._file(source), f"not published: cannot be read ({error.strerror})")
+            self._report(name, f"not published: cannot be read ({error.strerror})")
             return None
 
-    def _file(self, source: int) -> Path:
-        return self._directory / self._store.catalogue.names[source]
-
-    def _report(self, file: Path, words: str) -> None:
-        """Report what is wrong with a file, once."""
-        if self._reported.get(file) != words:
-            self._reported[file] = words
-            log.warning("%s: %s", file, words)
+    def _report(self, name: str, words: str) -> None:
+        """Report what is wrong with a file, or with the directory, once."""
+        if self._reported.get(name) != words:
+            self._reported[name] = words
+            log.warning("%s: %s", self._directory / name, words)
 
 
 def _stamp(found: os.stat_result) -> Stamp:

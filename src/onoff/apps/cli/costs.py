@@ -20,18 +20,10 @@ from onoff.schemes import AUTO, SCHEMES, listed
 
 if TYPE_CHECKING:
     from onoff.apps.costs import Cost, Costs
-    from onoff.apps.day import Day, Habits, Way
+    from onoff.apps.day import Day
     from onoff.model.chain import Chain
 
 NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
-NAMES = {
-    "openly": "asking openly",
-    "past": "past, switching ON",
-    "sensitive": "past, sensitive sources",
-    "both": "both",
-    "on": "ON all the time",
-    "mirror": "mirroring",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -94,6 +86,7 @@ def costs(
     from onoff.apps.costs import costs as compute
     from onoff.apps.day import Habits, compare_day
     from onoff.apps.parallel import use_workers
+    from onoff.apps.plots import plot_costs
     from onoff.apps.progress import progress
     from onoff.logs.read import is_journal
 
@@ -106,7 +99,7 @@ def costs(
         raise OnoffError("--scheme needs --promise both, and --sensitive needs --promise past")
     if day and (out is not None or plot is not None or len(found) != 1):
         raise OnoffError("--day is for one chain, and has no --csv and no --plot")
-    _prepare(out, plot)
+    _check_files(out, plot)
     sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in found.items()}
     if lengths is not None and is_journal(lengths):
         note("lengths of the messages themselves: an onoff server pads all of them to one length")
@@ -116,10 +109,10 @@ def costs(
         own = None if sizes is None else sizes[name]
         habits = Habits(requests, private, run, mirrored)
         with use_workers(jobs, dask):
-            result = compare_day(
+            compared = compare_day(
                 chain, habits, both="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
             )
-        _show_day(result, as_json)
+        (print_json if as_json else _print_day)(compared)
         return
     rows: list[Cost] = []
     work = compute(found, wanted, promises, schemes, sensitive=hidden, lengths=sizes, effort=effort, bar=bar)
@@ -130,12 +123,16 @@ def costs(
         if rows:
             places = {name: i for i, name in enumerate((*found, *schemes))}
             rows.sort(key=lambda row: (places[row.chain], row.promise, places.get(row.scheme or "", 0), row.lag))
-            _show(Costs(hidden, streams, tuple(rows)), plot, as_json)
+            result = Costs(hidden, streams, tuple(rows))
+            (print_json if as_json else _print)(result)
+            if plot is not None:
+                plot_costs(rows, plot)
+                note(f"drawn: {plot}")
     if any(cost.error is not None for cost in rows):
         raise typer.Exit(FOUND)
 
 
-def _prepare(out: Path | None, plot: Path | None) -> None:
+def _check_files(out: Path | None, plot: Path | None) -> None:
     """Raise before the work, not after it, if a file cannot be written."""
     from onoff.apps.plots import check_picture
     from onoff.files import check_file
@@ -159,19 +156,6 @@ def _collect(found: Iterator[Cost], rows: list[Cost], out: Path | None) -> None:
             rows.append(cost)
             writer.writerow(asdict(cost))
             table.flush()
-
-
-def _show(found: Costs, plot: Path | None, as_json: bool) -> None:
-    """Print the costs, and draw them if there is a file for that."""
-    from onoff.apps.plots import plot_costs
-
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
-    if plot is not None:
-        plot_costs(found.costs, plot)
-        note(f"drawn: {plot}")
 
 
 def _print(found: Costs) -> None:
@@ -235,42 +219,27 @@ def _random_and_symmetric(symmetric: list[str], random: list[str]) -> dict[str, 
     return found
 
 
-def _show_day(found: Day, as_json: bool) -> None:
+def _print_day(found: Day) -> None:
     """Print what a day costs by each way of asking, which way is recommended, and for whom each way is right."""
-    if as_json:
-        print_json(found)
-        return
     habits = found.habits
     title = f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private"
-    rows = [(_label(way, habits), _number(way.cost, way.margin)) for way in found.ways]
+    age = f"up to {24 / habits.mirrored:.2g} h old"
+    more = {"mirror": f": {habits.mirrored:,} a day, {age}"}
+    rows = [(way.label + more.get(way.name, ""), _number(way.cost, way.margin)) for way in found.ways]
     print_table(title, ("", f"{found.unit} a day"), rows)
     openly, best = found.ways[0], next(way for way in found.ways if way.name == found.recommended)
     times = f"{best.cost / openly.cost:,.1f} times" if openly.cost else "more than"
-    print(f"Recommended: {NAMES[best.name]}. It costs least of what hides private requests: {times} asking openly.")
+    print(f"Recommended: {best.label}. It costs least of what hides private requests: {times} asking openly.")
     if best.name == "mirror":
-        print(f"What you read is then {_age(habits)} old; a mirror that is as fresh as the others costs what ON costs.")
+        print(f"What you read is then {age}; a mirror that is as fresh as the others costs what ON costs.")
     for way in found.ways:
-        print(f"{NAMES[way.name]}: right if {way.right_for}")
+        print(f"{way.label}: right if {way.right_for}")
     print(
         f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
         f"headers. ± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:
         print("--sensitive A,B adds what it costs to hide these sources all the time.")
-
-
-def _label(way: Way, habits: Habits) -> str:
-    """Name a way in the table. A mirror is not as fresh as the others, and says so."""
-    if way.name != "mirror":
-        return NAMES[way.name]
-    return f"{NAMES[way.name]}: {habits.mirrored:,} a day, {_age(habits)} old"
-
-
-def _age(habits: Habits) -> str:
-    """Say how old a message of the mirror may be."""
-    number, what = (24.0, "hour") if habits.mirrored <= 24 else (1440.0, "minute")
-    turn = f"{number / habits.mirrored:.2g}"
-    return f"up to {turn} {what}{'s' * (turn != '1')}"
 
 
 def _number(value: float, margin: float) -> str:

@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import Any
@@ -58,19 +57,10 @@ def plain_data(value: Any) -> Any:
         return {str(key): plain_data(part) for key, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain_data(part) for part in value]
-    return _plain_value(value)
-
-
-def _plain_value(value: Any) -> Any:
-    """A single value as JSON has it."""
     if hasattr(value, "item"):  # NumPy's numbers and arrays
         return plain_data(value.tolist())
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Fraction):
-        value = float(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if isinstance(value, float | Fraction):
+        return float(value) if math.isfinite(value) else None
     return str(value) if isinstance(value, PurePath) else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50 --out plans")(
-        interrupt_on_signals()(plan)
-    )
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff plan chain.csv --lags 1-50")(interrupt_on_signals()(plan))
 
 
 def plan(
     chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plans are kept, under the chain's fingerprint.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff, as for clients).")
+    ] = None,
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
@@ -68,21 +68,15 @@ def plan(
     except (KeyboardInterrupt, ClusterError):
         note(f"stopped: {len(plans)} of {len(wanted)} plans are in {store.directory}")
         raise
-    made_plans = [plans[lag] for lag in wanted if lag in plans]
+    result = Plans(store.directory, tuple(PlanSummary.of(plans[lag]) for lag in wanted if lag in plans), failed)
     if as_json:
-        print_json(Plans(store.directory, tuple(map(_summary, made_plans)), failed))
-    elif made_plans:
-        _print(made_plans)
-        print(store.directory)
+        print_json(result)
+    elif result.plans:
+        _print(result)
     if failed:
-        raise PlanError("; ".join(_failures(failed)))
-
-
-def _failures(failed: Mapping[int, str]) -> Iterator[str]:
-    """Each error once, with the lags at which it came."""
-    for error in dict.fromkeys(failed[lag] for lag in sorted(failed)):
-        lags = [str(lag) for lag in sorted(failed) if failed[lag] == error]
-        yield f"lag{'s' * (len(lags) > 1)} {', '.join(lags)}: {error}"
+        errors = {error: [str(lag) for lag in sorted(failed) if failed[lag] == error] for error in failed.values()}
+        words = (f"lag{'s' * (len(lags) > 1)} {', '.join(lags)}: {error}" for error, lags in errors.items())
+        raise PlanError("; ".join(words))
 
 
 @dataclass(frozen=True)
@@ -100,6 +94,10 @@ class PlanSummary:
     rounding: float
     estimated: bool
 
+    @classmethod
+    def of(cls, plan: Plan) -> PlanSummary:
+        return cls(plan.lag, plan.scheme, plan.cost, plan.lower_bound, plan.gap, plan.rounding, plan.kind == "race")
+
 
 @dataclass(frozen=True)
 class Plans:
@@ -108,11 +106,6 @@ class Plans:
     directory: Path
     plans: tuple[PlanSummary, ...]
     failed: Mapping[int, str]
-
-
-def _summary(plan: Plan) -> PlanSummary:
-    bounds = plan.cost, plan.lower_bound, plan.gap
-    return PlanSummary(plan.lag, plan.scheme, *bounds, plan.rounding, plan.kind == "race")
 
 
 def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | None) -> Plan | str:
@@ -125,14 +118,15 @@ def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | N
         return str(error)
 
 
-def _print(plans: Sequence[Plan]) -> None:
-    """Print the plans."""
+def _print(found: Plans) -> None:
+    """Print the plans, and where they are."""
     rows = []
-    for made in plans:
+    for made in found.plans:
         costs = f"{made.cost:.4f}", f"{made.lower_bound:.4f}", percent(made.gap)
         rows.append((str(made.lag), made.scheme, *costs, f"2^{math.log2(made.rounding):.1f}"))
     headings = ("lag", "scheme", "cost", "lower bound", "proved gap", "rounding per step")
     print_table("plans, cost in messages per request", headings, rows)
+    print(found.directory)
 
 
 def _load(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:

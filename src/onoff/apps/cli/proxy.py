@@ -31,7 +31,6 @@ from onoff.errors import JournalLocked, OnoffError
 
 if TYPE_CHECKING:
     from onoff.apps.proxy.queue import RequestQueue
-    from onoff.client.client import Client
 
 
 def register(app: typer.Typer) -> None:
@@ -106,28 +105,21 @@ def proxy(
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
         if queue.full_sets_due:
-            which = (
-                "the next request is" if queue.full_sets_due == 1 else f"the next {queue.full_sets_due} requests are"
+            note(
+                "the proxy was killed, or a program got no message. Requests to come that are made ON for that: "
+                f"{queue.full_sets_due}"
             )
-            note(f"the proxy was killed, or a program got no message: {which} made ON for that")
 
     def ready(url: str) -> None:
         print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
 
     try:
-        asyncio.run(run(client, _urls(client), host, port, opened=opened, ready=ready))
-    except JournalLocked as error:  # the port was free: the other proxy, if it is one, has another
-        raise JournalLocked(f"{error}. {_switch_advice('HOST:PORT')}") from None
+        asyncio.run(run(client, host, port, opened=opened, ready=ready))
     except OnoffError as error:
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+        if not isinstance(error, JournalLocked) and getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             raise
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise OnoffError(f"{error}. {_switch_advice(address)}") from None
-
-
-def _switch_advice(address: str) -> str:
-    """Say how a proxy that runs already is switched."""
-    return f"A proxy that runs is switched by `curl -X PUT -d off http://{address}/onoff/privacy`"
+        advice = "A proxy that runs is switched by `curl -X PUT -d off http://HOST:PORT/onoff/privacy`"
+        raise type(error)(f"{error}. {advice}") from None
 
 
 def _refuse_announced(path: Path) -> None:
@@ -139,10 +131,3 @@ def _refuse_announced(path: Path) -> None:
             f"{path}: was made for the promise 'both', which needs the next request, and other programs cannot "
             "announce it: name another journal"
         )
-
-
-def _urls(client: Client) -> dict[str, str] | None:
-    """{name: URL}, if the sources are at web servers."""
-    from onoff.client.transports.web import HttpTransport
-
-    return client.transport.urls if isinstance(client.transport, HttpTransport) else None

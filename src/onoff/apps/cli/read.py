@@ -26,7 +26,7 @@ from onoff.text import plain_text
 
 if TYPE_CHECKING:
     from onoff.client.client import Client, Message
-    from onoff.client.journal import Step
+    from onoff.client.disk import Step
     from onoff.client.play import Delivery
     from onoff.client.status import Totals
 
@@ -262,7 +262,7 @@ def play(
 ) -> None:
     """Make all requests of FILE in turn. Stopped, or killed, it goes on where it was when called again.
 
-    A file that was played to its end is not played again unless --restart says so.
+    The file that was played last is not played again from its beginning unless --restart says so.
     """
     import asyncio
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +13,6 @@ from onoff.apps.cli.options import READ, AsJson
 from onoff.apps.cli.output import print_json
 from onoff.errors import CatalogueError, OnoffError
 from onoff.text import LONG, plain
-
-TOLD = 10  # URLs that cannot be used: so many are named, and the others counted
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +47,8 @@ def setup(
     except CatalogueError as error:
         if len(error.problems) < 2:
             raise
-        _tell(error.problems)
+        for problem in error.problems:
+            print(plain(problem, LONG), file=sys.stderr)
         advice = "correct them, or leave them out. Nothing was written"
         raise CatalogueError(f"{len(error.problems)} URLs cannot be used: {advice}") from None
     write_atomically(out, json.dumps(dict(found.urls), indent=2, ensure_ascii=False).encode() + b"\n")
@@ -60,10 +58,3 @@ def setup(
     for name, url in found.redirected.items():
         print(f"{name}: {url} leads to {found.urls[name]}")
     print(f"{len(found.urls)} sources at {found.origins} web server{'s' if found.origins > 1 else ''}")
-
-
-def _tell(problems: Sequence[str]) -> None:
-    """Name the first problems on stderr, one in a line, and count the others. As parts of an error, -q shows them."""
-    more = [f"and {len(problems) - TOLD} more"] if len(problems) > TOLD else []
-    for line in (*problems[:TOLD], *more):
-        print(plain(line, LONG), file=sys.stderr)

@@ -14,7 +14,7 @@ from onoff.errors import JournalError
 from onoff.text import plain
 
 if TYPE_CHECKING:
-    from onoff.client.status import Status, Totals, Traffic
+    from onoff.client.status import Status, Totals
     from onoff.logs.follow import Following
     from onoff.model.chain import Chain
 
@@ -133,8 +133,6 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     _print_next_cost(found)
     print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
     print_totals(found.journal.totals, found.chain, found.journal.promise)
-    if found.journal.traffic is not None:
-        print_traffic(found.journal.traffic)
     keep = found.journal.memory.keep
     if keep is not None:
         limit = f"{keep[:-1]} days" if keep.endswith("d") else f"{keep} steps"
@@ -157,18 +155,6 @@ def _print_next_cost(found: Status) -> None:
     if law is not None:
         print(f"{begin} {law.cost:.3f}")
         print(f"nothing that keeps this promise costs less than {least:.3f} at that step")
-
-
-def print_traffic(traffic: Traffic) -> None:
-    """Print the bytes that were downloaded, and about how many other ways of reading would have downloaded."""
-    rows = [
-        ("downloaded", traffic.downloaded),
-        ("of which changed", traffic.changed),
-        ("about: asking openly for what was wanted, if changed", traffic.openly),
-        ("about: mirroring everything, changed only", traffic.mirrored),
-        ("about: downloading everything", traffic.everything),
-    ]
-    print_table("bytes", ("", "in all"), [(name, f"{amount:,.0f}") for name, amount in rows])
 
 
 def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:

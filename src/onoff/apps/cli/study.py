@@ -11,13 +11,13 @@ from onoff.apps.cli.options import STUDY, AsJson
 from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import FOUND
 
-SEED = 10  # of a reader of whom a naive client betrays what it does in the long run: 41 % before, 73 % after
+SEED = 10  # of a reader of whom a naive client betrays what it does in the long run
 
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=STUDY, epilog="Example: onoff page --chain chain.csv")(page)
     app.command(rich_help_panel=STUDY, epilog="Example: onoff demo --steps 500")(interrupt_on_signals()(demo))
-    app.command(rich_help_panel=STUDY, epilog="Example: onoff reproduce --out figures")(reproduce)
+    app.command(rich_help_panel=STUDY, epilog="Example: onoff reproduce --out pictures")(reproduce)
 
 
 def page(
@@ -35,7 +35,9 @@ def page(
 
 
 def reproduce(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the files; made if it is not there.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go; made if it is not there.")] = Path(
+        "figures"
+    ),
 ) -> None:
     """Redraw Figure 2 of the paper as PNG and SVG, with its numbers as CSV."""
     from onoff.apps import plots
@@ -51,16 +53,16 @@ def demo(
 ) -> None:
     """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
     from onoff.apps.cli.output import print_json
-    from onoff.apps.demo.report import opening, story
+    from onoff.apps.demo.report import introduce, narrate
     from onoff.apps.demo.run import demonstrate
     from onoff.apps.progress import progress
 
     if not as_json:
-        print("\n".join([*opening(steps), ""]), flush=True)
+        print(introduce(steps), flush=True)
     result = demonstrate(steps, seed, progress("demonstration"))
     if as_json:
         print_json(result)
     else:
-        print("\n".join(story(result)))
+        print(narrate(result))
     if result.findings:
         raise typer.Exit(FOUND)

@@ -16,13 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.audit.bayes import Beliefs, Requests, View, divergence, hidden_part, infer
+from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Client, Decoys, Everything, Naive, Step
 from onoff.audit.files import Line, Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
+from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.store import PlanStore
 from onoff.types import Floats, Query
@@ -128,14 +130,14 @@ class Stream:
             promise=self.promise,
             messages=self.messages / len(truth),
             bytes=self.bytes / len(truth),
-            guessed_before=_guessed(before, x),
-            guessed=_guessed(after, x),
+            guessed_before=_accuracy(before, x),
+            guessed=_accuracy(after, x),
             bits_before=_mean(first),
             bits=_mean(then),
         )
 
 
-def _guessed(beliefs: Floats, x: NDArray[np.intp]) -> float:
+def _accuracy(beliefs: Floats, x: NDArray[np.intp]) -> float:
     """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
     likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
     return _mean(likeliest[np.arange(len(x)), x] / likeliest.sum(axis=1))
@@ -148,7 +150,7 @@ def _mean(values: Floats | Sequence[float]) -> float:
 
 def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool]) -> Stream:
     """The stream of a client that is not ours, as the server's log has it."""
-    sets = [tuple(sorted(line.sources)) for line in lines_of(log, rival.stream)]
+    sets = [line.query for line in lines_of(log, rival.stream)]
     views = [rival.view(query, private) for query, private in zip(sets, statuses, strict=True)]
     beliefs = infer(Requests.of_chain(chain), statuses, views.__getitem__)
     return Stream(rival.name, None, rival.messages, rival.bytes, beliefs)
@@ -180,4 +182,4 @@ def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
 
 def lines_of(log: Log, name: str | None) -> tuple[Line, ...]:
     """The lines of one stream."""
-    return tuple(line for line in log.lines if line.stream == name)
+    return tuple(line for line in log if line.stream == name)

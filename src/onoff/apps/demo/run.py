@@ -216,7 +216,7 @@ class _Run:
         lines = lines_of(log, read_journal(self._directory / "killed", self._chain).stream)
         sets: dict[int, set[tuple[int, ...]]] = {}
         for line in lines:
-            sets.setdefault(line.step, set()).add(line.sources)
+            sets.setdefault(line.step, set()).add(line.query)
         delivered = 0
         for step, (name, _) in enumerate(self._items[:KILLED]):
             file = self._directory / "got" / f"{step:06d}"

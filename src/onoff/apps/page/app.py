@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import webbrowser
-from collections.abc import Awaitable, Callable
-from functools import partial
-from itertools import product
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +31,13 @@ from onoff.server.run import reserved, served, stop_event, url_of
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 STATIC = Path(__file__).parent / "static"
 BODY_LIMIT = 2**12
-Endpoint = Callable[[Request], Awaitable[Response]]
-METHODS: dict[str, dict[str, type]] = {  # of sessions, for clicks, with their arguments
+CLICKS: dict[str, dict[str, type]] = {  # methods of the page and of its sessions, with their arguments
     "ask": {"source": str, "private": bool},
     "switch": {"private": bool},
     "run_server": {"on": bool},
+    "make_now": {},
+    "lock": {"source": str, "on": bool},
+    "open_both": {},
 }
 HEADERS = {  # nothing from elsewhere is loaded, nobody else shows this page, and nothing is kept
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
@@ -74,35 +74,14 @@ def create_app(page: Page) -> ASGIApp:
     async def events(_: Request) -> Response:
         return StreamingResponse(page.events(), media_type="text/event-stream")
 
-    clicks: dict[str, Endpoint] = {
-        "past/lock": _endpoint(page, page.lock, source=str, on=bool),
-        "both/start": _endpoint(page, page.open_both),
-        "both/make_now": _endpoint(page, partial(_act, page, "both", "make_now")),
-    }
-    for promise, (name, fields) in product(("past", "both"), METHODS.items()):
-        clicks[f"{promise}/{name}"] = _endpoint(page, partial(_act, page, promise, name), **fields)
-    app = Starlette(
-        routes=[
-            Route("/", lambda _: FileResponse(STATIC / "index.html")),
-            Route("/events", events),
-            *(Route(f"/{path}", endpoint, methods=["POST"]) for path, endpoint in clicks.items()),
-            Mount("/static", StaticFiles(directory=STATIC)),
-        ]
-    )
-    return GuardedApp(app)
-
-
-def _act(page: Page, promise: str, method: str, **fields: Any) -> Any:
-    """Call a method of a session, which may not be there yet when the application is made."""
-    return getattr(page.session(promise), method)(**fields)
-
-
-def _endpoint(page: Page, act: Callable[..., Any], **kinds: type) -> Endpoint:
-    """Make an endpoint that says in words what was wrong, or from which state on the click shows."""
-
-    async def endpoint(request: Request) -> Response:
+    async def click(request: Request) -> Response:
+        """Say in words what was wrong, or from which state on the click shows."""
+        promise, name = request.path_params["promise"], request.path_params["name"]
         try:
-            done = act(**await _json(request, kinds))
+            method = getattr(page if name in ("lock", "open_both") else page.session(promise), name, None)
+            if name not in CLICKS or method is None:
+                return JSONResponse({"error": f"there is no {name} here"}, 404)
+            done = method(**await _json(request, CLICKS[name]))
             if done is not None:
                 await done
         except OnoffError as error:
@@ -111,7 +90,15 @@ def _endpoint(page: Page, act: Callable[..., Any], **kinds: type) -> Endpoint:
             return JSONResponse({"error": problem.detail}, problem.status)
         return JSONResponse({"serial": page.serial})
 
-    return endpoint
+    app = Starlette(
+        routes=[
+            Route("/", lambda _: FileResponse(STATIC / "index.html")),
+            Route("/events", events),
+            Route("/{promise}/{name}", click, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+    )
+    return GuardedApp(app)
 
 
 async def _json(request: Request, kinds: dict[str, type]) -> dict[str, Any]:

@@ -10,16 +10,20 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from onoff.apps.page.steps import PageStep, read_on
 from onoff.audit.attack import recorded_view
-from onoff.audit.bayes import Beliefs, Requests, View, divergence, hidden_part, infer
+from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Announced, Naive
-from onoff.audit.files import LawLine, law_line
+from onoff.audit.exhibits import law_line
+from onoff.audit.law import LawLine
 from onoff.errors import PlanError
 from onoff.logs.follow import follows
 from onoff.model.chain import Chain
+from onoff.model.measures import divergence
+from onoff.model.requests import Requests
 from onoff.plans.plan import Plan
 from onoff.types import Floats
 
@@ -94,20 +98,20 @@ class Observer(ABC):
 
     def observe(self, steps: Sequence[PageStep]) -> Knowledge:
         """Compute what is believed after these steps."""
-        ours, naive = self._infer(steps, self.views(steps)), self._infer(steps, naive_views(self.chain.n, steps))
+        ours, naive = self._infer(steps, self.views(steps)), self._infer(steps, [*map(self._naive_view, steps)])
         hidden = [t for t, step in enumerate(steps) if step.private or step.wanted in step.sensitive]
         following = follows(self.chain, [step.wanted for step in steps])
         return Knowledge(
             len(steps),
-            tuple(self._hidden(steps[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
-            self._sensitive(steps, ours, naive),
+            tuple(self._describe_request(steps[t], t, ours, naive) for t in reversed(hidden[-SHOWN:])),
+            self._describe_reads(steps, ours, naive),
             following.words() if following.refuted else "",
         )
 
     def _infer(self, steps: Sequence[PageStep], views: Sequence[View]) -> Beliefs:
         return infer(Requests(self._habits, self.chain.P), [step.private for step in steps], views.__getitem__)
 
-    def _hidden(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
+    def _describe_request(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
         names, wanted = self.chain.names, step.wanted
         choices = names
         if not step.private:
@@ -120,7 +124,7 @@ class Observer(ABC):
         rows = [hidden_part(law, step.private, step.sensitive) for law in laws]
         return Moments(tuple(tuple(row.tolist()) for row in rows), divergence(rows[-1], rows[self.base]))
 
-    def _sensitive(self, steps: Sequence[PageStep], ours: Beliefs, naive: Beliefs) -> Sensitive | None:
+    def _describe_reads(self, steps: Sequence[PageStep], ours: Beliefs, naive: Beliefs) -> Sensitive | None:
         closed = list(steps[-1].sensitive)
         if not closed:
             return None
@@ -133,15 +137,11 @@ class Observer(ABC):
         pairs = [(total(beliefs.before), total(beliefs.after)) for beliefs in (ours, naive)]
         return Sensitive(tuple(steps[t].step for t in shown), read, *pairs)
 
-
-def naive_views(n: int, steps: Sequence[PageStep]) -> list[View]:
-    """What the queries of a naive client say that makes the same requests."""
-    views = []
-    for step in steps:
-        client = Naive(n, step.sensitive)
+    def _naive_view(self, step: PageStep) -> View:
+        """What the query of a naive client says that makes the same request."""
+        client = Naive(self.chain.n, step.sensitive)
         on = client.on()
-        views.append((on if step.private else client.off(on, ())).view(step.naive(n)))
-    return views
+        return (on if step.private else client.off(on, ())).view(step.naive(self.chain.n))
 
 
 class BothObserver(Observer):
@@ -152,15 +152,12 @@ class BothObserver(Observer):
     def __init__(self, chain: Chain, plans: Sequence[Plan]) -> None:
         super().__init__(chain)
         self._clients = {plan.name: Announced(chain.n, [plan]) for plan in plans}
-        self._views: dict[int, View] = {}  # of a step: slow at a lag that is new
+        self._view = cache(self._compute_view)  # slow at a lag that is new
 
     def views(self, steps: Sequence[PageStep]) -> list[View]:
-        for step in steps:
-            if step.step not in self._views:
-                self._views[step.step] = self._view(step)
-        return [self._views[step.step] for step in steps]
+        return [self._view(step) for step in steps]
 
-    def _view(self, step: PageStep) -> View:
+    def _compute_view(self, step: PageStep) -> View:
         if step.private:
             return Naive(self.chain.n).on().view(step.saw)  # everybody asks for everything while ON
         client = self._clients.get(step.plan)

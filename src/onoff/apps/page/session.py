@@ -2,8 +2,8 @@
 
     click -> queue -> Client.get -> journal and transcript -> beliefs
 
-`onoff.apps.page.tabs` has a session for each promise. When the server is away, the pending query waits in the journal
-and is sent again unchanged. No request waits for the beliefs.
+There is a session for each promise. When the server is away, the pending query waits in the journal and is sent again
+unchanged. No request waits for the beliefs.
 """
 
 from __future__ import annotations
@@ -13,43 +13,49 @@ import contextlib
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from onoff.apps.demo.reader import LENGTH, news
-from onoff.apps.page.beliefs import SHOWN, Knowledge, Observer, naive_views
+from onoff.apps.demo.reader import DELAY, LENGTH, news
+from onoff.apps.page.beliefs import BothObserver, Knowledge, Observer, PastObserver
 from onoff.apps.page.steps import PageStep, Steps
-from onoff.audit.bayes import Requests, infer
 from onoff.client.client import Client
+from onoff.client.connect import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
+from onoff.plans.plan import Plan, plan
+from onoff.plans.planner import Planner
+from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
 
 MOST_SOURCES = 24  # cards and lines beyond it are unreadable
 LONGEST_QUEUE = 12
 RETRY = 0.4  # seconds before a pending query is sent again
 LINES = 60  # of the timeline
+LAGS = range(1, 9)  # planned before the first request of the promise `both`; plans serve all larger lags
+PLAN_SECONDS = 2.0  # for each
 NO_CACHE = 0  # bytes of messages that clients hold: the messages here never change, and would cost nothing any more
 OPENING = "10001000100100"  # statuses of the stream that is there to look at
-TRIES = 200  # streams of which the one is shown that betrays a naive client most
+STORY = 2366  # its seed: a naive client of the demonstration's reader gives away all three requests that are shown
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A click: a source, and whether privacy was ON when it was clicked."""
+    """A click: a source, whether privacy was ON when it was clicked, and whether it is made without a next one."""
 
     source: str
     private: bool
+    alone: bool = False
 
 
 class DemoSession(ABC):
-    """Use as `async with PastSession(chain, changed) as session`; `changed()` is called when `state()` has changed.
+    """Use as `async with PastSession(chain, notify) as session`; `notify()` is called when `state()` has changed.
 
     With `opening` a short stream of a simulated reader is made at once.
     """
@@ -61,7 +67,7 @@ class DemoSession(ABC):
     def __init__(
         self,
         chain: Chain,
-        changed: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
         opening: bool = False,
         sensitive: tuple[int, ...] = (),
     ) -> None:
@@ -76,11 +82,13 @@ class DemoSession(ABC):
         self.private, self.asks = True, False
         self.failure = ""  # why the request that is asked has no answer yet
         self._fault = ""  # an error of ours
-        self._changed = changed
+        self._notify = notify
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
+        self.turn = asyncio.Lock()  # a request, or the beginning of a stream
         self.stack = AsyncExitStack()
         if opening:
-            self.queue.extend(self._opening())
+            path = chain.simulate(len(OPENING), np.random.default_rng(STORY))
+            self.queue.extend(Wish(chain.names[x], on == "1") for x, on in zip(path, OPENING, strict=True))
             self.private = self.queue[-1].private
 
     async def __aenter__(self) -> Self:
@@ -110,13 +118,13 @@ class DemoSession(ABC):
     async def _open(self) -> None:
         """Open the client, and set `client`, `timeline` and `observer`."""
 
-    @abstractmethod
     def _is_due(self) -> bool:
         """True if the first request of the queue can be made."""
+        return bool(self.queue)
 
-    @abstractmethod
-    async def _ask_first(self) -> None:
-        """Make the first request of the queue, which is due."""
+    def _following(self) -> str | None:
+        """The source after the first of the queue, if the promise needs it."""
+        return None
 
     def ask(self, source: str, private: bool) -> None:
         """Queue a request; its status is the one of this moment."""
@@ -147,8 +155,7 @@ class DemoSession(ABC):
         journal = self.client.journal
         latest = journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
-        steps = [*self.history, *self.steps]
-        finished = [step for step in steps if step.bytes]
+        steps, finished = [*self.history, *self.steps], self._finished()
         return {
             "private": self.private,
             "habits": self._habits(),
@@ -184,12 +191,12 @@ class DemoSession(ABC):
         """Show an error of our own on the page. It is raised when the page ends."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
-            self._changed()
+            self._notify()
 
     def tell(self) -> None:
         """Wake what makes requests, and the pages that are open."""
         self._wake.set()
-        self._changed()
+        self._notify()
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""
@@ -197,20 +204,25 @@ class DemoSession(ABC):
         before = self.chain.index(self.queue[-1].source) if self.queue else steps[-1].wanted if steps else None
         return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
 
+    def _finished(self) -> list[PageStep]:
+        return [step for step in (*self.history, *self.steps) if step.bytes]
+
     async def _ask(self) -> None:
         """Make the requests of the queue, each when it is due."""
         while True:
             while not self._is_due():
                 self._wake.clear()
                 await self._wake.wait()
-            self.asks = True
-            await self._ask_first()
-            self.asks, self.failure = False, ""
-            self.read_steps()
+            async with self.turn:
+                self.asks = True
+                await self._ask_until_answered(self.queue[0], self._following())
+                self.queue.popleft()
+                self.asks, self.failure = False, ""
+                self.steps = self.timeline.read()
             self._news.set()
             self.tell()
 
-    async def ask_until_answered(self, wish: Wish, following: str | None = None) -> None:
+    async def _ask_until_answered(self, wish: Wish, following: str | None) -> None:
         """Ask until there is an answer. A query that was drawn is only sent again."""
         while True:
             try:
@@ -221,44 +233,113 @@ class DemoSession(ABC):
                 return
             except OnoffError as error:
                 self.failure = error.facts
-                self.read_steps()
+                self.steps = self.timeline.read()
                 self.tell()
                 await asyncio.sleep(RETRY)
-
-    def read_steps(self) -> None:
-        """Read the steps that journal and transcript have by now."""
-        self.steps = self.timeline.read()
 
     async def _observe(self) -> None:
         """Compute what the server believes after the latest step; of steps in quick succession, only after the last."""
         while True:
             await self._news.wait()
             self._news.clear()
-            finished = [step for step in (*self.history, *self.steps) if step.bytes]
-            self.knowledge = await asyncio.to_thread(self.observer.observe, finished)
+            self.knowledge = await asyncio.to_thread(self.observer.observe, self._finished())
             self.tell()
 
-    def _opening(self) -> list[Wish]:
-        """Choose the requests to look at: of many streams the one whose hidden requests a naive client betrays most."""
-        paths = [self.chain.simulate(len(OPENING), np.random.default_rng(seed)) for seed in range(TRIES)]
-        best = max(paths, key=lambda path: self._betrayal([int(x) for x in path]))
-        return [Wish(self.chain.names[x], on == "1") for x, on in zip(best, OPENING, strict=True)]
 
-    def _betrayal(self, path: Sequence[int]) -> float:
-        """The least that a naive client's query and later ones add to the belief in the truth, over hidden requests.
+class PastSession(DemoSession):
+    """The promise `past`: a click is a request, made at once, and sources can be locked.
 
-        A stream in which no sensitive source is read shows too little.
-        """
-        steps = [
-            PageStep(t, on == "1", False, 0, "", x, (), 1, 1, self.sensitive)
-            for t, (x, on) in enumerate(zip(path, OPENING, strict=True))
-        ]
-        views = naive_views(self.chain.n, steps)
-        found = infer(Requests(self.prior, self.chain.P), [step.private for step in steps], views.__getitem__)
-        if self.sensitive and not any(step.wanted in self.sensitive and not step.private for step in steps):
-            return -1.0
-        hidden = [step.step for step in steps if step.private or step.wanted in self.sensitive]
-        return min(float(found.after[t, path[t]] - found.before[t, path[t]]) for t in hidden[-SHOWN:])
+    Each list of sensitive sources has a stream and a journal of its own, since it is public. The server stays the same
+    and remembers earlier streams. So a later stream begins with two full sets.
+    """
+
+    observer: PastObserver
+    stream = 0  # how many there were before this one
+
+    def state(self) -> dict[str, Any]:
+        beginning = 0 if self.stream == 0 else max(0, 2 - len(self.steps))
+        return {**super().state(), "stream": self.stream, "beginning": beginning}
+
+    async def lock(self, source: str, on: bool) -> None:
+        """Make a source sensitive, or not sensitive: a new stream begins."""
+        wanted = self.chain.index(source)
+        if self.failure:
+            raise SessionError("a request has no answer yet: another stream can begin after it")
+        async with self.turn:
+            sensitive = {*self.sensitive} | {wanted} if on else {*self.sensitive} - {wanted}
+            if sensitive != {*self.sensitive}:
+                await self._begin(tuple(sorted(sensitive)), self.stream + 1)
+        self.tell()
+
+    async def _open(self) -> None:
+        self.observer, self._client_stack = PastObserver(self.chain), AsyncExitStack()
+        self.stack.push_async_callback(self._close_client)
+        await self._begin(self.sensitive, 0)
+
+    async def _begin(self, sensitive: tuple[int, ...], stream: int) -> None:
+        """Begin a stream. If that fails, the stream before it goes on."""
+        record = self.directory / f"record-{stream}"
+        client = connect(
+            self.chain, server=self.server.url, journal=self.directory / f"journal-{stream}", promise="past",
+            sensitive=sensitive, record=record, delay=DELAY, attempts=1, first_ever=stream == 0, cache=NO_CACHE,
+        )  # fmt: skip
+        opened = AsyncExitStack()
+        await opened.enter_async_context(client)
+        await self._close_client()
+        self._client_stack, self.client = opened, client
+        self.history, self.steps = [*self.history, *self.steps], []
+        first = len(self.history)
+        self.timeline = Steps(client.journal, self.server.transcript, self.chain, sensitive, first)
+        self.observer.follow(record, client.journal.stream, first)
+        self.sensitive, self.stream = sensitive, stream
+
+    async def _close_client(self) -> None:
+        """Close the client of the newest stream. Those before it were closed when a stream took their place."""
+        await self._client_stack.aclose()
+
+
+class BothSession(DemoSession):
+    """The promise `both`: a query may depend on the next request.
+
+    So a request waits for the next one, or is made ON without it.
+    """
+
+    def make_now(self) -> None:
+        """Make the one request that is waiting without knowing the next: it asks for everything and counts as ON."""
+        if len(self.queue) != 1 or self.asks:
+            raise SessionError("this is for the one request that waits for the next: choose a source first")
+        self.queue[0] = replace(self.queue[0], alone=True)
+        self.tell()
+
+    async def _open(self) -> None:
+        store, plans = PlanStore(self.chain, self.directory / "plans"), []
+        for lag in LAGS:  # one by one: between two, the page may end
+            plans.append(await asyncio.to_thread(self._plan, lag))
+            store.save(plans[-1])
+        planner = Planner(self.chain, self.directory / "plans", background=False, usable=_has_table)
+        self.observer = BothObserver(self.chain, plans)
+        # The server was born with this journal: nothing was ever asked of it before.
+        client = connect(
+            self.chain, server=self.server.url, journal=self.directory / "journal", promise="both",
+            plans=planner, delay=DELAY, attempts=1, first_ever=True, cache=NO_CACHE,
+        )  # fmt: skip
+        self.client = await self.stack.enter_async_context(client)
+        self.timeline = Steps(client.journal, self.server.transcript, self.chain)
+
+    def _plan(self, lag: int) -> Plan:
+        """Make a plan with a table, from which beliefs are computed. A race, though cheaper, has none."""
+        made = plan(self.chain, lag, time_limit=PLAN_SECONDS)
+        return made if _has_table(made) else plan(self.chain, lag, "comb")
+
+    def _is_due(self) -> bool:
+        return len(self.queue) > 1 or (bool(self.queue) and self.queue[0].alone)
+
+    def _following(self) -> str | None:
+        return self.queue[1].source if len(self.queue) > 1 else None
+
+
+def _has_table(found: Plan) -> bool:
+    return found.kind == "table"
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
-from onoff.apps.costs import Cost, Effort, costs
-from onoff.apps.page.session import DemoSession
-from onoff.apps.page.tabs import LAGS, BothSession, PastSession
+from onoff.apps.costs import Effort, costs
+from onoff.apps.page.session import LAGS, BothSession, DemoSession, PastSession
 from onoff.errors import OnoffError, SessionError
 from onoff.model.chain import Chain
-from onoff.schemes import AUTO
 from onoff.types import Advance
 
 LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
@@ -41,7 +39,7 @@ class Page:
     async def start(self) -> None:
         """Start the server and the client of the promise `past`."""
         sensitive = (self.chain.index(LOCKED),) if LOCKED in self.chain.names else ()
-        self.past = await PastSession(self.chain, self.changed, opening=True, sensitive=sensitive).__aenter__()
+        self.past = await PastSession(self.chain, self.notify, opening=True, sensitive=sensitive).__aenter__()
         await self._restart_costs()
 
     def session(self, promise: str) -> DemoSession:
@@ -72,12 +70,12 @@ class Page:
             await self._restart_costs()
 
     async def _plan(self) -> None:
-        self.changed()
+        self.notify()
         try:
-            self._both = await BothSession(self.chain, self.changed, opening=True).__aenter__()
+            self._both = await BothSession(self.chain, self.notify, opening=True).__aenter__()
         finally:
             self._planning = None  # the next click on the tab tries again
-            self.changed()
+            self.notify()
 
     async def _restart_costs(self) -> None:
         """Compute costs in the background, instead of those for other sensitive sources."""
@@ -88,22 +86,19 @@ class Page:
         """Add one curve after the other; what no lock changes is computed once."""
         self.costs.pop("locked", None)
         if "past" not in self.costs:
-            self.costs["past"] = [cost.messages or 0.0 for cost in await self._collect("past")]
+            self.costs["past"], _ = await self._collect("past")
         if self.past.sensitive:
-            found = await self._collect("past", sensitive=self.past.sensitive)
-            self.costs["locked"] = [cost.messages or 0.0 for cost in found]
+            self.costs["locked"], _ = await self._collect("past", sensitive=self.past.sensitive)
         if "both" not in self.costs:
-            found = await self._collect("both", schemes=(AUTO, "paper"))
-            paper, best = found[1::2], found[::2]
-            self.costs["paper"] = [cost.messages or 0.0 for cost in paper]
+            self.costs["paper"], _ = await self._collect("both", schemes=("paper",))
+            best, bounds = await self._collect("both")
             # Where time was short, the plan of a smaller lag is cheaper, and serves larger lags, too.
-            self.costs["both"] = list(accumulate((cost.messages or 0.0 for cost in best), min))
-            bounds = [cost.lower_bound or 1.0 for cost in best]
+            self.costs["both"] = list(accumulate(best, min))
             self.gap = max(cost / bound - 1 for cost, bound in zip(self.costs["both"], bounds, strict=True))
-            self.changed()
+            self.notify()
 
-    async def _collect(self, promise: str, **options: Any) -> list[Cost]:
-        """Compute costs at all lags in a thread, which ends soon after nobody waits for it any more."""
+    async def _collect(self, promise: str, **options: Any) -> tuple[list[float], list[float]]:
+        """Compute costs and lower bounds at all lags in a thread, which ends soon after nobody waits for it."""
         stopped = threading.Event()
 
         @contextmanager
@@ -116,22 +111,23 @@ class Page:
 
         work = costs({"": self.chain}, LAGS, (promise,), effort=EFFORT, bar=bar, **options)
         try:
-            return await asyncio.to_thread(list, work)
+            found = await asyncio.to_thread(list, work)
+            return [cost.messages or 0.0 for cost in found], [cost.lower_bound or 1.0 for cost in found]
         finally:
             stopped.set()
-            self.changed()
+            self.notify()
 
     async def close(self) -> None:
         """End what people look at, what is being computed, then the sessions."""
         self._closing = True
-        self.changed()
+        self.notify()
         for work in (self._planning, self._costing):
             await _end(work)
         for session in (getattr(self, "past", None), self._both):
             if session is not None:
                 await session.__aexit__(None, None, None)
 
-    def changed(self) -> None:
+    def notify(self) -> None:
         self.serial += 1
         for listener in self._listeners:
             listener.set()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote_to_bytes
+from urllib.parse import parse_qs, unquote_to_bytes
 
-import httpx
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -33,49 +31,12 @@ PAGE, PRIVACY = b"/", b"/onoff/privacy"
 OURS = "onoff/"  # paths that begin so are the proxy's own
 
 
-class SourcePaths:
-    """Which source a path asks for: `/NAME`, or `/HOST/PATH?QUERY` of the original URL.
-
-    A name comes before a URL. If two sources have the same host, path and query, neither can be addressed by its URL.
-    """
-
-    def __init__(self, names: Sequence[str], urls: Mapping[str, str] | None = None) -> None:
-        self._names = frozenset(name for name in names if name and not name.startswith(OURS))
-        keys = {name: _key(url) for name, url in (urls or {}).items()}
-        often = Counter(keys.values())
-        self._places = {key: name for name, key in keys.items() if often[key] == 1}
-
-    def source(self, raw_path: bytes, query: bytes = b"") -> str | None:
-        """The source that a path with this query asks for, if there is one."""
-        path = raw_path.removeprefix(b"/")
-        try:
-            name = unquote_to_bytes(path).decode()
-            place = path.decode("ascii") + (f"?{query.decode('ascii')}" if query else "")
-        except UnicodeDecodeError:
-            return None
-        if not query and name in self._names:
-            return name
-        host, slash, rest = place.partition("/")
-        return self._places.get(host.lower() + slash + rest)
-
-    def path(self, name: str) -> str | None:
-        """The path of a source, for links. None if its name is one that no path can have."""
-        plain = {".", "..", ""}.isdisjoint(name.split("/"))  # programs tidy such paths up before they ask
-        return f"/{quote(name, safe='')}" if name in self._names and plain else None
-
-
-def _key(url: str) -> str:
-    """Host, port unless the scheme implies it, path and query of a URL, as they are sent."""
-    parts = httpx.URL(url)
-    return (parts.netloc + parts.raw_path).decode("ascii")
-
-
 class Application:
-    """A plain ASGI application over a queue of requests."""
+    """A plain ASGI application over a queue of requests: `GET /NAME` is one for the source NAME."""
 
-    def __init__(self, queue: RequestQueue, urls: Mapping[str, str] | None = None) -> None:
-        self._queue, self._paths = queue, SourcePaths(queue.client.chain.names, urls)
-        self._reporter, self._token = status_page.StatusReporter(queue), secrets.token_urlsafe()
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue, self._token = queue, secrets.token_urlsafe()
+        self._names = frozenset(name for name in queue.client.chain.names if name and not name.startswith(OURS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -104,22 +65,22 @@ class Application:
 
     async def _source(self, request: Request, path: bytes) -> Response:
         """Make one step, and answer with the message of the source. A program that goes away does not undo the step."""
-        source = self._paths.source(path, request.scope["query_string"])
-        if source is None:
+        source = unquote_to_bytes(path.removeprefix(b"/")).decode("utf-8", "replace")
+        if source not in self._names or request.scope["query_string"]:
             return text_response(404, "there is no such source: / lists them. No step was made")
         wrong = self._read_only(request)
         if wrong is not None:
             return wrong
         if is_outside_navigation(request.headers):
-            text = status_page.render_link(self._paths.path(source) or "/", source)
-            return Response(text, headers=status_page.HEADERS, media_type="text/html")
+            return Response(status_page.render_link(source), headers=status_page.HEADERS, media_type="text/html")
         try:
             message = await self._wait(self._queue.submit(source), request)
         except Exception as error:
             return error_response(error)
         if message is None:
             return text_response(503, "the program has gone away; its step is made all the same")
-        return await message_response(message, request.method, request.headers.getlist("if-none-match"))
+        held = request.headers.getlist("if-none-match")
+        return await message_response(message, request.method, held, self._queue.expect_repeat)
 
     async def _wait(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
         """The answer; None if the program goes away before it. The step is made all the same.
@@ -129,10 +90,13 @@ class Application:
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
-                if request.scope.pop("half_closed", False):
-                    self._queue.expect_repeat()
+                pass
 
-        leaving = asyncio.create_task(gone())
+        async def may_be_gone() -> None:
+            await request.scope["half_closed"].wait()
+            self._queue.expect_repeat()
+
+        leaving, closing = asyncio.create_task(gone()), asyncio.create_task(may_be_gone())
         either: set[asyncio.Future[Any]] = {answer, leaving}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -140,9 +104,11 @@ class Application:
         finally:
             self._queue.abandon(answer)
             leaving.cancel()
+            closing.cancel()
 
     async def _page(self) -> Response:
-        text = status_page.render(await self._reporter.read(), self._paths.path, self._token)
+        account = await asyncio.to_thread(status_page.read_account, self._queue.client)
+        text = status_page.render(self._queue, account, self._names, self._token)
         return Response(text, headers=status_page.HEADERS, media_type="text/html")
 
     async def _privacy(self, request: Request) -> Response:
@@ -178,7 +144,6 @@ def parse_switch(body: bytes) -> bool:
 
 async def run(
     client: Client,
-    urls: Mapping[str, str] | None,
     host: str,
     port: int,
     *,
@@ -195,7 +160,7 @@ async def run(
             queue = RequestQueue(client)
             opened(queue)
             # The queue ends first: uvicorn waits for the requests in it.
-            async with served(Application(queue, urls), listening, limit), queue:
+            async with served(Application(queue), listening, limit), queue:
                 ready(url_of(listening))
                 await stop.wait()
 

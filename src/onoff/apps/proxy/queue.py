@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -30,7 +29,6 @@ from onoff.files import told
 
 LONGEST = 128  # requests that wait
 RETRY_SECONDS = 60  # after which what could not be finished is tried again
-KEPT = 5  # errors that the page shows
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
@@ -38,24 +36,12 @@ PASSING = (TransportError, JournalError, OSError)  # a server that is away, a di
 log = logging.getLogger("onoff.proxy")
 
 
-class QueueFull(OnoffError):
-    """So many requests wait that no more are taken. No step was made."""
-
-
-class QueueClosed(OnoffError):
-    """The proxy is ending. No step was made."""
+class TurnedAway(OnoffError):
+    """Too many requests wait, or the proxy is ending. No step was made."""
 
 
 class NotBegun(OnoffError):
     """The request is not begun yet, and stays in the queue: the cause says why."""
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Something that went wrong, and when, in seconds since 1970."""
-
-    at: float
-    words: str
 
 
 @dataclass(frozen=True)
@@ -72,7 +58,7 @@ class RequestQueue:
 
     def __init__(self, client: Client, longest: int = LONGEST) -> None:
         self.client, self._longest = client, longest
-        self.troubles: deque[Trouble] = deque(maxlen=KEPT)
+        self.trouble = ""  # why the last step was not made, or not finished
         self._unreachable = False
         noted = client.journal.memory.privacy
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway, or is learning.
@@ -97,7 +83,7 @@ class RequestQueue:
         self._closed = True
         due = self._full_sets_due
         for request in self._waiting:
-            self._fail(request, QueueClosed("the proxy is ending: ask again when it is back"))
+            self._fail(request, TurnedAway("the proxy is ending: ask again when it is back"))
         self._full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
         self._require_full_set(bool(self._waiting))
         self._waiting.clear()
@@ -138,10 +124,10 @@ class RequestQueue:
         if self._closed:
             self._require_full_set()
             self.client.journal.remember(gap=True)  # the end may have taken it back
-            raise QueueClosed("the proxy is ending: ask again when it is back")
+            raise TurnedAway("the proxy is ending: ask again when it is back")
         if len(self._waiting) >= self._longest:
             self._require_full_set()
-            raise QueueFull(f"{self._longest} requests are waiting: ask again later")
+            raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
         private = self._private or (self._full_sets_due > 0 and not self._learns)
         request = _Request(source, private, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
@@ -208,15 +194,19 @@ class RequestQueue:
             await asyncio.wait({self._current})
             if request is not None:
                 words = "the proxy has ended before the answer came: the request stays pending"
-                self._fail(request, QueueClosed(words))
+                self._fail(request, TurnedAway(words))
             raise
         error = self._current.exception()
         self._note(error)
-        if isinstance(error, NotBegun):
-            self._keep(request, error)
-        elif request is not None:
+        late = error if isinstance(error, NotBegun) else None
+        if late is None and request is not None:
             self._settle(request, self._current)
-        return not isinstance(error, NotBegun)
+            if error is not None and self._is_pending:  # who waits is told at once, not after one more deadline
+                request, late = None, NotBegun(_words(error))
+                late.__cause__ = error
+        if late is not None:
+            self._keep(request, late)
+        return late is None
 
     def _keep(self, request: _Request | None, error: BaseException) -> None:
         """Put a request that was not begun back into its place, and tell all who wait."""
@@ -262,17 +252,12 @@ class RequestQueue:
             self._waiting[0] = replace(self._waiting[0], private=True)
 
     def _note(self, error: BaseException | None) -> None:
-        self._note_servers(error)
-        if error is None:
-            return
-        cause = error.__cause__ if isinstance(error, NotBegun) else error
-        if not isinstance(cause, OnoffError | OSError):
-            log.error("a step failed", exc_info=cause)
-        self.troubles.append(Trouble(time.time(), _words(error)))
-
-    def _note_servers(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""
-        failed = isinstance(error.__cause__ if isinstance(error, NotBegun) else error, TransportError)
+        cause = error.__cause__ if isinstance(error, NotBegun) else error
+        self.trouble = "" if error is None else _words(error)
+        if cause is not None and not isinstance(cause, OnoffError | OSError):
+            log.error("a step failed", exc_info=cause)
+        failed = isinstance(cause, TransportError)
         if failed and not self._unreachable:
             log.warning("a server does not answer: one request is pending and is sent again before the next one")
         elif error is None and self._unreachable:

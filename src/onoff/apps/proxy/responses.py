@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Callable
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, QueueClosed, QueueFull
+from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, TurnedAway
 from onoff.client.client import Message
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
@@ -30,7 +31,6 @@ NOT_BEGUN = "Your request is kept in the queue, and is made before those that co
 AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 UNREAD_BYTES = 2**27  # of all bodies that are being handed over
-BARE = (204, 205)  # statuses whose answers have no body
 FAILED = 424  # in place of every status after which programs ask again
 NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 GUARD = {
@@ -46,9 +46,11 @@ GUARD = {
 class BodyResponse(Response):
     """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long.
 
-    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off.
+    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off,
+    and `broken_off` is called.
     """
 
+    broken_off: Callable[[], None]
     _under_way: dict[asyncio.Timeout, int] = {}  # noqa: RUF012 (of all answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -63,6 +65,7 @@ class BodyResponse(Response):
                     await asyncio.sleep(0)
         except TimeoutError:
             log.warning("an answer that was not read was broken off: others need its room")
+            self.broken_off()
         finally:
             self._under_way.pop(timeout, None)
 
@@ -74,7 +77,7 @@ class BodyResponse(Response):
             oldest.reschedule(0.0)  # its body ends early, which ends the connection
 
 
-async def message_response(message: Message, method: str, held: list[str]) -> Response:
+async def message_response(message: Message, method: str, held: list[str], broken_off: Callable[[], None]) -> Response:
     """The answer to a request. `held` are the values of its If-None-Match."""
     status, kind = message.status, message.content_type
     if message.round == 0:
@@ -89,12 +92,11 @@ async def message_response(message: Message, method: str, held: list[str]) -> Re
         return Response(status_code=304, headers=headers)
     if kind is not None:
         headers["content-type"] = kind
-    if status in BARE:
-        bare = Response(status_code=status, headers=headers)
-        bare.raw_headers = [pair for pair in bare.raw_headers if pair[0] != b"content-length"]
-        return bare
-    headers["content-length"] = str(len(message.body))
-    return Response(None, status, headers) if method == "HEAD" else BodyResponse(message.body, status, headers)
+    if method == "HEAD":
+        return Response(None, status, {**headers, "content-length": str(len(message.body))})
+    whole = BodyResponse(message.body, status, headers)
+    whole.broken_off = broken_off
+    return whole
 
 
 def error_response(error: Exception) -> Response:
@@ -102,7 +104,7 @@ def error_response(error: Exception) -> Response:
     status, words = 500, "the proxy made a mistake; its log has the details"
     if isinstance(error, OnoffError | OSError):
         words = told(error) if isinstance(error, OSError) else str(error)
-    if isinstance(error, QueueFull | QueueClosed):
+    if isinstance(error, TurnedAway):
         status = 503
     elif isinstance(error, ContextError):
         status, words = 409, f"{words}; no step was made"

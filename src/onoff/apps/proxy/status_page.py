@@ -1,23 +1,20 @@
 """The proxy's own page: one HTML document without scripts, in which every foreign word is escaped.
 
-`StatusReporter` reads what it says from the queue and the journal. It reads the journal in a thread, over a connection
-of its own: queries leave on time meanwhile.
+It is rendered from the queue and from what the journal says, which is read in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection
 from html import escape
-from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
-from onoff.apps.proxy.queue import RequestQueue, Trouble
+from onoff.apps.proxy.queue import RequestQueue
+from onoff.client.client import Client
 from onoff.client.habits import HabitsStatus
-from onoff.client.journal import read_public
 from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.client.status import Account, account
 from onoff.logs.follow import Following, follows, read_journal_requests
@@ -50,73 +47,44 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Status:
-    """What the page says. `following` is None where everything is asked for: there is no chain to follow."""
+class Status(NamedTuple):
+    """What the journal says, and whether requests follow the chain that it was made with, if it was."""
 
-    path: Path  # of the journal
-    names: tuple[str, ...]
-    sensitive: tuple[str, ...]
-    private: bool
-    waiting: int
     journal: Account
     following: Following | None
-    habits: HabitsStatus
-    troubles: tuple[Trouble, ...]
 
 
-class StatusReporter:
-    """Reads the status of a proxy. It reads the journal again after new steps only."""
-
-    def __init__(self, queue: RequestQueue) -> None:
-        self._queue = queue
-        self._seen: tuple[tuple[int, bool], Account, Following | None, HabitsStatus] | None = None
-        self._turn = asyncio.Lock()
-
-    async def read(self) -> Status:
-        queue, client = self._queue, self._queue.client
-        names, state = client.chain.names, client.journal.state
-        moment = (state.step, state.pending is not None)
-        async with self._turn:
-            if self._seen is None or self._seen[0] != moment:
-                self._seen = (moment, *await asyncio.to_thread(self._look))
-            _, journal, following, habits = self._seen
-        hidden = tuple(names[source] for source in journal.sensitive)
-        return Status(
-            client.path, names, hidden, queue.private, queue.waiting, journal, following, habits, tuple(queue.troubles)
-        )
-
-    def _look(self) -> tuple[Account, Following | None, HabitsStatus]:
-        client = self._queue.client
-        found = account(client.path)
-        habits = read_public(client.path, client.chain, found.state, found.public, found.newest_chain).habits
-        if habits.stage != "known":
-            return found, None, HabitsStatus.of(habits)
-        made = read_journal_requests(client.path, client.chain).indices
-        return found, follows(habits.chain, made[-NEWEST:]), HabitsStatus.of(habits)
+def read_account(client: Client) -> Status:
+    """Read the journal, over a connection of its own: queries leave on time meanwhile."""
+    found = account(client.path)
+    if found.memory.learning is not None:
+        return Status(found, None)
+    made = read_journal_requests(client.path, client.chain).indices
+    return Status(found, follows(client.chain, made[-NEWEST:]))
 
 
-def render(status: Status, path_of: Callable[[str], str | None], token: str) -> str:
-    """The page. `path_of` gives the path of a source. `token` goes into the form: who sends it has seen the page."""
+def render(queue: RequestQueue, status: Status, linked: Collection[str], token: str) -> str:
+    """The page. `linked` are the sources that have a path. `token` goes into the form: who sends it has seen it."""
+    names, sensitive, habits = queue.client.chain.names, queue.client.journal.sensitive, queue.client.habits
+    assert habits is not None, "a proxy keeps a promise that needs no announcement"
     parts = [
-        *_mode(status),
-        *_switch(status, token),
-        *_following(status),
+        *_mode(queue, habits),
+        *_switch(queue, habits, token),
+        *_following(status.following),
         "<h2>Sources</h2><p>Every visit to one of these is a request, and makes a step.</p><ul>",
-        *(_source(name, path_of(name), name in status.sensitive) for name in status.names),
+        *(_source(name, name in linked, number in sensitive) for number, name in enumerate(names)),
         "</ul><h2>So far</h2><dl>",
-        *_numbers(status),
+        *_numbers(queue, status),
         "</dl>",
-        *_troubles(status),
+        f"<h2>Last error</h2><p>{_safe(queue.trouble)}</p>" if queue.trouble else "",
     ]
     return _document("".join(parts))
 
 
-def render_link(path: str, name: str) -> str:
+def render_link(name: str) -> str:
     """A page for a browser that was led to a source: the click on its link is the request."""
-    link = f'<a href="{escape(path)}">{_safe(name)}</a>'
     return _document(
-        f"<p>Your browser was led here. To read {link} is a request, and makes a step: click if you want it.</p>"
+        f"<p>Your browser was led here. To read {_link(name)} is a request, and makes a step: click if you want it.</p>"
     )
 
 
@@ -128,26 +96,28 @@ def _document(inner: str) -> str:
     )
 
 
-def _mode(status: Status) -> list[str]:
-    name = status.journal.promise
+def _mode(queue: RequestQueue, habits: HabitsStatus) -> list[str]:
+    name = queue.client.journal.promise
     promise = PROMISES[name].replace("the server believes", "the servers believe")
     hidden = SENSITIVE.replace("the server learns", "the servers learn")
-    said = f"<p>Promise <b>{name}</b>: {escape(promise)}.</p>"
-    if status.habits.stage != "known":
-        words = escape(status.habits.words(status.path))  # no foreign words, and too many for `_safe`
-        kind = ' class="loud"' if status.habits.blown else ""
-        return [said, f"<p{kind}>{words}.</p>"]
-    return [said, f"<p>Sensitive sources: {escape(hidden)}.</p>"] if status.sensitive else [said]
+    said = [f"<p>Promise <b>{name}</b>: {escape(promise)}.</p>"]
+    if queue.client.journal.sensitive:
+        said.append(f"<p>Sensitive sources: {escape(hidden)}.</p>")
+    if habits.stage != "known":
+        words = escape(habits.words(queue.client.path))  # no foreign words, and too many for `_safe`
+        kind = ' class="loud"' if habits.blown else ""
+        said.append(f"<p{kind}>{words}.</p>")
+    return said
 
 
-def _switch(status: Status, token: str) -> list[str]:
-    now, other = ("ON", "off") if status.private else ("OFF", "on")
-    but = ", except the sensitive ones" if status.sensitive else ""
+def _switch(queue: RequestQueue, habits: HabitsStatus, token: str) -> list[str]:
+    now, other = ("ON", "off") if queue.private else ("OFF", "on")
+    but = ", except the sensitive ones" if queue.client.journal.sensitive else ""
     effect = f"new requests are open{but}: the servers learn the open ones in part"
     advice = "Do not switch because of what you are about to read: the servers see when you switch."
-    if status.private:
+    if queue.private:
         effect = "new requests are private"
-    if status.habits.stage == "all":
+    if habits.stage == "all":
         effect = "new requests ask for everything"
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",
@@ -158,8 +128,7 @@ def _switch(status: Status, token: str) -> list[str]:
     ]
 
 
-def _following(status: Status) -> list[str]:
-    found = status.following
+def _following(found: Following | None) -> list[str]:
     if found is None:
         return []
     kind = ' class="loud"' if found.refuted else ""
@@ -167,39 +136,29 @@ def _following(status: Status) -> list[str]:
     return [said, REMEDY] if found.refuted else [said]
 
 
-def _source(name: str, path: str | None, sensitive: bool) -> str:
-    shown = _safe(name)
-    link = shown if path is None else f'<a href="{escape(path)}">{shown}</a>'
-    return f"<li>{link}{' (sensitive)' if sensitive else ''}</li>"
+def _source(name: str, linked: bool, sensitive: bool) -> str:
+    return f"<li>{_link(name) if linked else _safe(name)}{' (sensitive)' if sensitive else ''}</li>"
 
 
-def _numbers(status: Status) -> list[str]:
-    journal, n = status.journal, len(status.names)
-    totals, traffic, pending = journal.totals, journal.traffic, journal.state.pending is not None
+def _link(name: str) -> str:
+    """A link to a source; none to a name that programs tidy up before they ask."""
+    if not {".", "..", ""}.isdisjoint(name.split("/")):
+        return _safe(name)
+    return f'<a href="/{escape(quote(name, safe=""))}">{_safe(name)}</a>'
+
+
+def _numbers(queue: RequestQueue, status: Status) -> list[str]:
+    journal, n = status.journal, queue.client.chain.n
+    totals, pending = journal.totals, journal.state.pending is not None
     made = f"{totals.private:,} of them ON"
     rows = {
         "requests": f"{totals.steps:,}, {made}",
         "downloaded": f"{totals.downloaded:,.0f} messages, {totals.bytes:,} bytes; asking openly takes "
         f"{totals.steps:,} messages, and downloading everything {n * totals.steps:,}",
         "rounding": f"{journal.state.rounding:.2e} (total variation, added up over all steps)",
-        "waiting": f"{status.waiting} requests" + (", and a step is not finished" if pending else ""),
+        "waiting": f"{queue.waiting} requests" + (", and a step is not finished" if pending else ""),
     }
-    if traffic is not None:
-        rows["of the bytes"] = (
-            f"{traffic.changed:,} had changed; about {traffic.openly:,.0f} if asked for openly, "
-            f"{traffic.mirrored:,.0f} to mirror everything, {traffic.everything:,.0f} to download everything each time"
-        )
     return [f"<dt>{key}</dt><dd>{escape(value)}</dd>" for key, value in rows.items()]
-
-
-def _troubles(status: Status) -> list[str]:
-    if not status.troubles:
-        return []
-    lines = []
-    for trouble in reversed(status.troubles):
-        when = datetime.fromtimestamp(trouble.at).isoformat(" ", "seconds")
-        lines.append(f'<li><time datetime="{when}">{when}</time>: {_safe(trouble.words)}</li>')
-    return ["<h2>Last errors</h2><ul>", *lines, "</ul>"]
 
 
 def _safe(words: str) -> str:

@@ -4,9 +4,9 @@ Every request has the same headers, and nothing that the client was not told. Wh
 and in time: a body by its limit, a whole answer by one deadline, which is the same for every query.
 
 One connection leads to each origin. On it requests are made one after the other. A server may send bytes that no
-request asked for: a second answer, or more than it announced. Such a connection is closed, and from then on each
-request to that origin has a connection of its own. Which connection is opened, used again or closed follows from the
-requests and from what servers did, never from what was wanted.
+request asked for: a second answer, or more than it announced. Another one may end a connection after an answer, without
+a word. From then on each request to such an origin has a connection of its own. Which connection is opened, used again
+or closed follows from the requests and from what servers did, never from what was wanted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DEADLINE = 120.0  # seconds for a whole answer, beside what its size adds
 ANSWER_LIMIT = 512 * 2**20  # bytes of a whole answer; at its end it is in memory twice, and then on disk
 HEAD_LIMIT = 100 * 2**10  # bytes of a status line with its headers
 EARLY_ANSWERS = 100  # of the status 1xx before an answer
-CONNECTIONS = 64  # that are open at once: beyond, the one that was opened first makes room
+SETTLE = 1.0  # seconds at most that an answer to nothing may come after all answers to a set
+CONNECTIONS = 32  # that are open at once: beyond, the one that was opened first makes room
 
 
 class BrokenAnswer(Exception):
@@ -58,13 +59,19 @@ class Reply(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """One connection. `requests` were made on it; `surplus` says that bytes came which none of them asked for."""
+    """One connection.
+
+    `requests` were made on it. `heard` says that the last one has been answered, in part at least, and `surplus` that
+    bytes came which none of them asked for. `delay` is how many seconds the first answer took to begin.
+    """
+
+    delay = 0.0
 
     def __init__(self, origin: str, silence: float) -> None:
         self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
         self._origin, self._silence, self._loop = origin, silence, asyncio.get_running_loop()
         self._answer: asyncio.Future[Reply] | None = None
-        self.requests, self.surplus, self._heard = 0, False, False
+        self.requests, self.surplus, self.heard = 0, False, False
 
     @property
     def is_open(self) -> bool:
@@ -73,13 +80,13 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self._transport.abort()
 
-    async def ask(self, request: h11.Request, content: bytes, limit: int, problem_limit: int) -> Reply:
+    async def ask(self, request: h11.Request, content: bytes, limit: int) -> Reply:
         """Send a request and return its whole answer. Raises `BrokenAnswer`, and closes the connection, without one."""
         if not self.is_open:
             raise Unavailable(f"{self._origin} ended the connection, or spoke before it was asked")
-        self.requests, self._heard = self.requests + 1, False
-        self._early = 0
-        self._answer, self._body, self._limits = self._loop.create_future(), bytearray(), (limit, problem_limit)
+        self.requests, self.heard, self._early = self.requests + 1, False, 0
+        self._asked = self._loop.time()
+        self._answer, self._body, self._limit = self._loop.create_future(), bytearray(), limit
         events = (request, h11.Data(data=content), h11.EndOfMessage())
         self._transport.write(b"".join(self._parser.send(event) or b"" for event in events))
         self._wait()
@@ -102,7 +109,9 @@ class Connection(asyncio.Protocol):
         else:
             self._timer.cancel()
             self._wait()
-            self._heard = True
+            if self.requests == 1 and not self.heard:
+                self.delay = self._loop.time() - self._asked
+            self.heard = True
             self._parse(data)
 
     def eof_received(self) -> None:
@@ -133,10 +142,9 @@ class Connection(asyncio.Protocol):
         if isinstance(event, h11.Response):
             self._head = event
         elif isinstance(event, h11.Data):
-            limit = self._limits[self._head.status_code != 200]
             self._body += event.data
-            if len(self._body) > limit:
-                self._fail(f"sent a body that is longer than {limit} bytes", TooLong)
+            if len(self._body) > self._limit:
+                self._fail(f"sent a body that is longer than {self._limit} bytes", TooLong)
         elif isinstance(event, h11.EndOfMessage):
             self._finish()
         else:  # one of the 1xx answers that come before the answer
@@ -155,8 +163,9 @@ class Connection(asyncio.Protocol):
         self._answer.set_result(Reply(self._head.status_code, bytes(self._body), httpx.Headers(self._head.headers)))
 
     def _break_off(self) -> None:
+        """Fail. A connection that was used before may have ended before the server was asked: it may be asked again."""
         words = "did not answer to the end: it broke the connection off"
-        self._fail(words, BrokenAnswer if self._heard else Unavailable)
+        self._fail(words, BrokenAnswer if self.heard or self.requests > 1 else Unavailable)
 
     def _fail(self, words: str, kind: type[Exception] = BrokenAnswer) -> None:
         if self._answer is not None and not self._answer.done():
@@ -172,7 +181,7 @@ class Connections:
     def __init__(self, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self._timeout, self._headers = checked_seconds(timeout, "timeout"), {**HEADERS, **(headers or {})}
         self._open: dict[str, Connection] = {}  # by origin, in the order in which they were opened
-        self._careless: set[str] = set()  # origins that have sent what nobody asked for
+        self._careless: set[str] = set()  # origins whose connections are used once
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -184,15 +193,13 @@ class Connections:
         method: str,
         url: str,
         limit: int,
-        problem_limit: int | None = None,
         content: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Make a request and return its whole answer.
+        """Make a request and return its whole answer, with a body of at most `limit` bytes.
 
-        `problem_limit`, if there is one, is the limit for a body that comes with another status than 200. Raises
-        `Unavailable` if the server cannot be reached or is silent, `BrokenAnswer` if what it sends is not an answer,
-        `TooLong` if its body exceeds the limit, and `MixedAnswers` as `check` does.
+        Raises `Unavailable` if the server cannot be reached or is silent, `BrokenAnswer` if what it sends is not an
+        answer, `TooLong` if its body exceeds the limit, and `MixedAnswers` as `check` does.
         """
         await self.check()
         parts, origin = httpx.URL(url), origin_of(url)
@@ -201,7 +208,12 @@ class Connections:
             fields["Content-Length"] = str(len(content))
         request = h11.Request(method=method, target=parts.raw_path, headers=list(fields.items()))
         connection = self._open.get(origin) or await self._connect(parts, origin)
-        reply = await connection.ask(request, content, limit, limit if problem_limit is None else problem_limit)
+        try:
+            reply = await connection.ask(request, content, limit)
+        except BrokenAnswer:
+            if not connection.heard:
+                self._careless.add(origin)
+            raise
         if origin in self._careless:
             connection.close()
         return reply
@@ -222,6 +234,12 @@ class Connections:
                 del self._open[origin]
         if mixed:
             raise MixedAnswers(f"{mixed[0]} sent more answers than it was asked for")
+
+    async def settle(self) -> None:
+        """Check once more when answers have had time to come: the last one comes late if another was taken for it."""
+        delays = [connection.delay for connection in self._open.values() if connection.requests > 1]
+        await asyncio.sleep(min(SETTLE, max(delays, default=0.0)))
+        await self.check()
 
     async def _connect(self, url: httpx.URL, origin: str) -> Connection:
         while len(self._open) >= CONNECTIONS:

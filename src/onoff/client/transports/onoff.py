@@ -22,7 +22,7 @@ from onoff.text import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, QueryMessage, Unchanged, decode_answer
 
 CATALOGUE_LIMIT = 32 * 2**20
-PROBLEM_LIMIT = 64 * 2**10
+PROBLEM_LIMIT = 64 * 2**10  # of an answer that says why there are no frames
 RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
 NONE = (0, b"")  # the version of what is not held
 log = logging.getLogger("onoff.client")
@@ -62,7 +62,7 @@ class OnoffTransport:
     async def connect(self) -> None:
         """Fetch the catalogue, and refuse it if its full set could not be asked for."""
         async with within(DEADLINE if self._given_deadline is None else self._given_deadline):
-            status, body, _ = await self._http.read("GET", f"{self.url}/v1/catalogue", CATALOGUE_LIMIT, PROBLEM_LIMIT)
+            status, body, _ = await self._http.read("GET", f"{self.url}/v1/catalogue", CATALOGUE_LIMIT)
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
@@ -90,9 +90,10 @@ class OnoffTransport:
         versions = [_version(text) for text in held] or [NONE] * len(sources)
         rounds = tuple(number for number, _ in versions)
         body = QueryMessage(catalogue.fingerprint, stream, step, sources, rounds).encode()
-        limit, kind = catalogue.frame_length * len(sources), {"Content-Type": "application/json"}
+        kind = {"Content-Type": "application/json"}
+        limit = max(catalogue.frame_length * len(sources), PROBLEM_LIMIT)
         async with within(self._deadline):
-            status, answer, _ = await self._http.read("POST", f"{self.url}/v1/query", limit, PROBLEM_LIMIT, body, kind)
+            status, answer, _ = await self._http.read("POST", f"{self.url}/v1/query", limit, body, kind)
         if status == 409 and STALE in answer:
             raise StaleStep(
                 f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "

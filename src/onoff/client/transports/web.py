@@ -98,11 +98,6 @@ class HttpTransport:
         return tuple(self._sources)
 
     @property
-    def urls(self) -> dict[str, str]:
-        """{name: URL}."""
-        return dict(self._sources)
-
-    @property
     def fingerprint(self) -> str:
         """A hash of names, URLs and their order."""
         return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
@@ -127,7 +122,7 @@ class HttpTransport:
             while True:
                 with suppress(MixedAnswers):
                     contents = await self._contents(sources, held or (None,) * len(sources))
-                    await self._http.check()
+                    await self._http.settle()
                     return Answer(contents, sum(content.size for content in contents))
 
     async def close(self) -> None:
@@ -180,8 +175,8 @@ def _unzipped(body: bytes, limit: int) -> bytes:
         raise BrokenAnswer(f"the server sent a body that cannot be unzipped ({error})") from None
     if len(found) > limit:
         raise TooLong(f"the server sent a body that is longer than {limit} bytes")
-    if not unzip.eof:
-        raise BrokenAnswer("the server sent a body that cannot be unzipped (it is not whole)")
+    if not unzip.eof or unzip.unused_data:
+        raise BrokenAnswer("the server sent a body that cannot be unzipped (it ends too early, or too late)")
     return found
 
 

@@ -6,15 +6,19 @@ each stream is kept apart from the messages: `streams` has the table in a file, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from onoff.errors import StoreUnavailable
 from onoff.extras import need
+from onoff.files import is_at
 from onoff.wire import Catalogue
 
 MARKS = 1000
 NEW = "a new store; say which sources it has: --source, --sources or --watch"
+GONE = "was deleted or replaced under the server: put the file back, or stop the server and start it again"
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,12 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def check_same(path: str, status: os.stat_result) -> None:
+    """Raise `StoreUnavailable` unless the file that was opened is still the one that the next process would open."""
+    if not is_at(path, status):
+        raise StoreUnavailable(f"{path}: {GONE}")
 
 
 def open_store(target: str, catalogue: Catalogue | None = None, *, create: bool = True) -> Store:

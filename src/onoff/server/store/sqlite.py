@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 
 from onoff.errors import CatalogueError, StoreError, StoreUnavailable
-from onoff.server.store import MARKS, NEW, START, Changes, Message, Point
+from onoff.server.store import GONE, MARKS, NEW, START, Changes, Message, Point, check_same
 from onoff.wire import Catalogue
 
 # "ONOF": other programs' files are told apart from ours before anything is written.
@@ -46,7 +46,7 @@ class SqliteStore:
     def __init__(self, path: str | PathLike[str], catalogue: Catalogue | None = None, *, create: bool = True) -> None:
         self._path = str(path)
         if not Path(path).exists() and (catalogue is None or not create):  # connecting would make it
-            raise StoreError(f"{self._path}: {NEW}" if create else self._gone())
+            raise StoreError(f"{self._path}: {NEW if create else GONE}")
         with suppress(OSError):  # which SQLite will explain. Its other files get the same mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         # Two connections: a publication that waits for another process must not hold up readers of this one.
@@ -153,23 +153,11 @@ class SqliteStore:
     def _transaction(self, database: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
         """A transaction on the file that was opened, as long as it is the one that others would open."""
         with self._errors():
-            self._check_file()
+            check_same(self._path, self._file)
             with database:  # commits, or rolls back
                 database.execute(begin)
                 yield database
-            self._check_file()
-
-    def _check_file(self) -> None:
-        with suppress(OSError):
-            if os.path.samestat(os.stat(self._path), self._file):
-                return
-        raise StoreUnavailable(self._gone())
-
-    def _gone(self) -> str:
-        return (
-            f"{self._path}: was deleted or replaced under the server, which publishes nothing any more: put the file "
-            "back, or stop the server and start it again"
-        )
+            check_same(self._path, self._file)
 
     def _damaged(self, what: str) -> StoreError:
         return StoreError(f"{self._path}: is damaged ({what}): put a backup in its place, or name another file")

@@ -17,6 +17,7 @@ from hashlib import blake2b, sha256
 from typing import Protocol
 
 from onoff.errors import StoreError, StoreUnavailable
+from onoff.server.store import check_same
 
 STREAMS = 100_000
 
@@ -69,17 +70,18 @@ class FileStreams:
                 os.posix_fallocate(self._file, 0, end)  # a disk that fills up later does no harm
                 os.pwrite(self._file, secrets.token_bytes(_KEY_BYTES), end)
             fcntl.flock(self._file, fcntl.LOCK_UN)
-            found, self._key = os.fstat(self._file).st_size, os.pread(self._file, _KEY_BYTES, end)
+            self._status, self._key = os.fstat(self._file), os.pread(self._file, _KEY_BYTES, end)
         except OSError as error:
             raise self._unavailable(error) from error
-        if found != end + _KEY_BYTES:
+        if self._status.st_size != end + _KEY_BYTES:
             os.close(self._file)
-            raise StoreError(f"{path}: is not a table of streams ({found} bytes); move it away")
+            raise StoreError(f"{path}: is not a table of streams ({self._status.st_size} bytes); move it away")
 
     async def admit(self, stream: str, step: int, query: bytes) -> bool:
         key, digest = bytes.fromhex(stream), sha256(query).digest()
         bucket = int.from_bytes(blake2b(key, digest_size=4, key=self._key).digest()) % _BUCKETS
         start = bucket * _BUCKET.size
+        check_same(self._path, self._status)
         try:
             # For other processes; in this one there is one thread, and nothing in between gives way.
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1, bucket)

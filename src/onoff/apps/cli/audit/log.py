@@ -45,9 +45,6 @@ def log(
     other: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Another journal of this client; repeatable.")
     ] = None,
-    part: Annotated[
-        bool, typer.Option("--part", help="LOG is cut from a longer one: do not miss what came before and after.")
-    ] = False,
     attack: Annotated[
         bool | None, typer.Option("--attack/--no-attack", help="Attack the log even if it takes long, or never.")
     ] = None,
@@ -57,9 +54,6 @@ def log(
     truth: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Without a journal: the requests, one name in a line.")
     ] = None,
-    false_alarms: Annotated[
-        float, typer.Option(min=0.002, max=0.5, metavar="RATE", help="How often the attack may call a log leaky.")
-    ] = 0.01,
     as_json: AsJson = False,
 ) -> None:
     """Make every step of a journal again, compare it with the server's log, and attack that.
@@ -98,9 +92,7 @@ def log(
         statuses=() if statuses is None else _statuses(statuses),
         truth=_truth(truth, loaded) or None,
         others=other or [],
-        part=part,
         attacked=attack,
-        false_alarms=false_alarms,
         progress=progress,
     )
     requests = _truth(truth, loaded) if noted is None else _requests(noted)
@@ -204,6 +196,8 @@ def _sentence(finding: Finding, chain: Chain) -> str:
 
 
 def _print_attack(ours: Attack, naive: Attack | None) -> None:
+    from onoff.audit.attack import FALSE_ALARMS
+
     rows = []
     for name, made in (("this log", ours), ("a naive client", naive)):
         if made is not None:
@@ -216,7 +210,7 @@ def _print_attack(ours: Attack, naive: Attack | None) -> None:
     words = "BETRAYS private requests" if ours.succeeded else "betrays nothing that is private"
     print(
         f"attack: {words}; beliefs moved by {ours.moved:.1e}, {ours.allowed:.1e} is allowed "
-        f"(false alarms: {ours.false_alarms:g})"
+        f"(false alarms: {FALSE_ALARMS:g})"
     )
 
 

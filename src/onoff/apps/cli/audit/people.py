@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onoff.audit.people import Estimate, Leak, PeopleAudit
 
 BITS = {  # the figures in bits that are shown for each promise, with their headings
-    "both": {"bits": "bits", "divergence": "belief moved", "together": "together, per request"},
+    "both": {"bits": "bits"},
     "past": {"before": "before it (not promised)", "after": "at and after it", "moved": "belief moved at and after it"},
 }
 SHARES = {"right_prior": "by habits alone", "right_before": "before it", "right": "after all queries"}
@@ -59,7 +59,8 @@ def people(
     """
     from onoff.apps.parallel import use_workers
     from onoff.apps.progress import progress
-    from onoff.audit.people import audit_people, split_people
+    from onoff.audit.people import audit_people
+    from onoff.logs.habits import split_people
     from onoff.logs.read import read_sequences
     from onoff.model.chain import Chain
     from onoff.past import PastState

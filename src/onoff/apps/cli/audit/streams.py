@@ -52,10 +52,6 @@ def streams(
         str | None, typer.Option(metavar="A,B", help="What if privacy is ON exactly for these sources?")
     ] = None,
     uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
-    sampled: Annotated[
-        int, typer.Option(min=10, help="With --promise past: streams to sample where all are too many.")
-    ] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
@@ -89,7 +85,7 @@ def streams(
         try:
             one = audit_streams(
                 loaded, parsed, client, promise, hidden,
-                true=true, on_for=wanted_on, uniform=uniform, streams=sampled, seed=seed, progress=progress,
+                true=true, on_for=wanted_on, uniform=uniform, progress=progress,
             )  # fmt: skip
         except TooLarge as error:
             if client.promises:
@@ -109,7 +105,7 @@ def streams(
 
 
 def _lags(statuses: Sequence[bool]) -> list[int]:
-    from onoff.audit.bayes import lags_of
+    from onoff.model.requests import lags_of
 
     return sorted(set(lags_of(statuses)) - {0})
 
@@ -174,7 +170,7 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
 
 
 def _first_request(chain: Chain, uniform: bool) -> str:
-    from onoff.audit.bayes import start_law
+    from onoff.model.requests import start_law
 
     alike = len(set(start_law(chain, uniform).tolist())) == 1
     return "the first request may be anything, all alike" if alike else "the first request follows the stationary law"

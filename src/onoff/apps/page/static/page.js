@@ -95,7 +95,7 @@ function drawStream() {
 function plan() {
   if (mode !== "both" || state.both || planned) return;
   planned = true;
-  post("/both/start", {}, 300);
+  post("/both/open_both", {}, 300);
 }
 
 function draw() {
@@ -178,15 +178,7 @@ $("theme").addEventListener("click", () => { const dark = theme(localStorage.the
 
 theme(localStorage.theme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(localStorage.theme));
-// Only while somebody is looking: a browser has six connections to one address, for all its tabs together.
-let events = null;
-function look() {
-  events?.close();
-  if (document.hidden) return;
-  events = new EventSource("/events");
-  events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; settle(); draw(); };
-  events.onerror = () => { lost = true; chosen = null; planned = false; notice(); };
-}
-document.addEventListener("visibilitychange", look);
-look();
+const events = new EventSource("/events");
+events.onmessage = (event) => { state = JSON.parse(event.data); lost = false; settle(); draw(); };
+events.onerror = () => { lost = true; chosen = null; planned = false; notice(); };
 new ResizeObserver(draw).observe(document.querySelector("main"));

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from onoff.audit.enumeration import information, total_variation
+from onoff.model.measures import divergence, information, total_variation
 from oracles import from_fractions
 
 
@@ -77,3 +77,12 @@ def test_a_secret_that_never_happens_tells_nothing():
     without = with_it[:, [0, 2]]
     assert information(with_it) == information(without)
     assert total_variation(with_it) == total_variation(without)
+
+
+def test_a_divergence_far_below_the_rounding_of_floats_is_accurate():
+    a = np.array([0.5, 0.25, 0.25])
+    for shift in (1e-3, 1e-9, 1e-12):
+        expected = (shift**2 / 0.5 + shift**2 / 0.25) / 2 / np.log(2)
+        assert divergence(a + shift * np.array([1, -1, 0]), a) == pytest.approx(
+            expected, rel=2e-2 * (shift / 1e-3) + 1e-3
+        )

@@ -1,0 +1,130 @@
+"""What the client drew from, as exhibits: laws that it recorded, laws that its code makes again, and plans.
+
+Nothing here is believed: `replay` checks that each law keeps the promise, and that the draw follows it. The journal
+keeps the digest of every law. A recorded law with another digest is wrong; one that was made again with another digest
+was made on another machine or by another version, and is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onoff.audit.files import Journal, json_lines, readable, source_set, whole
+from onoff.audit.law import Law, LawLine
+from onoff.audit.rules import due_steps
+from onoff.errors import OnoffError
+from onoff.types import Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
+
+RECORD_VERSION = 2
+
+
+def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
+    """Ask plans for the encoders in the contexts of a journal's OFF steps; left out are those of another digest."""
+    law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
+    for step, due in zip(journal.steps, due_steps(journal.steps, True), strict=True):
+        plan, last, next = plans.get(step.plan), due.last, step.next
+        if due.lag and callable(getattr(plan, "encoder", None)) and last is not None and next is not None:
+            encoders = {}
+            with suppress(OnoffError, TypeError):
+                units = np.asarray(plans[step.plan].encoder(last, next, due.lag).toarray())
+                encoders = {last * chain.n + next: units.astype(np.int64, casting="safe")}
+            same = law_digest(law(step.plan), encoders) == step.digest
+            yield LawLine(step.step, law(step.plan), encoders if same else {}, (), ())
+
+
+def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
+    """Make the laws of a journal's OFF steps again, from public things: the chain, sensitive sources and the queries.
+
+    After a set that is not one of its law none can be made before the next ON step.
+    """
+    state = None
+    for step, due in zip(journal.steps, due_steps(journal.steps, False), strict=True):
+        if due.lag == 0:
+            state = engine if due.counts else None
+        elif state is not None:
+            ready = state.prepare()
+            yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
+            state = state.advance(ready, step.query) if step.query in ready.sets else None
+
+
+def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
+    """Read the laws of one stream from a record, step by step and without keeping them; the last of a step counts.
+
+    A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
+    passed over: what it recorded must be in another line.
+    """
+    kept = None
+    for number, data in json_lines(file):
+        if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
+            continue
+        with readable(f"{file}: line {number} is not one of a record of laws"):
+            if (data["format"], data["version"]) != ("onoff-law", RECORD_VERSION):
+                raise ValueError(f"it does not say 'onoff-law', version {RECORD_VERSION}")
+            found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
+            if kept is not None and found.step < kept.step:
+                raise ValueError(f"step {found.step} comes after step {kept.step}")
+        if kept is not None and found.step > kept.step:
+            yield kept
+        kept = found
+    if kept is not None:
+        yield kept
+
+
+def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
+    """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
+    stated, encoders = sets_with_masses(law, n), {}
+    for context, parts in law["encoders"].items():
+        requests, positions, units = map(_array, parts)
+        same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
+        if not same or requests.max() >= n or positions.max() >= len(stated.sets):
+            raise ValueError(f"the encoder of context {context} has parts that do not fit together")
+        table = encoders[whole(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
+        table[requests, positions] = units
+    return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+
+
+def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
+    """The law of a record or of a plan file."""
+    law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
+    if not law.denominator or len(law.sets) != len(law.masses):
+        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses, which sum to {law.denominator}")
+    return law
+
+
+def _array(numbers: Any) -> Units:
+    """Whole numbers of 64 bits."""
+    found = np.array(numbers, dtype=None if numbers else np.int64)
+    if found.ndim != 1 or found.dtype != np.int64:
+        raise ValueError("a list of whole numbers is needed")
+    return found
+
+
+def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
+    """The SHA-256 of a law with its encoders by context, as journals note it: little-endian integers of 64 bits.
+
+    The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
+    number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
+    """
+    found = _hashed(law).copy()
+    for context in sorted(encoders):
+        requests, positions = np.nonzero(encoders[context])
+        entries = encoders[context][requests, positions]
+        found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
+    return str(found.hexdigest())
+
+
+@lru_cache(8)
+def _hashed(law: Law) -> Any:
+    """The hash of sets and masses, with which every digest of this law begins."""
+    sets = [number for query in law.sets for number in (len(query), *query)]
+    return hashlib.sha256(np.array([len(law.sets), *sets, *law.masses], dtype="<i8").tobytes())

@@ -1,0 +1,83 @@
+"""What a journal remembers for its owner beside the steps: settings, and how far a proxy or a played file has come."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onoff.client.habits import unknown_habits
+from onoff.errors import OnoffError
+from onoff.model.chain import Chain
+
+
+class Progress(NamedTuple):
+    """A file that is played: a hash of its requests, the step of the first, its name, and how many there are."""
+
+    digest: str
+    first: int
+    file: str
+    requests: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a journal remembers for its owner beside the steps. On disk every field is JSON under the key `note FIELD`.
+
+    `server` or `urls` (a file) is where the sources are, `chain` the habits as `Chain.as_dict` has them, `cache` the
+    limit in bytes. `keep` says for how many steps ("1000") or days ("30d") requests stay; None is for ever. `learning`
+    has the names of the sources if it was made without a chain.
+
+    `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
+    runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
+
+    `play` is the file that was played last.
+    """
+
+    server: str | None = None
+    urls: str | None = None
+    chain: dict[str, Any] | None = None
+    cache: int | None = None
+    keep: str | None = None
+    learning: tuple[str, ...] | None = None
+    gap: bool = False
+    privacy: bool | None = None
+    owed: int = 0
+    play: Progress | None = None
+
+    @classmethod
+    def of(cls, meta: Mapping[str, str]) -> Memory:
+        """Read the notes of a journal."""
+        found = {each.name: json.loads(meta[key]) for each in fields(cls) if (key := f"note {each.name}") in meta}
+        if found.get("play") is not None:
+            found["play"] = Progress(*found["play"])
+        if found.get("learning") is not None:
+            found["learning"] = tuple(found["learning"])
+        return cls(**found)
+
+    def known_chain(self, path: Path) -> Chain:
+        """The chain that the journal at `path` was made with. Raises an error if it remembers none."""
+        if self.learning is not None:
+            return unknown_habits(self.learning)
+        if self.chain is None:
+            raise OnoffError(f"{path}: no command has noted its chain here: give --chain, which `onoff get` notes")
+        return Chain.from_dict(self.chain)
+
+    def changes(self, other: Memory) -> dict[str, str]:
+        """The rows of `meta` in which the other memory differs."""
+        return {
+            f"note {each.name}": json.dumps(new)
+            for each in fields(self)
+            if (new := getattr(other, each.name)) != getattr(self, each.name)
+        }
+
+
+def parse_keep(given: int | str) -> tuple[int, bool]:
+    """For how long requests are kept: a number of steps, or of days ("30d"); True if it is days."""
+    found = re.fullmatch("([0-9]{1,9})(d?)", str(given).strip())
+    if found is None or isinstance(given, bool):
+        raise OnoffError(f"keep is {str(given)!r}: a number of steps is needed, as 1000, or of days, as 30d")
+    return int(found[1]), found[2] == "d"
