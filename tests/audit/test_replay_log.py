@@ -426,10 +426,9 @@ def test_damaged_lines_and_a_log_without_its_catalogue_are_refused(tmp_path, mad
     made.log_file.write_text("\n".join(text[1:]))
     with pytest.raises(OnoffError, match="line 1 should be"):
         made.audit()
-    for content in ("", "Serving HTTP on 127.0.0.1"):
-        (tmp_path / "log").write_text(content)
-        with pytest.raises(OnoffError, match=r"no queries in it|line 1 is not one"):
-            read_log(tmp_path / "log", CHAIN)
+    (tmp_path / "log").write_text("")
+    with pytest.raises(OnoffError, match="no queries in it"):
+        read_log(tmp_path / "log", CHAIN)
 
 
 def test_the_servers_own_order_of_sources_is_read_from_its_catalogue(made):

@@ -403,12 +403,6 @@ def test_given_plans_are_used_and_those_that_would_not_be_audited_are_an_error(f
     assert "for another chain" in run(files, "other.json", "--statuses", "100", *both).stderr
 
 
-def test_statuses_that_are_all_on_need_no_plan(files):
-    schemes = ["--scheme", "optimal", "--scheme", "race"]
-    found = json.loads(run(files, "chain.json", "--statuses", "11", *schemes, "--json").stdout)
-    assert {step["bits"] for one in found for step in one["steps"]} == {0}
-
-
 def test_a_leak_is_exit_code_1(files, monkeypatch):
     honest = TablePlan.encoder
     monkeypatch.setattr(TablePlan, "encoder", lambda plan, last, following, lag=None: honest(plan, last, 0, lag))
