@@ -14,7 +14,6 @@ from onoff.audit.clients import Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.past import PastState, contexts
 from oracles import random_chain
-from pastkit import Faithful, World, information
 
 THREE = random_chain("dense", 3, 1)
 FOUR = random_chain("dense", 4, 2)
@@ -74,17 +73,6 @@ def bits_at(joint, private, sensitive, t):
                 mean = sum(q * other.get(query, 0) for q, other in laws.values()) / mass
                 total += float(p * chance) * log2(chance / mean)
     return total
-
-
-def test_mistakes_tell_as_much_as_the_kit_says():
-    """An engine that goes on from context 0 whatever was asked ON: two enumerations that share nothing agree."""
-
-    class Forgets(Faithful):
-        def context(self, state, request, context, private):
-            return state.context(0 if private else request, context, private)
-
-    expected = information(World(THREE), (True, False, False), Forgets())
-    assert most_bits(audited(THREE, (), "100", Forgetful(PastState.start(THREE)))) == pytest.approx(expected, rel=1e-9)
 
 
 # Planted mistakes

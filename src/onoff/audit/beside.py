@@ -32,8 +32,7 @@ class Beside:
 
     def findings(self, n: int) -> Iterator[Finding]:
         """What nobody honest can have sent, and what may be this client's; `n` sources are a full set."""
-        steps = self._journal.steps
-        if len(steps) > 1 and steps[1].lag and self._before - set(self._known):
+        if any(step.step == 1 and step.lag for step in self._journal.steps) and self._before - set(self._known):
             message = "others asked from this address before: if they are this client's, two full sets are due"
             yield Finding(UNCHECKED, message, 1)
         for stream, lines in self._others.items():

@@ -5,9 +5,9 @@ A client may draw twice in secret and keep what it likes better. It keeps a thin
     p (p[worse things] + p[things no better])
 
 instead. Gamblers bet that it does so in one of `SHARES` of all steps, and likes larger or smaller numbers (as modulo
-bias does), smaller or larger sets, other sets than that of the step before, or sets that hold the next request. The
-capital of a gambler is multiplied by the ratio of both chances. For an honest client the mean of that is 1, so the mean
-capital of all ever exceeds 1 / a with probability a at most (Ville).
+bias does), numbers near the middle or far from it, smaller or larger sets, other sets than that of the step before, or
+sets that hold the next request. The capital of a gambler is multiplied by the ratio of both chances. For an honest
+client the mean of that is 1, so the mean capital of all ever exceeds 1 / a with probability a at most (Ville).
 
 Nothing rests on silence here: that the numbers of the operating system are random is believed.
 """
@@ -32,7 +32,7 @@ class Bets:
     """The capitals of all gamblers up to some step."""
 
     def __init__(self) -> None:
-        self.capitals = np.zeros((6, len(SHARES)))  # logarithms, by what is liked
+        self.capitals = np.zeros((8, len(SHARES)))  # logarithms, by what is liked
         self._before: Query = ()
         self._over = False
 
@@ -40,9 +40,11 @@ class Bets:
         """Bet on the numbers of a step before the request `next`, and on its set if its law is known."""
         for bound, number in step.numbers or ():
             if 0 <= number < bound:
-                self.capitals[:2] += _gains([(2 * number + 1) / bound, (2 * (bound - number) - 1) / bound])
+                middle = abs(2 * number + 1 - bound)  # twice the distance from there
+                liked = [(2 * number + 1) / bound, (2 * (bound - 1 - middle) + 1 + (middle > 0)) / bound]
+                self.capitals[:4] += _gains([*liked, *(2 - ratio for ratio in liked)])
         if drawn is not None:
-            self.capitals[2:] += _gains(redraws(*drawn, step.query, self._before, next))
+            self.capitals[4:] += _gains(redraws(*drawn, step.query, self._before, next))
         self._before = step.query
         capital = float(np.exp(np.minimum(self.capitals, 600.0)).mean())
         if capital >= 1 / FALSE_ALARM and not self._over:

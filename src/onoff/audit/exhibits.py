@@ -25,8 +25,6 @@ from onoff.types import Units
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-RECORD_VERSION = 2
-
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
     """Ask plans for the encoders in the contexts of a journal's OFF steps; left out are those of another digest."""
@@ -68,8 +66,8 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
         if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
             continue
         with readable(f"{file}: line {number} is not one of a record of laws"):
-            if (data["format"], data["version"]) != ("onoff-law", RECORD_VERSION):
-                raise ValueError(f"it does not say 'onoff-law', version {RECORD_VERSION}")
+            if (data["format"], data["version"]) != ("onoff-law", 2):
+                raise ValueError("it does not say 'onoff-law', version 2")
             found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
             if kept is not None and found.step < kept.step:
                 raise ValueError(f"step {found.step} comes after step {kept.step}")
