@@ -64,7 +64,7 @@ def world(tmp_path_factory):
         for word in ("news --next sports", "sports --next news", "news --next news --off"):
             made = run(f"get {word} --promise both --journal both.journal {{given}}")
             assert made.returncode == 0, made.stderr
-        with connect_sync(server=server.url, journal=directory / "learning.journal", learn=True, delay=0) as learner:
+        with connect_sync(server=server.url, journal=directory / "learning.journal", delay=0) as learner:
             learner.get("news")
         played = run(RUNS["play"], "--quiet")
         assert played.returncode == 0, played.stderr

@@ -24,6 +24,7 @@ from onoff import plan
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client import protocol
+from onoff.client.habits import unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Past
 from onoff.client.transports import Answer, Content
@@ -76,6 +77,7 @@ class Life:
     planner: object = None
     randbelow: object = None
     name: str = "journal"
+    learns: bool = False  # it begins without a chain, and requests follow `chain`
     lines: list = field(default_factory=list)
     client: str = "here"
 
@@ -131,12 +133,19 @@ class Life:
             self.close(client)
         promise, sensitive = self.promise, self.sensitive
         self.journal = Journal(
-            self.journal_file, self.chain.fingerprint, "catalogue", self.first_ever,
-            promise=promise, sensitive=sensitive, cache=self.cache,
+            self.journal_file, self.stated.fingerprint, "catalogue", self.first_ever,
+            promise=promise, sensitive=sensitive, cache=self.cache, learns=self.learns,
         )  # fmt: skip
+        if self.learns:
+            self.journal.remember(learning=self.chain.names)
         if promise == "both":
             return Both(self.chain, self.journal, self.planner, self.randbelow)
-        return Past(self.chain, self.journal, self.randbelow, ahead=False, record=self.record_file)
+        return Past(self.stated, self.journal, self.randbelow, ahead=False, record=self.record_file)
+
+    @property
+    def stated(self):
+        """The chain that the client was told."""
+        return unknown_habits(self.chain.names) if self.learns else self.chain
 
     def close(self, client):
         client.close()
@@ -165,7 +174,11 @@ class Life:
 
     def steps(self):
         """The steps as the referee reads them."""
-        return read_journal(self.journal_file, self.chain).steps
+        return read_journal(self.journal_file, self.stated).steps
+
+    def chains(self):
+        """The chains that were used, by the first step that each may serve."""
+        return read_journal(self.journal_file, self.stated).chains
 
     def plans(self):
         return {one.name: one for one in getattr(self.planner, "known", ())}
@@ -177,10 +190,10 @@ class Life:
     def audit_log(self, plans=None, engine=None, record=True, **options):
         file = None if self.promise == "both" or record is None else self.record_file if record is True else record
         exhibits = Exhibits(self.plans() if plans is None else plans, file, engine)
-        return audit_log(self.chain, self.log_file, exhibits, self.journal_file, **options)
+        return audit_log(self.stated, self.log_file, exhibits, self.journal_file, **options)
 
     def engine(self):
-        return PastState.start(self.chain, self.sensitive)
+        return lambda chain: PastState.start(chain, self.sensitive)
 
     def change_log(self, change):
         """Write the log again, with other lines: `change` maps the list of lines to another one."""

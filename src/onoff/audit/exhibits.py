@@ -12,18 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onoff.audit.files import Journal, json_lines, readable, source_set, whole
+from onoff.audit.habits import serve
 from onoff.audit.law import Law, LawLine
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
+from onoff.model.chain import Chain
 from onoff.types import Units
-
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
 
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
@@ -41,18 +40,25 @@ def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Itera
 
 
 def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
-    """Make the laws of a journal's OFF steps again, from public things: the chain, sensitive sources and the queries.
+    """Make the laws of a journal's OFF steps again, from public things: chains, sensitive sources and the queries.
 
-    After a set that is not one of its law none can be made before the next ON step.
+    `engine(chain)` is the client's state after an ON step; without it there are no laws. After a set that is not one of
+    its law none can be made before the next ON step.
     """
-    state = None
-    for step, due in zip(journal.steps, due_steps(journal.steps, False), strict=True):
+    if engine is None:
+        return
+    served, _ = serve(chain.P, journal)
+    dues = due_steps(journal.steps, False, everything=(each.due for each in served))
+    state, known = None, chain
+    for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
+        known = Chain(then.P, chain.names) if then.changed else known
         if due.lag == 0:
-            state = engine if due.counts else None
+            state = engine(known) if due.counts else None
         elif state is not None:
             ready = state.prepare()
             yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
             state = state.advance(ready, step.query) if step.query in ready.sets else None
+            state = state.changed(known, step.query[0]) if state is not None and then.changed else state
 
 
 def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onoff.audit.law import Pairs
 from onoff.errors import OnoffError
 from onoff.files import read_rows, reading
-from onoff.types import Query
+from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -52,13 +55,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """A chain of a journal; `weight` are the transitions that rows rest on, None if it was stated as exact."""
+
+    P: Floats
+    weight: Floats | None
+
+
+@dataclass(frozen=True)
 class Journal:
-    """A client's journal: the name of its stream, its promise ("both" or "past"), sensitive sources and all steps."""
+    """A client's journal: the name of its stream, its promise ("all", "past" or "both"), sensitive sources, all steps.
+
+    `chains` are the chains that were used, by the first step that each may serve; None where habits are learned anew.
+    `learns` says that the client began without a chain.
+    """
 
     stream: str
     promise: str
     sensitive: tuple[int, ...]
     steps: tuple[Step, ...]
+    chains: Mapping[int, Recorded | None]
+    learns: bool
 
 
 @dataclass(frozen=True)
@@ -97,6 +114,7 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
                 raise ValueError("it fails SQLite's check")
             meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}
             rows = list(read_rows(database, "steps"))
+            noted = list(read_rows(database, "chains"))
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes what is damaged, and that may be no text
         raise OnoffError(f"{file}: cannot be read as a journal ({' '.join(str(error).split())})") from None
     if chain is not None and meta.get("chain") != chain.fingerprint:
@@ -109,7 +127,19 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
             steps.append(_step(row, n))
     with readable(f"{file}: the promise of this journal cannot be read"):
         sensitive = tuple(sorted(whole(source, n) for source in json.loads(meta["sensitive"])))
-        return Journal(meta["identity"], {"past": "past", "both": "both"}[meta["promise"]], sensitive, tuple(steps))
+        promise, learns = ("all", "past", "both").index(meta["promise"]), "note learning" in meta
+        chains = {row["step"]: _recorded(row, n) for row in noted} if chain is not None else {}
+        return Journal(meta["identity"], ("all", "past", "both")[promise], sensitive, tuple(steps), chains, learns)
+
+
+def _recorded(row: Mapping[str, Any], n: int) -> Recorded | None:
+    if not row["matrix"]:
+        return None
+    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(n, n)
+    weight = None if row["weight"] is None else np.array(json.loads(row["weight"]), np.float64)
+    if not (P >= 0).all() or abs(P.sum(axis=1) - 1).max() > 1e-9 or (weight is not None and weight.shape != (n,)):
+        raise ValueError(f"the chain of step {row['step']} is none")
+    return Recorded(P, weight)
 
 
 def _step(row: Mapping[str, Any], n: int) -> Step:

@@ -15,12 +15,13 @@ Nothing after the learning looks at requests: queries and statuses decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from onoff.audit.files import Step
+from onoff.audit.files import Journal, Recorded, Step
 from onoff.audit.law import UNCHECKED, Finding
 from onoff.types import Floats, Units
 
@@ -30,20 +31,34 @@ NEAR = 1e-9  # entries of two chains that count as equal
 UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests that it was made of were erased")
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A chain of the journal; `weight` are the transitions that rows rest on, None if it was stated as exact."""
+class Served(NamedTuple):
+    """What serves a step: the chain, whether everything is `due`, and whether the chain is another than before."""
 
     P: Floats
-    weight: Floats | None
+    due: bool
+    changed: bool
+
+
+def serve(P: Floats, journal: Journal) -> tuple[list[Served], list[Finding]]:
+    """Work out what serves every step of a journal made for the chain P, and the one after them; and what is wrong."""
+    if journal.promise == "both":
+        return [Served(P, False, False)] * (len(journal.steps) + 1), []
+    stated = journal.chains.get(0)
+    stage = "all" if journal.promise == "all" else "learn" if journal.learns else "known"
+    habits = Habits(Recorded(P, None if stated is None else stated.weight), stage, journal)
+    served, wrong = [Served(P, habits.asks_for_all, False)], []
+    for step in journal.steps:
+        wrong += [replace(finding, step=step.step) for finding in habits.advance(step, private=step.lag == 0)]
+        served.append(Served(habits.P, habits.asks_for_all, habits.changed))
+    return served, wrong
 
 
 class Habits:
     """The state before a step: `P` serves it unless it `asks_for_all`."""
 
-    def __init__(self, stated: Recorded, stage: str, recorded: Mapping[int, Recorded | None], sensitive: bool) -> None:
-        """`recorded` has a chain, or None where a person has begun to learn anew, by the first step that it serves."""
-        self._chain, self.stage, self._recorded, self._sensitive = stated, stage, recorded, sensitive
+    def __init__(self, stated: Recorded, stage: str, journal: Journal) -> None:
+        self._chain, self.stage, self.changed = stated, stage, False
+        self._recorded, self._sensitive = journal.chains, bool(journal.sensitive)
         self._begin()
         self._before: int | None = None
         self._known = True  # whether all requests that were noted are

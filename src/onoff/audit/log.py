@@ -21,6 +21,7 @@ from onoff.audit.bets import Bets
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
 from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
+from onoff.audit.habits import serve
 from onoff.audit.law import UNCHECKED, Finding, LawLine
 from onoff.audit.replay import Drawn, replay
 from onoff.audit.rules import due_steps
@@ -39,6 +40,7 @@ UNREAD = "whether answers were read to their end, which the log does not tell"
 UNLIKE = "the installed code makes another law there than is on record"
 BESIDE = "what {} queries of other streams in the log were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
+CHANGING = "what the server believes: the attack knows one chain, and this client has used several or none"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
@@ -170,9 +172,11 @@ def audit_log(
     stream = [line for line in seen if line.stream == noted.stream]
     if not stream:
         raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
-    wide = noted.promise == "past"
+    wide = noted.promise != "both"
     work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
     attacked = work <= MOST_WORK if attacked is None else attacked
+    one_chain = noted.promise == "both" or (noted.promise == "past" and len(noted.chains) < 2 and not noted.learns)
+    attacked = attacked and one_chain
     laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
     streams = {other.stream for other in known}
     beside = Beside(seen, noted, streams)
@@ -192,7 +196,8 @@ def audit_log(
         UNREMADE: wide and exhibits.record is not None and exhibits.engine is None,
         REPEATED.format(again): again,
         BESIDE.format(unknown): unknown,
-        UNATTACKED: not attacked,
+        UNATTACKED: one_chain and not attacked,
+        CHANGING: not one_chain,
     }
     ordered = sorted([*laws.findings, *found.findings, *further], key=lambda one: -1 if one.step is None else one.step)
     verdict = Verdict(
@@ -267,7 +272,8 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
         served = plan is not None and plan.lag <= lag
         return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
 
-    dues = due_steps(journal.steps, both)
+    served, _ = serve(chain.P, journal)
+    dues = due_steps(journal.steps, both, everything=(each.due for each in served))
     steps = list(zip(journal.steps, dues, strict=True))[: max(sets) + 1]
     return [Seen(due.lag == 0, sets.get(step.step), rule(step, due.lag)) for step, due in steps]
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.files import Journal, Line, Step
+from onoff.audit.habits import Served, serve
 from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, LawLine, Pairs, check_encoder, check_law, shown
 from onoff.audit.races import Race
 from onoff.audit.rows import Pasts, Walk, home
@@ -69,9 +70,14 @@ def replay(
     """
     found, steps, held, seen, numbers = Replay(), journal.steps, Held(), Seen(lines), Numbers(others)
     draws = _Draws(chain, journal, iter(laws), found)
-    dues = due_steps(steps, journal.promise == "both", full_sets)
-    for before, step, due in zip([None, *steps], steps, dues, strict=False):
-        wrong = [*check_step(chain.P, chain.names, step, due, before), *seen.check(step, held), *draws.check(step, due)]
+    served, found.findings = serve(chain.P, journal)
+    dues = due_steps(steps, journal.promise == "both", full_sets, (each.due for each in served))
+    for before, step, due, now, then in zip([None, *steps], steps, dues, served, served[1:], strict=False):
+        wrong = [
+            *check_step(now.P, chain.names, step, due, before),
+            *seen.check(step, held),
+            *draws.check(step, due, then),
+        ]
         found.findings += [replace(finding, step=step.step) for finding in [*wrong, *numbers.check(step)]]
         held.answer(step)
         watch(step, draws.drawn)
@@ -102,20 +108,22 @@ class _Draws:
         self._origin: int | None = None  # of the reader, as in `rows.Pasts`; None: not known
         self.drawn: Drawn = None
 
-    def check(self, step: Step, due: Due) -> Iterator[Finding]:
-        """Check what an OFF step was drawn from, and the draw."""
+    def check(self, step: Step, due: Due, then: Served) -> Iterator[Finding]:
+        """Check what an OFF step was drawn from, and the draw. `then` is what serves the step after it."""
         self.drawn = None
         while self._line is not None and self._line.step < step.step:
             self._line = next(self._laws, None)
         line = self._line if self._line is not None and self._line.step == step.step else None
         if due.lag == 0:
-            self._pasts = Pasts(self._chain.P, self._sensitive) if due.counts else None
+            self._pasts = Pasts(then.P, self._sensitive) if due.counts else None
             self._origin = None if step.request is None else -1 - step.request
         elif self._both:
             yield from self._check_both(step, due, line)
         else:
             pasts, self._pasts = self._pasts, None
             yield from [MISSING] if line is None else self._check_past(step, line, pasts)
+            if then.changed and self._pasts is not None:
+                self._pasts.change(then.P, step.query[0])
 
     def _check_both(self, step: Step, due: Due, line: LawLine | None) -> Iterator[Finding]:
         """A step of the promise `both`, drawn from a plan in the context (last, next)."""

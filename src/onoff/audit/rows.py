@@ -113,6 +113,11 @@ class Pasts:
         self._open = np.array([source not in sensitive for source in range(len(P))])
         self._rows = {-1 - source: Row(row) for source, row in enumerate(P)}
 
+    def change(self, P: Floats, source: int) -> None:
+        """Another chain serves from here on, after a query of this one source: every reader has its new row."""
+        self._P = P
+        self._rows = dict.fromkeys(self._rows, Row(P[source]))
+
     def check(
         self, law: Law, tables: Mapping[int, Units], place: Sequence[int], joined: Sequence[int]
     ) -> tuple[list[Finding], Fraction]:

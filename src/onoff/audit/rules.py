@@ -10,8 +10,8 @@ just that, in every sending, and nothing besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple
 
 from onoff.audit.files import Line, Step
@@ -30,19 +30,22 @@ class Due(NamedTuple):
     counts: bool  # whether this step counts as ON
 
 
-def due_steps(steps: Sequence[Step], announced: bool, full_sets: int = 1) -> list[Due]:
+def due_steps(
+    steps: Sequence[Step], announced: bool, full_sets: int = 1, everything: Iterable[bool] = repeat(False)
+) -> list[Due]:
     """Work out what was due at each step of a journal whose stream had to begin with this many full sets.
 
     With `announced` (promise `both`) a step without a next request asks for everything. A stream that begins with two
-    full sets where one is enough is within the rules, and then its first one does not count. Where the request was
+    full sets where one is enough is within the rules, and then its first one does not count. `everything` has the steps
+    that ask for everything because of the habits (`onoff.audit.habits`). Where the request was
     erased, the next one was, too: that there was one is believed.
     """
     begin = 2 if len(steps) < 2 or not steps[1].lag else full_sets
     found: list[Due] = []
     lag, last = 0, None
-    for number, step in enumerate(steps):
+    for (number, step), whole in zip(enumerate(steps), everything, strict=False):
         without_next = announced and step.next is None and (step.request is not None or not step.lag)
-        full = step.asked_private or without_next or number < begin
+        full = step.asked_private or without_next or number < begin or whole
         lag = 0 if full else lag + 1
         counts = full and number >= begin - 1
         found.append(Due(lag, last, counts))

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
-
 from onoff.model.chain import Chain
 from onoff.past.habits import Habits
 from onoff.past.state import PastState, Step
@@ -49,8 +47,7 @@ class PublicState:
         if habits.stage == "all":
             return replace(self, habits=habits, rows=None)
         if habits.chain is not self.habits.chain:
-            row = habits.chain.P[list(query)]
-            rows = replace(rows, chain=habits.chain, rows=row, possible=row > 0, spreads=np.zeros(1))
+            rows = rows.changed(habits.chain, query[0])
         return replace(self, habits=habits, rows=rows)
 
     def as_dict(self) -> dict[str, Any]:

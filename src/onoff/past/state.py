@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, Self
@@ -157,6 +157,12 @@ class PastState:
             self.chain, self.sensitive, found.rows, found.possible, found.spreads,
             tuple(map(int, place)), tuple(map(int, joined)),
         )  # fmt: skip
+
+    def changed(self, chain: Chain, source: int) -> PastState:
+        """The same state for another chain, after a query of this one source: there all contexts are one."""
+        assert len(self.rows) == 1
+        row = chain.P[[source]]
+        return replace(self, chain=chain, rows=row, possible=row > 0, spreads=np.zeros(1))
 
     def same(self, other: PastState) -> bool:
         """Whether both states have the same rows, to the bit, for the same chain and sensitive sources."""

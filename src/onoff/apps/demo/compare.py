@@ -163,7 +163,7 @@ def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
     """
     noted = read_journal(journal, chain)
     if noted.promise == "past":
-        exhibits = Exhibits({}, journal.with_suffix(".laws"), PastState.start(chain, noted.sensitive))
+        exhibits = Exhibits({}, journal.with_suffix(".laws"), lambda known: PastState.start(known, noted.sensitive))
     else:
         store = PlanStore(chain, journal.with_name("plans"))
         exhibits = Exhibits({plan.name: plan for plan in map(store.load, store.lags())})

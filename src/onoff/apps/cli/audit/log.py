@@ -83,7 +83,8 @@ def log(
         raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
     engine = None
     if noted is not None and not both and (laws is None or remake):
-        engine = PastState.start(loaded, noted.sensitive)
+        sensitive = noted.sensitive
+        engine = lambda known: PastState.start(known, sensitive)  # noqa: E731
     found = audit_log(
         loaded,
         log,
