@@ -19,6 +19,7 @@ from ports import free_port
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
+LONG = ("tutorial", "costs")  # pages whose snippets take long
 PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
 LISTENING = "until (: < /dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.1; done"
 
@@ -43,7 +44,7 @@ def script(text: str) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.long if page.stem == "tutorial" else ())
+        pytest.param(page, marks=pytest.mark.long if page.stem in LONG else ())
         for page in PAGES
         if BLOCK.search(page.read_text())
     ],
@@ -82,6 +83,7 @@ def test_commands_that_are_only_shown_exist_with_their_options():
     assert shown > 20
 
 
+@pytest.mark.long
 def test_the_site_builds_and_every_link_and_anchor_leads_somewhere(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
