@@ -110,7 +110,6 @@ def test_a_version_that_was_evicted_must_not_be_named(tmp_path):
 
 def test_a_step_that_is_missing_or_too_many_or_out_of_order_is_found(made):
     at = partly(made)
-    lines = made.lines
     assert place(made.change_log(lambda lines: [*lines[:at], *lines[at + 1 :]]).audit()) == (at, "log")
     assert place(made.change_log(lambda lines: [*lines, {**lines[-1], "step": 40}]).audit()) == (40, "log")
     again = made.change_log(lambda lines: [*lines[:30], *lines[25:]]).audit()
