@@ -279,12 +279,11 @@ def test_a_long_stream_keeps_few_contexts_and_a_small_rounding(sensitive):
     assert sum(step.cost for _, step, *_ in found) <= 1.02 * sum(step.lower_bound for _, step, *_ in found)
 
 
-@pytest.mark.parametrize(("concentration", "n", "target"), [(5, 30, 1.02), (1, 40, 1.03)])
-def test_a_stream_costs_hardly_more_than_its_bound(concentration, n, target):
+@pytest.mark.parametrize(("concentration", "n"), [(5, 30), (1, 40), (1, 17)])
+def test_every_step_costs_hardly_more_than_its_bound(concentration, n):
     chain = Chain(np.random.default_rng(1).dirichlet(np.full(n, concentration), n))
     found = list(walk(chain, (), 6, 2))
-    cost, bound = (sum(getattr(step, what) for _, step, *_ in found) for what in ("cost", "lower_bound"))
-    assert cost <= target * bound
+    assert max(step.cost / step.lower_bound for _, step, *_ in found) <= 1.02
     assert found[-1][1].cost < 0.6 * found[0][1].cost
 
 
