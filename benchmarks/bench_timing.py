@@ -195,7 +195,7 @@ def sequence(samples: int) -> list[str]:
 
 
 def settings(server: Server, place: Path, promise: str = "both") -> Settings:
-    planned: dict[str, Any] = {"plans": PLANNER, "promise": promise, "first_ever": True}
+    planned: dict[str, Any] = {"plans": PLANNER, "promise": promise, "first_ever": True, "cache": 0}  # all comes anew
     return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).completed()
 
 
@@ -235,6 +235,7 @@ async def got_files(server: Server, kind: type[Client], wanted: list[str], place
     where = ["--server", server.url] if server.kind == "own" else ["--urls", str(place / "urls.json")]
     for source in [*wanted, NAMES[0]]:
         command = ["get", source, "--on", "-q", "-o", str(place / "message"), "--journal", str(place / "journal")]
+        command += ["--cache", "0"]
         chain = ["--chain", str(place / "chain.json")]
         subprocess.run([sys.executable, "-m", "onoff", *command, *chain, *where], check=True)
     return server.gaps("/nexts")[: len(wanted)]

@@ -26,9 +26,9 @@ PICTURES = Path(__file__).parent / "pictures"
 README = Path(__file__).parents[1] / "README.md"
 TABLE = "| client | messages a request | bytes a request | guessed before the request | guessed after everything |"
 ONOFF = Path(sys.executable).with_name("onoff")
-STORY = (  # after the stream with which the page opens
-    *(("politics", False), ("politics", True), ("business", False), ("health", False), ("health", False)),
-    *(("science", False), ("technology", True), ("technology", False), ("business", False)),
+STORY = (  # after the stream with which the page opens; of two favourites, the next request tells which one was private
+    *(("business", False), ("politics", True), ("technology", False), ("health", False), ("science", False)),
+    *(("sports", True), ("culture", False), ("business", False), ("politics", False)),
 )
 
 

@@ -494,20 +494,6 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
     assert made == [("sports", False), ("weather", False), ("weather", True), ("weather", True), ("news", False)]
 
 
-def test_how_many_requests_to_come_are_on_survives_a_restart(world):
-    async def leave(_, queue):
-        for answer in [queue.submit(name) for name in NAMES[:3]]:
-            queue.abandon(answer)
-        while steps(queue) < 3:
-            await asyncio.sleep(0.01)
-        return queue.full_sets_due
-
-    async def look(_, queue):
-        return queue.full_sets_due
-
-    assert (through(world, leave), through(world, look)) == (3, 3)
-
-
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(world, monkeypatch):
     monkeypatch.setattr("onoff.apps.proxy.queue.RETRY_SECONDS", 0.3)
     honest = world.server.respond

@@ -96,12 +96,12 @@ def test_no_status_of_an_origin_makes_a_program_ask_again(origin, tmp_path, prog
             assert made(proxy) == number + 1, status
 
 
-def test_all_who_wait_for_a_silent_origin_are_told_by_one_deadline(origin, tmp_path):
+def test_all_who_wait_behind_a_silent_origin_are_told_when_it_was_silent_twice(origin, tmp_path):
     with proxied(tmp_path, origin, "--deadline", "1.5") as proxy, ThreadPoolExecutor(4) as pool:
         origin.respond = lambda _: Reply([60.0])
         began = time.monotonic()
         answers = list(pool.map(lambda name: httpx.get(f"{proxy.url}/{name}", timeout=60), "abab"))
-        assert time.monotonic() - began < 2.8
+        assert time.monotonic() - began < 5.5
         assert {answer.headers["onoff-true-status"] for answer in answers} == {"504"}
 
 
@@ -146,7 +146,7 @@ def test_half_a_request_does_not_delay_the_end(origin, tmp_path, half):
         time.sleep(0.3)
         began = time.monotonic()
         assert proxy.stop() == 0
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 6
 
 
 @pytest.mark.parametrize("parts", [[60.0], [b"HTTP/1.1 100 Continue\r\n\r\n", 60.0]], ids=["silent", "100"])

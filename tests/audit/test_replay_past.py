@@ -53,9 +53,9 @@ def full_if_sensitive(honest, step, request, context, below):
     return step.sets[-1] if request in step.state.sensitive else honest(step, request, context, below)
 
 
-def never_full_if_sensitive(honest, step, request, *place):
+def never_large_if_sensitive(honest, step, request, *place):
     query = honest(step, request, *place)
-    return honest(step, request, *place) if request in step.state.sensitive and query == step.sets[-1] else query
+    return honest(step, request, *place) if request in step.state.sensitive and len(query) > 2 else query
 
 
 def same_set():
@@ -112,7 +112,7 @@ DRAWS = {
     "the smallest set if sensitive": (smallest_if_sensitive, "draw"),
     "the encoder instead of mu": (as_an_open_request, "draw"),
     "the full set if sensitive": (full_if_sensitive, "draw"),
-    "never the full set if sensitive": (never_full_if_sensitive, "draw"),
+    "never a large set if sensitive": (never_large_if_sensitive, "draw"),
     "the same set again": (same_set(), "draw"),
     "the encoder of another context": (neighbour, "draw"),
     "seeded": (seeded, "draw"),
@@ -126,7 +126,7 @@ DRAWS = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_path, name):
     mistake, rule = DRAWS[name]
-    made = life(tmp_path, "past", seed=7, **(SMALL if mistake is never_full_if_sensitive else {}))
+    made = life(tmp_path, "past", seed=7, **(SMALL if mistake is never_large_if_sensitive else {}))
     patches = [drawing(made, Step, mistake)]
     if mistake is lacks_the_sensitive:  # such a set is none of the law, and the client's rows could not move on
         advance = PastState.advance

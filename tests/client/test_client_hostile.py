@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import threading
 import time
 
@@ -16,12 +14,10 @@ import pytest
 import onoff.client.journal
 from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with, faulty
 from hostilekit import OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch, watch_alike
-from onoff import Chain
-from onoff.client.journal import Journal
 from onoff.client.status import Totals
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
-from onoff.errors import ChainError, JournalError, JournalLocked, RefusedByServer, SourceError, Unavailable
+from onoff.errors import ChainError, JournalError, RefusedByServer, SourceError, Unavailable
 from onoff.wire import Catalogue
 from recordingserver import Reply, reply
 from sampling import in_turn
@@ -196,69 +192,6 @@ def no_answer(world):
     return faulty(world.origin, lambda request, _: None if request.path == "/v1/catalogue" else Reply([], close=True))
 
 
-def pending_journal(world):
-    """A journal with a step behind it and another one pending."""
-    assert world.outcome(lambda client: client.get("news")) == ("message",)
-    world.server.respond = no_answer(world)
-    assert world.outcome(lambda client: client.get("sports", "news", OFF), [SET])[0] is Unavailable
-    world.server.respond = world.origin
-    return world.directory / "journal"
-
-
-def test_a_journal_with_any_damage_is_refused(world):
-    """Pieces of the file, and then one bit in every byte of the state."""
-    path = pending_journal(world)
-    content = path.read_bytes()
-    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * len(content), content[:4096] * 3):
-        path.write_bytes(damaged)
-        attempt(world, JournalError)
-    path.write_bytes(content)
-    fingerprint = world.fingerprint()
-    whole = Journal(path, CHAIN.fingerprint, fingerprint)
-    state = whole.state
-    whole.close()
-    begin = content.index(b'{"step"')
-    for place in range(begin, content.index(b"}", content.index(b'"context"', begin)) + 1):
-        damaged = bytearray(content)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(JournalError):
-            Journal(path, CHAIN.fingerprint, fingerprint)
-    path.write_bytes(content)
-    whole = Journal(path, CHAIN.fingerprint, fingerprint)
-    assert whole.state == state
-    whole.close()
-
-
-def test_a_journal_of_another_chain_is_refused(world):
-    pending_journal(world)
-    other = Chain([[0.6, 0.1, 0.1, 0.1, 0.1]] * 5, NAMES)
-    client = client_with(other, world.transport(), world.directory / "journal", Told(other, [SET]))
-    attempt(world, JournalError, client, "another chain")
-
-
-def test_a_journal_in_use_is_refused_and_nothing_is_asked(world):
-    async def inside(client):  # noqa: ARG001
-        async with world.client([SET]):
-            raise AssertionError("it was opened twice")
-
-    outcome = world.outcome(inside)
-    assert outcome[0] is JournalLocked
-    assert world.queries() == []
-
-
-def test_a_restored_backup_and_a_copy(world):
-    path = pending_journal(world)
-    shutil.copy(path, path.with_name("backup"))
-    assert world.outcome(lambda client: client.resume()) == ("message",)
-    shutil.copyfile(path.with_name("backup"), path)  # in place: the same file, with its old content
-    attempt(world, JournalError, match="older")
-    os.replace(path.with_name("backup"), path)  # another file under the old name
-    attempt(world, JournalError, match="copy")
-    shutil.copy(path, path.with_name("elsewhere"))
-    attempt(world, JournalError, world.client([SET], "elsewhere"), "copy")
-
-
 def test_a_backup_from_before_a_query_that_was_sent_after_a_kill(world, monkeypatch):
     """Killed between the commit and the seal, the query goes out later: a backup from before is still too old."""
     assert world.outcome(lambda client: client.get("news")) == ("message",)
@@ -291,22 +224,6 @@ def test_a_lost_journal_starts_with_two_full_sets_whatever_is_promised(world):
     (world.directory / "journal").unlink()
     messages = world.play([("news", ON), ("news", OFF), ("sports", OFF), ("news", ON)], [SET])
     assert [message.made_private for message in messages] == [False, True, False, False]
-
-
-@pytest.mark.parametrize("call", ["pwrite", "rename"])
-def test_a_full_disk_beside_the_journal(world, monkeypatch, call):
-    """The lock file or the new name cannot be written: a clear error, nothing on the wire."""
-
-    def full(*_):
-        raise OSError(28, "no space left on device")
-
-    if call == "pwrite":
-        assert world.outcome(lambda client: client.get("news")) == ("message",)
-    monkeypatch.setattr(onoff.client.journal.os, call, full)
-    attempt(world, JournalError, match="no space left")
-    monkeypatch.undo()
-    world.server.reset()
-    assert world.outcome(lambda client: client.get("news")) == ("message",)
 
 
 # A server that dies.

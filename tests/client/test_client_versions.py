@@ -270,6 +270,16 @@ def test_a_web_server_that_lies_about_versions_learns_nothing(web, lie, cache):
     assert paths == once if lie != "304 and a body" else len(paths) > len(once)
 
 
+def test_a_304_that_was_not_asked_for_is_the_failure_of_its_source(web):
+    web.server.respond = WEB_LIES["304 unasked"]
+    messages = web.play([("science", ON), ("news", ON), ("science", ON)])
+    assert [message.status for message in messages] == [304, 200, 304]
+    assert [message.error is None for message in messages] == [False, True, False]
+    assert "of another message than is held" in str(messages[0].error)
+    assert "ask again" not in str(messages[0].error)  # a server that lies for one source would see who does
+    assert [message.unchanged for message in messages] == [False, False, False]
+
+
 def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_no_more(web):
     async def run():
         transport = web.transport()

@@ -7,7 +7,6 @@ import json
 import time
 import tracemalloc
 
-import httpx
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, TRANSPORTS, World, faulty
@@ -18,7 +17,6 @@ from onoff.client.transports import onoff
 from onoff.client.transports.web import BROKEN
 from onoff.errors import UNREACHABLE, CatalogueError, RefusedByServer, StaleStep, Unavailable
 from onoff.wire import Catalogue
-from ports import free_port
 from recordingserver import Reply, reply
 
 STREAM = "0" * 32
@@ -139,31 +137,6 @@ def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypa
         assert "a deadline is a number of seconds above 0" in call(*commands[-1], "--deadline", wrong).stderr
 
 
-def test_what_is_not_http_is_called_so_and_silence_is_not(world):
-    """Alike for the first answer and for one on a connection that has been used."""
-    illegal = {
-        "this is no status": b"this is not HTTP\r\n\r\n",
-        "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-        "a length below 0": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-    }
-    broken = {"nothing": b"", "half a header": b"HTTP/1.1 200 OK\r\n", "half a body": HEAD + b"x"}
-    for data in (*illegal.values(), *broken.values()):
-        for path in ("/v1/catalogue", "/v1/query", f"/{NAMES[0]}", f"/{NAMES[1]}"):
-            world.server.respond = faulty(
-                world.origin,
-                lambda request, _, path=path, data=data: Reply([data], close=True) if request.path == path else None,
-            )
-            words = "sent something that is not HTTP" if data in illegal.values() else "did not answer"
-            if (path.startswith("/v1") and world.kind == "own") or (
-                not path.startswith("/v1") and not data and world.kind == "any"
-            ):
-                with pytest.raises(Unavailable, match=words):
-                    asyncio.run(fetched(transport_of(world)))
-            elif not path.startswith("/v1") and world.kind == "any":
-                [failed] = [c for c in asyncio.run(fetched(transport_of(world))).contents if c.status == BROKEN]
-                assert words in failed.body.decode()
-
-
 def test_a_request_that_is_cancelled_at_any_moment_does_not_keep_the_next_one_waiting(world):
     """By a deadline or by the caller."""
 
@@ -181,20 +154,6 @@ def test_a_request_that_is_cancelled_at_any_moment_does_not_keep_the_next_one_wa
         await transport.close()
 
     asyncio.run(cancelled_and_asked_again())
-
-
-def test_certificates_are_loaded_for_tls_alone(world, monkeypatch):
-    """They take longer than all else that a client does before its first request."""
-
-    loaded, load = [], httpx.create_ssl_context
-    monkeypatch.setattr(httpx, "create_ssl_context", lambda **options: loaded.append(options) or load(**options))
-    asyncio.run(fetched(transport_of(world)))
-    assert loaded == []
-    nobody = f"https://127.0.0.1:{free_port()}"
-    secure = HttpTransport({"a": f"{nobody}/a", "b": f"{nobody}/b"}) if world.kind == "any" else OnoffTransport(nobody)
-    with pytest.raises(Unavailable, match="did not answer"):
-        asyncio.run(fetched(secure, (0, 1)))
-    assert loaded == [{"trust_env": False}]
 
 
 def test_the_deadline_is_the_same_for_every_set_and_grows_with_the_catalogue_only(world):

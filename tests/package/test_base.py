@@ -107,38 +107,6 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_which_to_install(base, t
     assert not [file for file in tmp_path.rglob("*") if file.is_file()], "it is said after the work, not before it"
 
 
-CALLS = {
-    "import onoff; onoff.fit('log.csv')": "logs",
-    "import onoff; onoff.fit('log.csv', spark='local[1]')": "spark",
-    "from pathlib import Path; from onoff.apps.plots import plot_costs; plot_costs([], Path('x.png'))": "plots",
-    "from pathlib import Path; from onoff.apps.plots import reproduce; reproduce(Path('x'))": "plots",
-    "from onoff.server.store import open_store": "server",
-    "from onoff.apps.parallel import use_workers; use_workers(dask='tcp://127.0.0.1:1').__enter__()": "dask",
-    "import onoff.server.run": "server",
-    "import onoff.apps.demo": "server",
-}
-
-
-def test_a_call_that_lacks_an_extra_raises_an_error_that_names_it(base):
-    code = f"""
-from onoff.errors import MissingExtra
-for call in {list(CALLS)}:
-    try:
-        exec(call)
-    except MissingExtra as error:
-        print(error.extra, error.name, str(error))
-    else:
-        print(call, "raises nothing")
-"""
-    done = base.run_python(code)
-    assert done.returncode == 0, done.stderr
-    for call, line in zip(CALLS, done.stdout.splitlines(), strict=True):
-        extra, name, message = line.split(" ", 2)
-        assert extra == CALLS[call], line
-        assert name in MODULES[extra]
-        assert message.endswith(f"pip install 'onoff-privacy[{extra}]'")
-
-
 def test_every_module_of_the_base_can_be_imported_and_every_public_name_be_had(base):
     code = """
 import json, onoff, pkgutil

@@ -20,6 +20,7 @@ from ports import free_port
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
+LONG = ("tutorial", "costs")  # pages whose snippets take long
 PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
 OUTSIDE = r"""["']?(?:https?:)?//"""
 # The elements that reach beyond the right edge of the page, unless they are in something that scrolls.
@@ -49,7 +50,7 @@ def script(text: str) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.long if page.stem == "tutorial" else ())
+        pytest.param(page, marks=pytest.mark.long if page.stem in LONG else ())
         for page in PAGES
         if BLOCK.search(page.read_text())
     ],

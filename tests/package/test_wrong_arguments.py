@@ -86,8 +86,6 @@ def calls(tmp_path_factory):
         "Planner": [
             (Planner, {"chain": CHAIN, "directory": place / "plans", "background": False, "limit": 5}),
             (planner.best, {"lag": 1}),
-            (planner.finished, {"lag": 1}),
-            (planner.wait, {"lag": 1, "timeout": 0.01}),
         ],
         "follows": [(follows, {"chain": CHAIN, "requests": [0, 1], "begins": (), "false_alarms": 0.01})],
         "fit": [(fit, {"log": place / "log.csv", **vars(FitOptions())})],

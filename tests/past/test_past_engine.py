@@ -279,12 +279,11 @@ def test_a_long_stream_keeps_few_contexts_and_a_small_rounding(sensitive):
     assert sum(step.cost for _, step, *_ in found) <= 1.02 * sum(step.lower_bound for _, step, *_ in found)
 
 
-@pytest.mark.parametrize(("concentration", "n", "target"), [(5, 30, 1.02), (1, 40, 1.03)])
-def test_a_stream_costs_hardly_more_than_its_bound(concentration, n, target):
+@pytest.mark.parametrize(("concentration", "n"), [(5, 30), (1, 40), (1, 17)])
+def test_every_step_costs_hardly_more_than_its_bound(concentration, n):
     chain = Chain(np.random.default_rng(1).dirichlet(np.full(n, concentration), n))
     found = list(walk(chain, (), 6, 2))
-    cost, bound = (sum(getattr(step, what) for _, step, *_ in found) for what in ("cost", "lower_bound"))
-    assert cost <= target * bound
+    assert max(step.cost / step.lower_bound for _, step, *_ in found) <= 1.02
     assert found[-1][1].cost < 0.6 * found[0][1].cost
 
 
@@ -343,7 +342,7 @@ def test_what_is_possible_never_underflows():
 @given(st.integers(2, 8), seeds)
 def test_two_rows_are_peeled_to_the_bound(n, seed):
     rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.5), 2)
-    member, mass, rest = peeled(RowTable((0, 1), rows, rows > 0), 10**4)
+    member, mass, rest = peeled(RowTable(rows, rows > 0), 10**4)
     assert len(rest) == 0
     assert mass.sum() == pytest.approx(1)
     assert mass @ member.sum(axis=1) == pytest.approx(rows.max(axis=0).sum(), abs=1e-7)
@@ -354,7 +353,7 @@ def test_two_rows_are_peeled_to_the_bound(n, seed):
 def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):
     """Every set C is met as often as any row has mass on it: the law is realisable before any repair."""
     rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.7), m)
-    table = RowTable(tuple(range(m)), rows, rows > 0)
+    table = RowTable(rows, rows > 0)
     member, mass, _ = peeled(table, 10**4)
     assert mass.sum() == pytest.approx(1)
     assert mass @ member.sum(axis=1) >= outer_bound(table) - 1e-9
@@ -372,7 +371,7 @@ def test_a_law_stays_near_its_bound_where_peeling_gets_stuck(seed):
     rows = rng.integers(0, 5, (contexts, n)).astype(float)
     rows[np.arange(contexts), rng.integers(0, n, contexts)] += 1
     rows /= rows.sum(axis=1, keepdims=True)
-    table = RowTable(tuple(range(contexts)), rows, rows > 0)
+    table = RowTable(rows, rows > 0)
     extremes = laws._extremes(table)
     assert peeled(extremes, 2 * n * extremes.groups)[2].sum(axis=1).max() > 0.3
     law, bound = laws.law_for(table, 0)

@@ -72,9 +72,3 @@ def test_names_in_old_journals_are_read_as_they_were_written(text, name):
 )  # fmt: skip
 def test_what_is_no_name_of_a_plan_is_not_read_as_one(text):
     assert PlanName.parse(text) is None
-
-
-def test_the_name_of_a_plan_is_what_it_was_before_it_had_parts():
-    assert MADE["race"].name == "race, lag 2"
-    assert re.fullmatch(r"optimal, lag 2, [0-9a-f]{12}", MADE["table"].name)
-    assert PlanName.parse(MADE["table"].name) == MADE["table"].identity

@@ -11,7 +11,7 @@ from onoff.errors import PlanError
 from onoff.plans.planner import compute, is_final
 from onoff.plans.race import RacePlan
 from onoff.plans.store import PlanStore
-from onoff.schemes.certificate import SHIFT
+from onoff.schemes.certificate import SHIFT, outer_certificate
 from oracles import random_chain
 from planfiles import EXCHANGED
 
@@ -45,7 +45,6 @@ def damaged(data, change):
         (lambda d: d["sets"].__setitem__(0, []), "sorted set"),
         (lambda d: d["sets"].__setitem__(0, d["sets"][1]), "no set may come twice"),
         (lambda d: d["sets"].reverse(), "must be the full one"),
-        (lambda d: d["certificate"].__setitem__("bound", -1.0), "lower bound is -1"),
         (lambda d: d.__setitem__("lag", -1), "lag is -1"),
         (lambda d: d.__setitem__("lag", True), "lag is True"),
         (lambda d: d.__setitem__("chain", "0" * 64), "cannot be read"),
@@ -55,8 +54,6 @@ def damaged(data, change):
         (lambda d: d.__setitem__("version", 2), "version 2 of the plan format is not read; make the plan anew"),
         (lambda d: d.pop("sets"), "sets"),
         (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
-        (lambda d: d["certificate"].__setitem__("kind", 7), "not a kind"),
-        (lambda d: d["certificate"].__setitem__("bound", "2"), "checks"),
         (lambda d: d.__setitem__("scheme", "foo"), "not a scheme"),
         (lambda d: d.__setitem__("lag", 10**25), "lag is"),
     ],
@@ -77,7 +74,7 @@ def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
         (random_chain("dense", 4, 2), 1, "outer"),
     ],
 )
-def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain, lag, kind):
+def test_certificates_of_every_kind_are_kept_under_the_users_seal_and_else_not_believed(tmp_path, chain, lag, kind):
     made = plan(chain, lag)
     assert made.certificate.kind == kind
     file = tmp_path / "plan.json"
@@ -86,14 +83,13 @@ def test_certificates_of_every_kind_are_proved_again_on_loading(tmp_path, chain,
 
     def forge(data):
         data["certificate"]["bound"] = made.cost * (1 + 1e-6)
-        data["certificate"]["weights"] = [w // 3 for w in data["certificate"]["weights"]]
 
     file.write_text(damaged(json.loads(file.read_text()), forge))
-    assert 0 < Plan.load(file).lower_bound < made.cost
+    assert Plan.load(file).certificate == outer_certificate(chain.posterior(lag))
 
 
 def test_a_forged_bound_for_many_sources_does_not_stop_better_planning(tmp_path):
-    """Above 20 sources cuts were believed: a plan that claims to be optimal was never made anew."""
+    """A plan that claims to be optimal must not keep a better one from being made."""
     chain = random_chain("dense", 24, 2)
     store = PlanStore(chain, tmp_path)
     store.save(plan(chain, 1, "everything"))
@@ -102,7 +98,7 @@ def test_a_forged_bound_for_many_sources_does_not_stop_better_planning(tmp_path)
         damaged(json.loads(store.path(1).read_text()), lambda data: data.__setitem__("certificate", cuts))
     )
     outer = bounds(chain, 1).outer
-    assert store.load(1).lower_bound == pytest.approx(outer, rel=1e-9)  # what these cuts prove
+    assert store.load(1).lower_bound == pytest.approx(outer, rel=1e-9)
     assert not is_final(store.load(1))
     compute(store, 1)
     assert store.load(1).cost < 1.01 * outer

@@ -27,6 +27,7 @@ from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, g
 from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore, default_directory
 from oracles import random_chain
+from planfiles import wait
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_first_query_does_not_wait_and_plans_arrive(chain, tmp_path, monkeyp
         assert first.scheme == "race"
         assert 2 in first.draw(2, 0, 1)
     with planner:
-        best = planner.wait(4, timeout=300)
+        best = wait(planner, 4, timeout=300)
         assert best.scheme == "optimal"
         assert best.lag <= 4
         assert best.cost <= plan(chain, best.lag).cost * (1 + 2e-6)
@@ -101,7 +102,7 @@ def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monk
     monkeypatch.setattr("onoff.plans.planner.subprocess.Popen", start)
     with Planner(chain, tmp_path) as planner:
         for lag in range(1, 6):
-            assert planner.wait(lag, timeout=300).lag == max(each for each in lags if each <= lag)
+            assert wait(planner, lag, timeout=300).lag == max(each for each in lags if each <= lag)
         with pytest.raises(AssertionError, match="was started"):
             planner.best(6)
     (store.directory / "grid.json").write_text('{"lags": [1, "2"], "reach": 9}')
@@ -183,7 +184,7 @@ def test_a_killed_background_is_started_again(chain, tmp_path, monkeypatch):
     with Planner(chain, tmp_path) as planner:
         planner._worker.kill()
         planner._worker.wait()
-        assert planner.wait(2, timeout=300).scheme == "optimal"
+        assert wait(planner, 2, timeout=300).scheme == "optimal"
 
 
 def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, monkeypatch):
@@ -191,13 +192,13 @@ def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, mon
     with before_the_background(chain, tmp_path) as planner:
         assert planner.best(1).scheme == "race"
     with planner:
-        assert planner.wait(1, timeout=300).scheme == "optimal"
+        assert wait(planner, 1, timeout=300).scheme == "optimal"
 
 
 def test_a_poor_plan_is_improved(chain, tmp_path):
     PlanStore(chain, tmp_path).save(plan(chain, 1, "everything"))
     with Planner(chain, tmp_path) as planner:
-        assert planner.wait(1, timeout=300).scheme == "optimal"
+        assert wait(planner, 1, timeout=300).scheme == "optimal"
 
 
 def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, tmp_path, monkeypatch):
@@ -205,7 +206,7 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
     monkeypatch.chdir(tmp_path)
     with Planner(chain, "plans") as planner:
         monkeypatch.chdir("/")
-        assert planner.wait(1, timeout=300).scheme == "optimal"
+        assert wait(planner, 1, timeout=300).scheme == "optimal"
     assert (tmp_path / "plans").is_dir()
 
 
@@ -224,14 +225,14 @@ def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monk
         pass
     (planner.store.directory / f"{chain.fingerprint}.chain").write_text("{")
     with planner:
-        assert planner.wait(1, timeout=300).scheme == "optimal"
+        assert wait(planner, 1, timeout=300).scheme == "optimal"
 
 
 def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible(chain, tmp_path):
     (tmp_path / "file").write_text("")
     with Planner(chain, tmp_path / "file" / "plans") as planner:
         assert "plans cannot be kept here" in planner.trouble
-        assert planner.wait(3, timeout=300).scheme == "race"
+        assert wait(planner, 3, timeout=300).scheme == "race"
         assert not planner.working
     store = PlanStore(chain, tmp_path / "plans")
     store.save(plan(chain, 1))
@@ -244,7 +245,7 @@ def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible
 
 def test_a_planner_without_background_starts_and_writes_nothing(chain, tmp_path):
     with Planner(chain, tmp_path / "plans", background=False) as planner:
-        assert planner.wait(2, timeout=300).scheme == "race"
+        assert wait(planner, 2, timeout=300).scheme == "race"
         assert (planner.working, planner.trouble) == (False, None)
     assert not (tmp_path / "plans").exists()
 
@@ -281,7 +282,7 @@ def test_a_damaged_plan_is_made_anew(chain, tmp_path, monkeypatch):
     with before_the_background(chain, tmp_path) as planner:
         assert planner.best(1).scheme == "race"
     with planner:
-        assert planner.wait(1, timeout=300).scheme == "optimal"
+        assert wait(planner, 1, timeout=300).scheme == "optimal"
     assert store.load(1).gap <= 1e-6
 
 

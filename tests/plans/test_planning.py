@@ -25,6 +25,8 @@ from onoff import Chain, Plan, bounds, plan
 from onoff.errors import ContextError, PlanError
 from onoff.plans.race import FIRST_DRAWS, RacePlan, race_plan
 from onoff.plans.table import TablePlan
+from onoff.schemes import Proposal
+from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.comb import comb_law
 from onoff.schemes.optimum import optimal_law
 from onoff.schemes.race import Race
@@ -326,6 +328,19 @@ def test_a_plan_without_time_is_the_race_not_everything_and_its_cost_takes_few_d
     assert len(draws) == FIRST_DRAWS
     assert made.at_most < chain.n
     assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
+
+
+def test_what_is_left_of_a_time_limit_is_for_the_race(monkeypatch):
+    """Its first draws take half a second at 300 sources: schemes end before, so that the limit holds."""
+
+    def scheme(task):
+        left.append(task.deadline - time.monotonic())
+        return Proposal("comb", None, outer_certificate(task.posterior))
+
+    left = []
+    monkeypatch.setattr("onoff.schemes.comb.propose", scheme)
+    assert plan(random_chain("dense", 5, 4), 1, "comb", time_limit=100).scheme == "race"
+    assert 80 < left[0] <= 90
 
 
 def test_a_search_that_has_no_time_for_a_round_is_not_begun(monkeypatch):

@@ -18,6 +18,7 @@ from onoff.plans.store import PlanStore
 from onoff.plans.table import TablePlan
 from onoff.schemes.law import Law
 from oracles import random_chain
+from planfiles import wait
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_a_law_that_some_contexts_cannot_realise_is_never_used(chain, honest, tm
         store.load(1)
     with Planner(chain, tmp_path / "plans") as found:
         assert found.best(1) != wrong
-        assert found.wait(1, 60) == honest  # the background makes it anew, however cheap the other says it is
+        assert wait(found, 1, 60) == honest  # the background makes it anew, however cheap the other says it is
     assert store.load(1) == honest
     assert not silent_contexts(honest)
 
@@ -198,7 +199,7 @@ def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
         (tmp_path / f"precious {name}").write_text("precious")
         (where / name).symlink_to(tmp_path / f"precious {name}")
     with Planner(chain, tmp_path / "plans") as planner:
-        assert planner.wait(1, 60).scheme != "race"
+        assert wait(planner, 1, 60).scheme != "race"
         assert planner.trouble is None
     assert [file.read_text() for file in tmp_path.glob("precious *")] == ["precious"] * 4
     assert not any(file.is_symlink() for file in where.iterdir())

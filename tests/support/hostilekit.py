@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-from clientkit import BODIES, BODY_LIMIT, NAMES, OFF
-from onoff.wire import Frame
-from recordingserver import Reply, reply
+from clientkit import BODIES, NAMES, OFF
+from poison import OWN, WEB
 
 SET = (1, 2, 4)
 VICTIM = 2  # the source for which the server misbehaves
 
 
-# What a hostile onoff server does with the frames of an answer.
-
-
-def corrupted(frames):
-    broken = bytearray(frames[1])
-    broken[30] ^= 1
-    return reply(b"".join([frames[0], bytes(broken), *frames[2:]]))
-
-
-def last_padding_changed(frames):
-    broken = bytearray(frames[1])
-    broken[-33] ^= 2  # the last byte before the checksum of a whole frame
-    return reply(b"".join([frames[0], bytes(broken), *frames[2:]]))
-
-
-def giant_round(frames):
-    """A frame in order but for its round, which is more than SQLite keeps."""
-    source = int.from_bytes(frames[1][4:8], "big")
-    return reply(b"".join([frames[0], Frame(source, 2**63, b"marked").encode(64), *frames[2:]]))
-
-
-OWN_FAULTS = {
-    "giant round": giant_round,
-    "corrupted": corrupted,
-    "padding": last_padding_changed,
-    "reordered": lambda frames: reply(b"".join([frames[1], frames[0], *frames[2:]])),
-    "repeated": lambda frames: reply(b"".join([frames[0], frames[0], *frames[2:]])),
-    "one less": lambda frames: reply(b"".join(frames[:1] + frames[2:])),
-    "one more": lambda frames: reply(b"".join([*frames, frames[1]])),
-    "cut short": lambda frames: reply(b"".join(frames)[:-70], length=len(b"".join(frames))),
-    "empty": lambda frames: reply(b""),
-    "endless": lambda frames: reply(b"".join(frames) * 500),
-    "no HTTP": lambda frames: Reply([b"this is not HTTP\r\n\r\n"], close=True),
-    "closed": lambda frames: Reply([], close=True),
-    "503": lambda frames: reply(b'{"title": "busy"}', 503),
-    "429": lambda frames: reply(b"", 429),
-    "page": lambda frames: reply(b"<html>welcome</html>"),
-}
-REFUSALS = {
-    "404": lambda frames: reply(b"{}", 404),
-    "409": lambda frames: reply(b'{"type": "other-catalogue"}', 409),
-    "301": lambda frames: reply(b"moved", 301, ["Location: /v1/elsewhere"]),
+# What a hostile onoff server does with the frames of an answer, and what a web server does at one URL.
+BROKEN = (
+    "a giant round", "corrupted", "padding", "reversed", "first again", "one less", "one more", "cut short", "empty",
+    "endless", "no HTTP", "nothing", "503", "429", "a page",
+)  # fmt: skip
+OWN_FAULTS = {name: lambda frames, name=name: OWN[name](frames, 1) for name in BROKEN}
+REFUSALS = {name: lambda frames, name=name: OWN[name](frames, 1) for name in ("404", "409", "301")}
+ANY_FAULTS = {
+    name: WEB[name]
+    for name in ("a short length", "no HTTP", "nothing", "a chunk of words", "a negative length", "above the limit")
 }
 
 
@@ -97,15 +64,3 @@ def check_resumed(world, journals, query):
         assert world.outcome(finish, journal=f"{journals}-{wanted}") == ("message",)
         assert bodies == [BODIES[NAMES[wanted]]]
         assert world.queries() == [query]
-
-
-# What a hostile web server does at one URL.
-
-ANY_FAULTS = {
-    "cut short": lambda body: reply(body[:-1], length=len(body)),
-    "oversized": lambda body: reply(b"x" * (BODY_LIMIT + 1)),
-    "no HTTP": lambda body: Reply([b"this is not HTTP\r\n\r\n"], close=True),
-    "closed": lambda body: Reply([], close=True),
-    "bad chunks": lambda body: Reply([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"zz\r\n"], close=True),
-    "bad length": lambda body: Reply([b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", body], close=True),
-}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 from onoff import Chain
@@ -46,3 +47,14 @@ def another(file: Path) -> None:
 
 
 EXCHANGED = (a_bit, a_link, huge, cut, another, Path.unlink)
+
+
+def wait(planner, lag, timeout):
+    """`planner.best(lag)` once the background has done all it can for this lag, or the timeout has passed."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        planner.best(lag)
+        if planner._reach >= lag or not planner._background:
+            break
+        time.sleep(0.02)
+    return planner.best(lag)

@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from zlib import crc32
 
 from onoff.wire import Catalogue, Frame, Unchanged
@@ -240,33 +239,3 @@ class OnoffOrigin:
         number = self.rounds.get(name, 1)
         whole = Frame(source, number, self.bodies[name]).encode(self.catalogue.length)
         return Unchanged.of(whole).encode() if held == number else whole
-
-
-class LoggingOrigin(OnoffOrigin):
-    """Keeps a log such as the server's own, with what an observer of the wire adds: damaged answers, unread ones.
-
-    `fault` is given the step of a query and its frames, and gives a reply that is not whole, or None.
-    """
-
-    def __init__(
-        self, bodies: dict[str, bytes], length: int, fault: Callable[[int, list[bytes]], Reply | None]
-    ) -> None:
-        super().__init__(bodies, length)
-        self._fault, self._log = fault, []
-
-    def __call__(self, request: Request) -> Reply:
-        if request.path == "/v1/catalogue":
-            return super().__call__(request)
-        query, frames = json.loads(request.body), self.frames(request)
-        broken = self._fault(query["step"], frames)
-        answer = broken or reply(b"".join(frames))
-        self._log.append((query, broken is not None, answer))
-        return answer
-
-    def write_log(self, file: Path) -> None:
-        lines = [{"catalogue": self.catalogue.names}]
-        lines += [
-            {"step": query["step"], "sources": query["sources"], "damaged": damaged, "unread": answer.unread}
-            for query, damaged, answer in self._log
-        ]
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -63,4 +63,4 @@ def redraws(row: Units, law: Law, query: Query, before: Query, next: int | None)
 
 def _gains(ratios: Sequence[float]) -> Any:
     """The logarithms of what capitals are multiplied by: a row for each thing liked, a column for each share."""
-    return np.log(1 + np.outer(np.array(ratios) - 1, SHARES))
+    return np.log(np.maximum(1 + np.outer(np.array(ratios) - 1, SHARES), 2.0**-60))  # floats round to 0

@@ -165,9 +165,9 @@ def audit_plan(
 
 def _check_exhibit(plan: Any, said: PlanFile, chain: Chain, cost: Fraction | None) -> Iterator[Finding]:
     """Compare the plan object with the file."""
-    due: dict[str, object] = {"chain": chain, "scheme": said.scheme, "lag": said.lag, "lower_bound": said.bound}
+    due: dict[str, object] = {"chain": chain, "scheme": said.scheme, "lag": said.lag}
     if said.law is None:
-        due |= {"cost": said.cost, "interval": said.interval}
+        due |= {"cost": said.cost, "interval": said.interval, "lower_bound": said.bound}
     else:
         due |= {"sets": said.law.sets, "masses": said.law.masses, "denominator": said.law.denominator}
     other = [name for name, value in due.items() if getattr(plan, name, None) != value]

@@ -245,20 +245,9 @@ class Journal:
         return step, self._members[step.request]
 
     def messages(self, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
-        """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
-
-        The newest is there, and those that were not yet put into files.
-        """
+        """As `read_messages`."""
         with self._open() as database:
-            for step in self.steps(max(since, int(self._meta["unwritten"]))):
-                source = step.request
-                rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
-                found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows]
-                rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
-                found += [(Member.of_row(row), row["body"]) for row in rows]
-                those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
-                if step.bytes is not None and those:
-                    yield step, *those[0]
+            yield from read_messages(database, since)
 
     def deliver_all(self) -> None:
         """Keep messages until `unwritten` says that they are in files."""
@@ -389,6 +378,23 @@ def read_public(
         if (found.rows is None) != (state.context is None):
             raise DamagedError("its rows do not fit its state")
         return found
+
+
+def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
+    """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
+
+    The newest is there, and those that were not yet put into files.
+    """
+    [noted] = read_rows(database, "meta", "WHERE key = 'unwritten'")
+    for step in map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", max(since, int(noted["value"])))):
+        source = step.request
+        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
+        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows]
+        rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
+        found += [(Member.of_row(row), row["body"]) for row in rows]
+        those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
+        if step.bytes is not None and those:
+            yield step, *those[0]
 
 
 def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:

@@ -10,14 +10,15 @@ import hashlib
 import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice, pairwise
 from pathlib import Path
 
 from onoff.client.client import Client, Message
-from onoff.client.journal import Journal
+from onoff.client.disk import connect_to_read, explained
+from onoff.client.journal import Journal, read_messages
 from onoff.client.memory import Progress
-from onoff.errors import Announced, ContextError, OnoffError, PendingRequest, SourceError
+from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar
 
@@ -38,8 +39,7 @@ async def play_file(
         if state.pending is not None:
             with suppress(SourceError):  # it is delivered with the others
                 await client.resume()
-        for found in client.journal.messages(first):  # they may not have been written before the end
-            delivery.put(Message.of(client.chain.names, *found))
+        delivery.restore(client.chain.names, first)  # they may not have been written before the end
     left = items[begun:]
     with bar(len(items)) as advance:
         for _ in range(begun):
@@ -126,22 +126,35 @@ class Delivery:
             journal.deliver_all()
 
     def put(self, message: Message) -> None:
-        """Have a message written. If its source has none, note that."""
+        """Have a message written. If its source has none, that is noted."""
+        self._writer.submit(self._write, message)
+
+    def restore(self, names: tuple[str, ...], first: int) -> None:
+        """Have the messages from step `first` on written that the journal still has, before any other."""
+        self._writer.submit(self._restore, names, first)
+
+    def _restore(self, names: tuple[str, ...], first: int) -> None:
+        path = self._journal.path
+        try:
+            with explained(path), closing(connect_to_read(path)) as database:
+                for found in read_messages(database, first):
+                    self._write(Message.of(names, *found))
+        except JournalError as error:
+            self._said[str(error)] = None
+
+    def _write(self, message: Message) -> None:
         if message.error is not None:
             self._said[str(message.error)] = None
         elif message.round == 0:
             self._said[f"{message.source}: nothing has been published yet"] = None
-        if self._out is not None:
-            self._writer.submit(self._write, self._out / f"{message.step:06d}", message)
-
-    def _write(self, file: Path, message: Message) -> None:
         try:
-            if message.error is None:
-                write_atomically(file, message.body, sync=False)
+            if self._out is not None and message.error is None:
+                write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
         except OSError as error:
             self._unwritten.append(message.step)
             self._reason = told(error)
-        self._journal.unwritten = message.step + 1
+        if self._out is not None:
+            self._journal.unwritten = message.step + 1
 
     def close(self) -> list[str]:
         """Wait until everything is written; what there is to say."""

@@ -7,7 +7,7 @@ Makers of laws need nothing but `Rows`. `Posterior` has the rows of the announce
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> Floats:
-        """All rows, in the order of `blocks`. There may be n^2: prefer `blocks` and `group`."""
+        """All rows. There may be n^2: prefer `group`."""
 
     @property
     def peaks(self) -> Floats:
@@ -55,9 +55,6 @@ class Rows(Protocol):
     def group(self, index: int) -> Floats:
         """The rows of one group."""
 
-    def blocks(self) -> Iterator[tuple[Any, Floats]]:
-        """All contexts and their rows, some at a time."""
-
     def supports(self) -> Iterator[Mask]:
         """The distinct sets {x : p(x | u) > 0}, some at a time; one may come again. Decided without floats."""
 
@@ -66,10 +63,9 @@ class Rows(Protocol):
 class RowTable:
     """A few rows, each a group of its own: row u is rows[u], positive exactly where `possible[u]` holds.
 
-    `contexts` are the names of the rows. A positive entry may have underflowed to 0: only `possible` counts.
+    A positive entry may have underflowed to 0: only `possible` counts.
     """
 
-    contexts: tuple[Hashable, ...]
     rows: Floats
     possible: Mask
     relative_error: float = 0.0
@@ -89,9 +85,6 @@ class RowTable:
 
     def group(self, index: int) -> Floats:
         return self.rows[index : index + 1]
-
-    def blocks(self) -> Iterator[tuple[tuple[Hashable, ...], Floats]]:
-        yield self.contexts, self.rows
 
     def supports(self) -> Iterator[Mask]:
         yield np.unique(self.possible, axis=0)

@@ -76,7 +76,7 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
         member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if len(rest):
             left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _combed(RowTable(extremes.contexts, rest / left, rest > 0), *COMBS_OF_REST)
+            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST)
             member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
         yield member, mass
 
@@ -97,7 +97,7 @@ def _extremes(rows: RowTable) -> RowTable:
         peaks = together[best]
         if len(chosen) > PEELED_ROWS:
             return rows
-    return RowTable(tuple(rows.contexts[c] for c in chosen), rows.rows[chosen], rows.possible[chosen])
+    return RowTable(rows.rows[chosen], rows.possible[chosen])
 
 
 def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
@@ -110,7 +110,7 @@ def _combed(rows: RowTable, least: int, most: int) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
-    apart = RowTable(rows.contexts, (rows.rows - common) / left, rows.possible)
+    apart = RowTable((rows.rows - common) / left, rows.possible)
     count = min(most, max(least, first_orders(apart)))
     member, mass = mixed_combs(apart, survey(apart).hard, count, count)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])

@@ -112,11 +112,11 @@ class PastState:
             return Step(self, (), law, float(len(self.sensitive)), 0.0, None)
         rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
         error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
-        outer = outer_bound(RowTable(self.live, rows, possible, error))
+        outer = outer_bound(RowTable(rows, possible, error))
         sharing = shared(rows, PRICE * outer / n)
         held = ceil(sharing.e * DENOMINATOR)
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
-        groups = RowTable(tuple(range(len(sharing.rows))), sharing.rows, sharing.rows > 0, error + sharing.e)
+        groups = RowTable(sharing.rows, sharing.rows > 0, error + sharing.e)
         with one_thread():
             inner, bound = law_for(groups, held)
         found = LawEncoder(inner, held).encode(rows, possible, sharing.rows, sharing.group)
@@ -165,14 +165,8 @@ class PastState:
         return replace(self, chain=chain, rows=row, possible=row > 0, spreads=np.zeros(1))
 
     def same(self, other: PastState) -> bool:
-        """Whether both states have the same rows, to the bit, for the same chain and sensitive sources."""
-        return self is other or (
-            self.chain == other.chain
-            and self.sensitive == other.sensitive
-            and np.array_equal(self.rows, other.rows)
-            and np.array_equal(self.possible, other.possible)
-            and np.array_equal(self.spreads, other.spreads)
-        )
+        """Whether both states are the same to the bit."""
+        return self is other or self.as_dict() == other.as_dict()
 
     def as_dict(self) -> dict[str, Any]:
         """The state for a journal, exact to the bit. It holds nothing secret."""

@@ -50,7 +50,7 @@ from onoff.model.posterior import Posterior
 from onoff.plans.plan import Plan, check_lag
 from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
-from onoff.schemes.certificate import Certificate, proved
+from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.law import Law
 
 FORMAT, VERSION = "onoff-plan", 3
@@ -82,7 +82,8 @@ def write(path: str | PathLike[str], plan: Plan) -> None:
 def read(path: str | PathLike[str], chain: Chain | None = None) -> Plan:
     """Read a plan; `PlanError` names the check that fails. If the plan is for `chain`, its chain is not read again.
 
-    A plan with a seal of this user counts as verified.
+    A plan with a seal of this user counts as verified. Of any other table the certificate is not believed either: only
+    the outer bound counts, so that no forged bound keeps a better plan from being made.
     """
     file = path_of(path, "the file of a plan", PlanError)
     content = read_regular(file, LARGEST, PlanError)
@@ -96,13 +97,12 @@ def read(path: str | PathLike[str], chain: Chain | None = None) -> Plan:
         raise PlanError(f"{file}: version {data.get('version')!r} of the plan format is not read; make the plan anew")
     if data.pop("checksum", None) != checksum(data):
         raise PlanError(f"{file}: the checksum does not match: the file is damaged; make the plan anew")
+    stated = data.pop("seal", None)
+    sealed = bool(stated) and stated == seal(data)
     try:
-        plan = _plan(data, _chain(data, file, chain))
+        plan = _plan(data, _chain(data, file, chain), sealed)
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, OnoffError) as error:
         raise PlanError(f"{file}: the plan fails its own checks: {error}") from None
-    stated = data.pop("seal", None)
-    if isinstance(plan, TablePlan) and stated and stated == seal(data):
-        plan.vouch()
     return plan
 
 
@@ -148,7 +148,7 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
     return kept(file.parent, fingerprint)
 
 
-def _plan(data: dict[str, Any], chain: Chain) -> Plan:
+def _plan(data: dict[str, Any], chain: Chain, sealed: bool) -> Plan:
     plan: Plan
     check_lag(data["lag"])
     if data["scheme"] == RacePlan.scheme:
@@ -158,8 +158,11 @@ def _plan(data: dict[str, Any], chain: Chain) -> Plan:
         law = Law.of_sets(tuple(map(tuple, data["sets"])), data["masses"], chain.n)
         if law.total != data["denominator"]:
             raise PlanError(f"the masses sum to {law.total}, not to the denominator {data['denominator']}")
-        proof = proved(Certificate.from_dict(data["certificate"]), Posterior(chain, data["lag"]))
-        plan = TablePlan(data["scheme"], chain, data["lag"], law, proof)
+        stated = Certificate.from_dict(data["certificate"]) if sealed else None
+        proof = stated or outer_certificate(Posterior(chain, data["lag"]))
+        plan = table = TablePlan(data["scheme"], chain, data["lag"], law, proof)
+        if sealed:
+            table.vouch()
     if not plan.rounding <= MAX_ROUNDING:
         raise PlanError(f"it states a rounding of {plan.rounding:.3g}, and at most {MAX_ROUNDING:.3g} is taken")
     return plan

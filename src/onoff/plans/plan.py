@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_LAG = 10**6
 COMB_LIMIT = 1000  # sources up to which "auto" makes a table: within minutes on two cores
 OPTIMAL_LIMIT = 300  # sources up to which "auto" polishes the comb: the master works on all rows at once
+SEARCH = 0.9  # share of a time limit that schemes have; the rest is for the race that serves where they find nothing
 NEAR = 1e-3  # a table within this share of the bound is not left for a race
 
 
@@ -187,8 +188,9 @@ def plan(
     from onoff.plans.table import TablePlan
 
     tell = progress or (lambda cost, bound: None)
-    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
-    task = Task(Posterior(chain, lag), float(gap), deadline, tell)
+    begun, limit = time.monotonic(), math.inf if time_limit is None else float(time_limit)
+    deadline = begun + limit
+    task = Task(Posterior(chain, lag), float(gap), begun + SEARCH * limit, tell)
     if task.posterior.lag == 0 and (scheme == AUTO or SCHEMES[scheme].kind == "table"):
         scheme = "everything"  # while ON
     with one_thread():

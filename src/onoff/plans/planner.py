@@ -90,23 +90,6 @@ class Planner:
         fitting = [plan for plan in self._loaded.values() if plan.lag <= lag]
         return cheapest([plan for plan in (*fitting, self._first) if self._usable(plan)] or [self._first])
 
-    def finished(self, lag: int) -> bool:
-        """Whether nothing is left to be done for this lag, as far as `best` has noticed, or nothing can be done."""
-        _check_lag(lag)
-        return self._reach >= lag or not self._background
-
-    def wait(self, lag: int, timeout: float) -> Plan:
-        """Like `best`, but only after the background has done all it can for this lag, or the timeout has passed."""
-        if not is_number(timeout):
-            raise PlanError(f"the timeout is {timeout!r}: seconds are needed")
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            self.best(lag)
-            if self.finished(lag):
-                break
-            time.sleep(0.02)
-        return self.best(lag)
-
     @property
     def working(self) -> bool:
         """Whether a process in the background is computing plans."""

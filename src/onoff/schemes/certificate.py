@@ -11,24 +11,22 @@ over all of them (n <= 20) or bounded by CP-SAT, which works in integers. A solv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 from typing import Any
 
 import numpy as np
 
-from onoff.errors import PlanError
-from onoff.model.bounds import down, is_symmetric, outer_bound
-from onoff.model.posterior import Posterior, Rows
+from onoff.model.bounds import down, outer_bound
+from onoff.model.posterior import Rows
 from onoff.model.powers import times, whole_times
-from onoff.schemes.law import as_matrix, as_sets
+from onoff.schemes.law import as_sets
 from onoff.types import Floats, Mask, Units
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
 SUPPORTS = 6000  # supports of contexts that sets are made to meet; using fewer only weakens bounds
 TABLE_LIMIT = 20  # up to here the minimum is taken over all 2^n sets
-CHECK = 5.0  # seconds for the solver to prove again what the cuts of a file claim
 
 
 @dataclass(frozen=True)
@@ -51,28 +49,9 @@ class Certificate:
         return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 
 
-def proved(claim: Certificate, posterior: Posterior) -> Certificate:
-    """The certificate with the bound that it proves here, if it claims more.
-
-    With more than TABLE_LIMIT sources the solver has a few seconds for cuts, and may prove less than it once did.
-    """
-    error, bound = 2 * posterior.relative_error, outer_bound(posterior)
-    multipliers = np.array(claim.weights) / 2**SHIFT
-    if claim.kind == "sizes" and is_symmetric(posterior.chain):
-        bound = size_certificate(multipliers, sizes_reached(posterior), error).bound
-    elif claim.kind == "cuts":
-        cuts = as_matrix(claim.cuts, posterior.n)
-        held = cuts.T.astype(np.float64)
-        reached = np.max([times(rows, held).max(axis=0) for _, rows in posterior.blocks()], axis=0)
-        bound = cut_certificate(cuts, multipliers, reached, error, supports(posterior), CHECK)[0].bound
-    elif claim.kind not in ("outer", "sizes"):
-        raise PlanError(f"{claim.kind!r} is not a kind of certificate")
-    return claim if claim.bound <= bound * (1 + 2.0**-40) else replace(claim, bound=bound)
-
-
 def sizes_reached(rows: Rows) -> Floats:
     """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
-    tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for _, block in rows.blocks()]
+    tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for block in map(rows.group, range(rows.groups))]
     reached: Floats = np.max(tops, axis=0)
     reached[-1] = 1.0
     return reached

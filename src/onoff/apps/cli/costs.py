@@ -88,6 +88,7 @@ def costs(
     from onoff.apps.parallel import use_workers
     from onoff.apps.plots import plot_costs
     from onoff.apps.progress import progress
+    from onoff.client.status import snapshot
     from onoff.logs.read import is_journal
 
     wanted = parse_lags(lags, least=1)
@@ -101,7 +102,7 @@ def costs(
         raise OnoffError("--day is for one chain, and has no --csv and no --plot")
     _check_files(out, plot)
     sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in found.items()}
-    if lengths is not None and is_journal(lengths):
+    if lengths is not None and is_journal(lengths) and snapshot(lengths).memory.server is not None:
         note("lengths of the messages themselves: an onoff server pads all of them to one length")
     bar = progress("costs")
     if day:

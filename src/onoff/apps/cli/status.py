@@ -134,9 +134,9 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
     print_totals(found.journal.totals, found.chain, found.journal.promise)
     keep = found.journal.memory.keep
-    if keep is not None:
-        limit = f"{keep[:-1]} days" if keep.endswith("d") else f"{keep} steps"
-        print(f"requests and random numbers are kept for {limit}; older ones are erased")
+    limit = "steps" if keep is None or not keep.endswith("d") else "days"
+    kept = "ever" if keep is None else f"{keep.removesuffix('d')} {limit}; older ones are erased"
+    print(f"requests and random numbers are kept for {kept}")
     if following is not None:
         print(following.words())
 

@@ -198,15 +198,11 @@ class RequestQueue:
             raise
         error = self._current.exception()
         self._note(error)
-        late = error if isinstance(error, NotBegun) else None
-        if late is None and request is not None:
+        if isinstance(error, NotBegun):
+            self._keep(request, error)
+        elif request is not None:
             self._settle(request, self._current)
-            if error is not None and self._is_pending:  # who waits is told at once, not after one more deadline
-                request, late = None, NotBegun(_words(error))
-                late.__cause__ = error
-        if late is not None:
-            self._keep(request, late)
-        return late is None
+        return not isinstance(error, NotBegun)
 
     def _keep(self, request: _Request | None, error: BaseException) -> None:
         """Put a request that was not begun back into its place, and tell all who wait."""
