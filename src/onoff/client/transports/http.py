@@ -264,6 +264,7 @@ class Connections:
         for connection in self._open.values():
             connection.close()
         self._open.clear()
+        await _look()  # a socket is closed by the event loop, which nobody may run after this
 
 
 async def _look() -> None:
