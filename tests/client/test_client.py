@@ -187,7 +187,7 @@ def chain_file(chain, tmp_path):
     return tmp_path / "chain.json"
 
 
-def test_get_remembers_its_settings_and_status_tells_what_binds_the_next_request(chain, chain_file, server, tmp_path):
+def test_get_remembers_its_settings_and_status_tells_what_binds_the_next_request(chain_file, server, tmp_path):
     journal = ["--journal", tmp_path / "j", "--no-background"]
     first = onoff("get", "sports", "--next", "news", "--on", "--server", server.url, "--chain", chain_file, *journal)
     assert first.stdout == "latest of sports"
