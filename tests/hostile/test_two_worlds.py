@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
+from dataclasses import replace
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, faulty, scene
+from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows, scene
 from onoff.client.journal import Journal
 from onoff.errors import OnoffError
 from poison import OWN, WEB
@@ -38,19 +38,6 @@ def web(tmp_path):
     with scene("any", tmp_path) as found:
         found.origin = VersionedOrigin(BODIES)
         yield found
-
-
-def public_rows(path):
-    """What a journal has written, without the request and the reader's state, of which only the length counts."""
-    database = sqlite3.connect(path)
-    tables = [
-        "SELECT * FROM members ORDER BY source",
-        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
-        "SELECT key, length(value) FROM meta ORDER BY key",
-    ]
-    found = [database.execute(table).fetchall() for table in tables]
-    database.close()
-    return found
 
 
 def seen(world, which, poisoned):
@@ -85,19 +72,19 @@ def test_a_poisoned_answer_of_our_server_shows_nothing_of_what_was_wanted(own, p
     assert alike(own, poisoned)
 
 
-def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web, monkeypatch):
+def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web):
     """Planted: the members that nobody wanted are not kept, so the next query names other versions."""
-    honest = Journal.finish
 
-    def finish(self, state, query, answer):
+    def finish(self, state, query, answer, honest=Journal.finish):
         wanted = self.state.pending.request
-        at = query.index(wanted)
-        honest(self, state, (wanted,), type(answer)((answer.contents[at],), answer.size))
+        honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
 
-    def poisoned(request, _):  # noqa: ARG001
+    def not_poisoned(request, _):  # noqa: ARG001
         return None
 
-    assert alike(web, poisoned)
-    monkeypatch.setattr(Journal, "finish", finish)
-    poisoned.__name__ = "mutant"
-    assert not alike(web, poisoned)
+    def mutant(request, _):  # noqa: ARG001
+        return None
+
+    assert alike(web, not_poisoned)
+    with planted((Journal, "finish", finish)):
+        assert not alike(web, mutant)

@@ -8,14 +8,18 @@ with scene("own", tmp_path) as world:                   # or "any"
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from onoff import Chain
 from onoff.client.client import Client, Message
 from onoff.client.connect import connect
+from onoff.client.journal import Journal
 from onoff.client.transports import Answer, Content
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
@@ -141,3 +145,29 @@ def faulty(honest: Callable[[Request], Reply], fault: Callable[[Request, Reply],
         return fault(request, answer) or answer
 
     return respond
+
+
+@contextmanager
+def planted(*mistakes: tuple[object, str, object]) -> Iterator[None]:
+    """A client with mistakes in it: (class or module, name, what stands there instead)."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name, mistake in mistakes:
+            patch.setattr(place, name, mistake)
+        yield
+
+
+def public_rows(path: Path) -> list[list[tuple]]:
+    """What a journal has written, without the request and the reader's state, of which only the length counts."""
+    tables = [
+        "SELECT * FROM members ORDER BY source",
+        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
+        "SELECT key, length(value) FROM meta ORDER BY key",
+    ]
+    with closing(sqlite3.connect(path)) as database:
+        return [database.execute(table).fetchall() for table in tables]
+
+
+def sizes_on_disk(path: Path, journal: Journal) -> tuple[int, list[tuple]]:
+    """Bytes of the log beside an open journal, and of content and pages of every table."""
+    query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name ORDER BY name"
+    return path.with_name(path.name + "-wal").stat().st_size, journal._database.execute(query).fetchall()
